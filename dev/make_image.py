@@ -1,0 +1,192 @@
+"""The work of dev/image: finds a way to make the node image on this machine, and goes it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import docker
+
+from lab.engine.image import DEFAULT_IMAGE, Progress, build_image, inspect_image, pull_image
+from lab.engine.image_context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
+from lab.errors import ImageError, LabError
+
+SUITE = "bookworm"
+LOCAL_BASE = f"lab-base:{SUITE}"
+PACKAGES = "python3,python3-pip,python3-venv,iproute2,ca-certificates"
+PLATFORMS = [f"manylinux_2_{minor}_{platform.machine()}" for minor in range(28, 16, -1)]
+
+
+class Show:
+    """Prints a line where a build or a pull takes its next step, and a sign of life every ten seconds."""
+
+    def __init__(self) -> None:
+        self.last: tuple[int, float] = (-1, 0.0)
+
+    def __call__(self, progress: Progress) -> None:
+        """Show one piece of progress, or not."""
+        step, then = self.last
+        now = time.monotonic()
+        if progress.step != step or now - then > 10:
+            self.last = (progress.step, now)
+            where = f"{progress.step}/{progress.total}  " if progress.total else ""
+            print(f"   {where}{progress.text[:110]}", flush=True)
+
+
+def main() -> int:
+    """Make the image; the exit code is 0 if it is there."""
+    parser = argparse.ArgumentParser(prog="dev/image")
+    parser.add_argument("--force", action="store_true", help="make it even if it is current")
+    parser.add_argument("--cache", type=Path, required=True)
+    arguments = parser.parse_args()
+    try:
+        client = docker.from_env(timeout=120)
+    except docker.errors.DockerException as error:
+        print(
+            f"dev/image: no Docker engine answers ({error}); as root on Debian, dev/engine starts one", file=sys.stderr
+        )
+        return 3
+    try:
+        return make(client, arguments.cache, force=arguments.force)
+    except LabError as error:
+        print(f"dev/image: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
+    """Make the image if it is not current."""
+    named = bool(os.environ.get(BASE_VARIABLE) or os.environ.get(WHEELS_VARIABLE))
+    ways = [plan_build()]
+    if not named:
+        ways += [
+            plan_build(base=base, wheels=wheels)
+            for wheels in wheel_folder(cache, "*").parent.glob(wheel_folder(cache, "*").name)
+            for base in (None, LOCAL_BASE)
+        ]
+    found = inspect_image(client, DEFAULT_IMAGE)
+    if found and not force and found.recipe in {way.recipe for way in ways}:
+        print(f"== the node image {DEFAULT_IMAGE} is current (torch {found.torch}, {found.size_bytes / 1e9:.1f} GB)")
+        return 0
+    started = time.monotonic()
+    if named:
+        print(f"== building {DEFAULT_IMAGE} as {BASE_VARIABLE} and {WHEELS_VARIABLE} say")
+        made = build_image(client, on_progress=Show())
+    elif base_is_here(client):
+        print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and a package index")
+        try:
+            made = build_image(client, on_progress=Show())
+        except ImageError as error:
+            print(f"   {error.message.splitlines()[0]}")
+            print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and wheels downloaded on this machine")
+            wheels = download_wheels(client, dockerfile_base(), cache)
+            made = build_image(client, wheels=wheels, on_progress=Show())
+    else:
+        print(f"== building {DEFAULT_IMAGE} without a registry: base by mmdebstrap, wheels downloaded on this machine")
+        make_base(client)
+        wheels = download_wheels(client, LOCAL_BASE, cache)
+        made = build_image(client, base=LOCAL_BASE, wheels=wheels, on_progress=Show())
+    took = time.monotonic() - started
+    print(f"== {made.name}: torch {made.torch}, {made.size_bytes / 1e9:.1f} GB, made in {took:.0f} s")
+    return 0
+
+
+def dockerfile_base() -> str:
+    """Return the base image that the Dockerfile names."""
+    return dockerfile_default("BASE")
+
+
+def pinned_torch() -> str:
+    """Return the version of torch that the Dockerfile names."""
+    return dockerfile_default("TORCH")
+
+
+def dockerfile_default(argument: str) -> str:
+    """Return the Dockerfile's default for a build argument."""
+    found = re.search(rf"^ARG {argument}=(\S+)", find_dockerfile().read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def base_is_here(client: docker.DockerClient) -> bool:
+    """Tell whether the engine has the Dockerfile's base or gets it from its registry."""
+    base = dockerfile_base()
+    if inspect_image(client, base):
+        return True
+    print(f"== pulling {base}")
+    try:
+        pull_image(client, base, Show())
+    except ImageError as error:
+        print(f"   {error.message}")
+        return False
+    return True
+
+
+def make_base(client: docker.DockerClient) -> None:
+    """Make a minimal Debian with Python, without any registry."""
+    if inspect_image(client, LOCAL_BASE):
+        return
+    if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+        raise ImageError(
+            "the registry cannot be reached, and a base image of one's own needs root and mmdebstrap",
+            "docs/air-gapped.md says how to bring a base image and wheels from elsewhere",
+        )
+    print(f"   mmdebstrap {SUITE}: about 20 s")
+    with tempfile.TemporaryDirectory() as folder:
+        tar = Path(folder, "base.tar")
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(tar)]
+        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900)
+        if run.returncode:
+            raise ImageError(f"mmdebstrap failed with {run.returncode}: {run.stderr.strip()[-500:]}")
+        name, tag = LOCAL_BASE.split(":")
+        client.api.import_image_from_file(str(tar), repository=name, tag=tag)
+
+
+def wheel_folder(cache: Path, python: str) -> Path:
+    """Return where the wheels for a version of Python are kept."""
+    return cache / f"wheels-torch-{pinned_torch()}-python-{python}-{platform.machine()}"
+
+
+def download_wheels(client: docker.DockerClient, base: str, cache: Path) -> Path:
+    """Return a folder with wheels that fit the Python of the base image; download them if they are not there."""
+    version = (
+        client.containers.run(base, ["python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], remove=True)
+        .decode()
+        .strip()
+    )
+    folder = wheel_folder(cache, version)
+    if folder.is_dir():
+        return folder
+    print(f"   downloading wheels of torch {pinned_torch()} and numpy for Python {version}")
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--dest",
+        str(partial),
+    ]
+    if version != f"{sys.version_info[0]}.{sys.version_info[1]}":
+        command += ["--python-version", version, "--only-binary=:all:"]
+        command += [word for tag in PLATFORMS for word in ("--platform", tag)]
+    command += [f"torch=={pinned_torch()}", "numpy"]
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800)
+    if run.returncode:
+        raise ImageError(f"pip download failed: {run.stderr.strip()[-1000:]}", "docs/air-gapped.md")
+    partial.rename(folder)
+    return folder
+
+
+if __name__ == "__main__":
+    sys.exit(main())
