@@ -1,0 +1,36 @@
+"""The lab: a distributed-PyTorch laboratory.
+
+The public Python API is `Cluster`, `Scenario`, `Result`, `LabError` and `note`; everything is imported when it is
+first used, so that `import lab` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from lab.cluster import Cluster
+    from lab.errors import LabError
+    from lab.node.note import note
+    from lab.record.result import Result
+    from lab.spec.scenario import Scenario
+
+__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "note"]
+
+_HOMES = {
+    "Cluster": "lab.cluster",
+    "LabError": "lab.errors",
+    "Result": "lab.record.result",
+    "Scenario": "lab.spec.scenario",
+    "note": "lab.node.note",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'lab' has no attribute {name!r}")

@@ -1,0 +1,126 @@
+"""Arguments that several verbs share, and how their words become values."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lab.engine.select import CHOICES
+from lab.errors import LabError
+from lab.record.layout import RUNS
+from lab.spec.scenario import Volume
+from lab.spec.units import parse_duration, parse_size
+
+T = TypeVar("T")
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """`--name` and `--engine`."""
+    parser.add_argument("--name", metavar="CLUSTER", help="cluster; default: the one of the current folder")
+    parser.add_argument("--engine", choices=CHOICES, default="auto", help="what provides nodes (default: auto)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    """`--runs`."""
+    parser.add_argument(
+        "--runs", type=Path, default=RUNS, metavar="FOLDER", help=f"folder of all runs (default: {RUNS})"
+    )
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """`--wait`."""
+    parser.add_argument(
+        "--wait", type=duration, default=0.0, metavar="TIME", help="wait so long for a cluster that is busy, e.g. 60s"
+    )
+
+
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    """Everything that makes the shape of a cluster, except its size."""
+    parser.add_argument("--image", help="image of the nodes; anything with Python >= 3.9 and torch")
+    parser.add_argument("--cpus", type=positive_float, help="CPU cores a node may use")
+    parser.add_argument("--memory", type=size, metavar="SIZE", help="memory a node may use, e.g. 1GiB")
+    parser.add_argument("--gpus", type=positive, help="GPUs of each node")
+    parser.add_argument(
+        "--volume",
+        type=volume,
+        action="append",
+        default=[],
+        metavar="HOST:NODE[:ro]",
+        help="a host folder for every node",
+    )
+    parser.add_argument(
+        "--env", type=variable, action="append", default=[], metavar="NAME=VALUE", help="environment of every worker"
+    )
+
+
+def _type(convert: Callable[[str], T]) -> Callable[[str], T]:
+    """The conversion as argparse wants it: an error is a sentence."""
+
+    def converted(word: str) -> T:
+        try:
+            return convert(word)
+        except (LabError, ValueError) as error:
+            raise argparse.ArgumentTypeError(getattr(error, "message", str(error))) from None
+
+    return converted
+
+
+def _positive(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise ValueError(f"found {word!r}; allowed: a whole number, 1 or more")
+    return int(word)
+
+
+def _positive_float(word: str) -> float:
+    try:
+        number = float(word)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise ValueError(f"found {word!r}; allowed: a number above 0")
+    return number
+
+
+def _volume(word: str) -> Volume:
+    source, colon, rest = word.partition(":")
+    target, _, mode = rest.partition(":")
+    path = Path(source).expanduser().resolve()
+    if not colon or not target.startswith("/") or mode not in ("", "ro", "rw"):
+        raise ValueError(f"found {word!r}; allowed: HOST:NODE or HOST:NODE:ro, NODE an absolute path")
+    if not path.exists():
+        raise ValueError(f"there is no {path}")
+    return Volume(source=path, target=target, read_only=mode == "ro")
+
+
+def _variable(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or not name.isidentifier():
+        raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
+    return name, value
+
+
+positive = _type(_positive)
+positive_float = _type(_positive_float)
+duration = _type(parse_duration)
+size = _type(parse_size)
+volume = _type(_volume)
+variable = _type(_variable)
+
+
+def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `add_shape` took, as `Cluster` wants it."""
+    return {
+        "image": arguments.image,
+        "cpus": arguments.cpus,
+        "memory_bytes": arguments.memory,
+        "gpus": arguments.gpus,
+        "volumes": tuple(arguments.volume),
+        "env": dict(arguments.env),
+    }

@@ -1,0 +1,82 @@
+"""`lab doctor`: what is in the way of a run, and how to mend it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from lab.cli import arguments as shared
+from lab.engine.doctor import examine_machine
+from lab.engine.protocol import Engine, Finding, Wanted
+from lab.engine.select import CHOICES, select_engine
+from lab.errors import EngineUnavailable
+from lab.plan.cluster import ClusterInfo
+from lab.report.style import Style, style_for
+from lab.run.lock import ClusterLock
+
+_SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", "red")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab doctor` takes."""
+    parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for so many nodes")
+    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and so many workers on each")
+    parser.add_argument(
+        "--engine", choices=CHOICES, default="auto", help="engine to look at (default: what a run would use)"
+    )
+    parser.add_argument("--image", help="image to look at (default: the lab's own)")
+    parser.add_argument("--gpus", type=shared.positive, default=0, help="GPUs that each node will want")
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look, and say; 1 if something failed, 3 if no engine answers."""
+    wanted = Wanted(
+        nodes=arguments.nodes,
+        nproc_per_node=arguments.nproc_per_node,
+        image=arguments.image,
+        gpus=arguments.gpus,
+    )
+    findings, exit_code = examine_machine(wanted), 0
+    try:
+        selected = select_engine(arguments.engine)
+        if selected.why:
+            findings.append(
+                Finding(level="warning", what="engine", found=selected.why, fix="start Docker for real containers")
+            )
+        findings += [*selected.engine.examine(wanted), _leftovers(selected.engine)]
+    except EngineUnavailable as error:
+        findings.append(Finding(level="failed", what="engine", found=error.message, fix=error.hint))
+        exit_code = 3
+    if any(finding.level == "failed" for finding in findings):
+        exit_code = exit_code or 1
+    if arguments.json:
+        print(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        style = style_for(sys.stdout)
+        print("\n".join(_line(finding, style) for finding in findings))
+    return exit_code
+
+
+def _leftovers(engine: Engine) -> Finding:
+    """Clusters that nobody will come back for."""
+    left = [info.name for info in engine.find() if (info.run or info.state != "ready") and _idle(info)]
+    if left:
+        names = ", ".join(left)
+        fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)
+        return Finding(
+            level="warning", what="leftovers", found=f"cluster {names} is incomplete or of a dead run", fix=fix
+        )
+    return Finding(level="ok", what="leftovers", found="none")
+
+
+def _idle(info: ClusterInfo) -> bool:
+    return ClusterLock(info.engine, info.name).holder() is None
+
+
+def _line(finding: Finding, style: Style) -> str:
+    sign, colour = _SIGNS[finding.level]
+    fix = f"\n    fix: {finding.fix}" if finding.fix else ""
+    return f"{style.paint(f'{sign} {finding.level:<7}', colour)} {finding.what}: {finding.found}{fix}"

@@ -1,0 +1,60 @@
+"""`lab down`: remove a cluster, whatever is left of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from lab.cli import arguments as shared
+from lab.cluster import Cluster
+from lab.engine.protocol import Engine, Removed
+from lab.engine.select import available_engines, select_engine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab down` takes."""
+    shared.add_cluster(parser)
+    parser.add_argument("--all", action="store_true", help="remove every cluster of yours, on every engine")
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Remove it; what a killed command left behind goes with it."""
+    removed = Removed()
+    if arguments.all:
+        engines: list[Engine] = (
+            available_engines() if arguments.engine == "auto" else [select_engine(arguments.engine).engine]
+        )
+        for engine in engines:
+            removed += engine.remove(None, settle=True)
+    else:
+        for cluster in _clusters_of_that_name(arguments):
+            holder = cluster.busy()
+            if holder:
+                sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it all the same\n")
+            removed += cluster.down()
+    if arguments.json:
+        print(json.dumps(asdict(removed)))
+    else:
+        print(_sentence(removed))
+    return 0
+
+
+def _clusters_of_that_name(arguments: argparse.Namespace) -> list[Cluster]:
+    """The cluster on the engine that was asked for; by default, on every engine that has one of that name."""
+    chosen = Cluster(name=arguments.name, engine=arguments.engine, announce=lambda text: print(text, file=sys.stderr))
+    if arguments.engine != "auto":
+        return [chosen]
+    others = [engine for engine in available_engines() if engine.name != chosen.engine.name]
+    twins = [Cluster(name=arguments.name, engine=engine) for engine in others if engine.find(chosen.name)]
+    return [chosen, *twins]
+
+
+def _sentence(removed: Removed) -> str:
+    if not removed:
+        return "nothing to remove"
+    counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
+    parts = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}"

@@ -1,0 +1,52 @@
+"""`lab image build`: build the image of the nodes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from lab.cli import arguments as shared
+from lab.cli.progress import Progress
+from lab.engine.image import DEFAULT_IMAGE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab image` takes."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="build")
+    build = actions.add_parser("build", help="build it")
+    build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
+    build.add_argument(
+        "--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, without a network"
+    )
+    build.add_argument("--torch", metavar="VERSION", help="version of torch")
+    build.add_argument("--index-url", help="package index to install from")
+    build.add_argument("--extra-index-url", help="another package index")
+    build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
+    build.add_argument("--no-cache", action="store_true", help="build every step anew")
+    shared.add_json(build)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Build it, with progress."""
+    from lab.engine.docker import open_client
+    from lab.engine.image import build_image
+
+    with Progress(sys.stderr, quiet=arguments.json) as progress:
+        info = build_image(
+            open_client(),
+            base=arguments.base,
+            wheels=arguments.wheels,
+            tag=arguments.tag,
+            index_url=arguments.index_url,
+            extra_index_url=arguments.extra_index_url,
+            torch=arguments.torch,
+            no_cache=arguments.no_cache,
+            on_progress=lambda step: progress.announce(
+                f"[{step.step}/{step.total}] {step.text}" if step.total else step.text
+            ),
+        )
+    print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
+    return 0

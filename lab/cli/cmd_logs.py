@@ -1,0 +1,109 @@
+"""`lab logs`: what ranks printed, in the order of arrival."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+from lab.cli import arguments as shared
+from lab.errors import UsageError
+from lab.record.read import Piece, Record, find_record
+from lab.report.live import LiveOutput
+from lab.run.lock import ClusterLock
+
+_POLL_S = 0.1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab logs` takes."""
+    parser.add_argument("--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)")
+    parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
+    parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.add_argument("--name", metavar="CLUSTER", help="the latest run on this cluster")
+    shared.add_runs(parser)
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the log; one rank's as it was written, several merged with a prefix."""
+    record = _record(arguments)
+    workers = _workers(record)
+    wanted = _wanted(arguments, workers, record) if workers or not arguments.follow else set()
+    if arguments.rank and len(arguments.rank) == 1 and not arguments.follow and not arguments.json:
+        sys.stdout.buffer.write(record.log(arguments.rank[0]))
+        sys.stdout.flush()
+        return 0
+    live = LiveOutput(sys.stdout, None)
+    position = 0
+    while True:
+        over = record.complete or not _goes_on(record)
+        if not workers:  # the run is still waiting for its nodes
+            workers = _workers(record)
+            wanted = _wanted(arguments, workers, record) if workers else wanted
+        pieces, position = record.output_from(position)
+        _show((piece for piece in pieces if piece.rank in wanted), workers, live, arguments.json)
+        if not arguments.follow or (over and not pieces):
+            live.finish()
+            return 0
+        time.sleep(_POLL_S)
+
+
+def _workers(record: Record) -> dict[int, str]:
+    """The node of each rank; nothing before the run has a plan."""
+    return {worker["rank"]: worker["node"] for worker in record.plan().get("workers", ())}
+
+
+def _goes_on(record: Record) -> bool:
+    """Whether somebody may still be writing the record: whoever runs holds the cluster's lock until the end."""
+    plan = record.plan()
+    if not plan:
+        return record.path.exists()
+    return ClusterLock(plan["engine"], plan["cluster"]).holder() is not None
+
+
+def _record(arguments: argparse.Namespace) -> Record:
+    if arguments.name and not arguments.run:
+        from lab.record.read import list_records
+
+        mine = [record for record in list_records(arguments.runs) if record.plan().get("cluster") == arguments.name]
+        if not mine:
+            raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}")
+        return mine[-1]
+    return find_record(arguments.run, arguments.runs)
+
+
+def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:
+    wanted = set(workers) | {-1}
+    if arguments.rank:
+        for rank in arguments.rank:
+            record.log(rank)  # refuses a rank that the run does not have
+        wanted &= set(arguments.rank)
+    if arguments.node:
+        for node in arguments.node:
+            if node not in workers.values():
+                raise UsageError(
+                    f"run {record.run} has no node {node!r}", f"it has {', '.join(sorted(set(workers.values())))}"
+                )
+        wanted = {rank for rank in wanted if workers.get(rank) in arguments.node}
+    return wanted
+
+
+def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, as_json: bool) -> None:
+    for piece in pieces:
+        node = workers.get(piece.rank, "node0")
+        if not as_json:
+            live.output(piece.rank, node, piece.stream, piece.data, piece.time)
+            continue
+        data = {
+            "rank": piece.rank,
+            "node": node,
+            "stream": {1: "stdout", 2: "stderr"}.get(piece.stream, piece.stream),
+            "time": datetime.fromtimestamp(piece.time).astimezone().isoformat(),
+            "text": piece.data.decode("utf-8", "backslashreplace"),
+        }
+        print(json.dumps(data))

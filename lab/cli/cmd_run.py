@@ -1,0 +1,133 @@
+"""`lab run`: run scenarios or scripts and say how it went."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from lab.cli import arguments as shared
+from lab.cluster import Cluster
+from lab.errors import Interrupted, LabError
+from lab.record.result import Result
+from lab.report.live import LiveOutput
+from lab.report.style import style_for
+from lab.report.verdict import verdict_text
+from lab.run.options import RunOptions, plan_run
+from lab.spec.find import find_scenarios
+from lab.spec.open import open_scenario
+from lab.spec.scenario import Scenario
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab run` takes."""
+    parser.usage = "lab run SCENARIO.yaml | SCRIPT.py | FOLDER ... [options] [-- SCRIPT ARGUMENTS]"
+    parser.epilog = (
+        "What follows -- are arguments for the script. Without a running cluster, one is made for the run and "
+        "removed after it. Several scenarios run one after the other on one cluster."
+    )
+    parser.add_argument("scenarios", type=Path, nargs="+", help="scenarios (YAML), scripts, or folders of scenarios")
+    parser.set_defaults(rest=[])
+    parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
+    parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
+    parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
+    parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
+    parser.add_argument("--dry-run", action="store_true", help="print what every worker would be given, and stop")
+    parser.add_argument("--timeout", type=shared.duration, metavar="TIME", help="hung after this long, e.g. 90s")
+    shared.add_cluster(parser)
+    shared.add_shape(parser)
+    shared.add_wait(parser)
+    shared.add_runs(parser)
+    shared.add_json(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run them; the exit code is that of the worst verdict."""
+    paths = find_scenarios(arguments.scenarios)
+    scenarios = [_with_arguments(open_scenario(path), arguments.rest) for path in paths]
+    options = RunOptions(
+        nodes=arguments.nodes,
+        nproc_per_node=arguments.nproc_per_node,
+        cold=arguments.cold,
+        timeout_s=arguments.timeout,
+        wait_s=arguments.wait,
+        keep=arguments.keep,
+        runs=arguments.runs,
+    )
+    if arguments.dry_run:
+        return _dry_run(scenarios, options, arguments.json)
+    many = len(scenarios) > 1
+    live = LiveOutput(
+        sys.stderr if arguments.json else sys.stdout,
+        sys.stderr,
+        quiet=arguments.quiet or arguments.json,
+        lines=not many,
+    )
+    cluster = Cluster(
+        name=arguments.name, engine=arguments.engine, announce=live.progress, **shared.shape_arguments(arguments)
+    )
+    if many:
+        return _run_many(cluster, scenarios, options, live, arguments)
+    try:
+        result = cluster.run(scenarios[0], observer=live, options=options)
+    finally:
+        live.finish()
+    if arguments.json:
+        print(json.dumps(result.to_json()))
+    else:
+        if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
+            print()  # the terminal has shown ^C
+        print(verdict_text(result.to_json(), style_for(sys.stdout)))
+    return result.exit_code
+
+
+def _run_many(
+    cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
+) -> int:
+    from lab.report.summary import progress_line, summary_text
+
+    style, began, done = style_for(sys.stdout), time.monotonic(), 0
+
+    def ended(scenario: Scenario, outcome: Result | LabError) -> None:
+        nonlocal done
+        done += 1
+        live.finish()
+        if arguments.json:
+            return
+        print(progress_line(done, len(scenarios), scenario, outcome, style), flush=True)
+        if isinstance(outcome, Result) and not outcome.passed and not arguments.quiet:
+            print(verdict_text(outcome.to_json(), style), flush=True)
+
+    outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
+    if arguments.json:
+        print(json.dumps([_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)]))
+    else:
+        print(summary_text(outcomes, time.monotonic() - began, style))
+    return max(outcome.exit_code for outcome in outcomes)
+
+
+def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, object]:
+    if isinstance(outcome, Result):
+        return outcome.to_json()
+    error = {"verdict": "error", "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}
+    return {**error, "exit_code": outcome.exit_code}
+
+
+def _with_arguments(scenario: Scenario, more: list[str]) -> Scenario:
+    return replace(scenario, args=(*scenario.args, *more)) if more else scenario
+
+
+def _dry_run(scenarios: list[Scenario], options: RunOptions, as_json: bool) -> int:
+    from lab.report.plan_view import plan_text
+
+    plans = [plan_run(scenario, options, "dry-run", None) for scenario in scenarios]
+    if as_json:
+        data = [plan.to_json() for plan in plans]
+        print(json.dumps(data[0] if len(data) == 1 else data))
+    else:
+        print("\n\n".join(plan_text(plan, style_for(sys.stdout)) for plan in plans))
+    return 0

@@ -1,0 +1,72 @@
+"""`lab scenarios`: what there is to run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from lab.cli import arguments as shared
+from lab.errors import ScenarioError, UsageError
+from lab.report.style import style_for
+from lab.report.table import table_text
+from lab.spec.find import find_scenarios
+from lab.spec.load import load_scenario
+from lab.spec.scenario import Scenario
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab scenarios` takes."""
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path("scenarios"), help="where to look (default: scenarios)"
+    )
+    parser.add_argument(
+        "--markdown", action="store_true", help="print the catalogue, in the order of the learning path"
+    )
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List them with what each teaches; one that is not valid is listed as such, and the exit code is then 2."""
+    if not arguments.folder.is_dir():
+        raise UsageError(f"there is no folder {arguments.folder}", "name one: `lab scenarios FOLDER`")
+    found: dict[Path, Scenario] = {}
+    broken: dict[Path, str] = {}
+    for path in find_scenarios([arguments.folder]):
+        try:
+            found[path] = load_scenario(path)
+        except ScenarioError as error:
+            broken[path] = error.message
+    if arguments.markdown:
+        from lab.report.catalogue import catalogue_text, read_path
+
+        print(catalogue_text(arguments.folder, found, read_path(arguments.folder)), end="")
+    elif arguments.json:
+        print(json.dumps([*(_json(path, s) for path, s in found.items()), *_broken_json(broken)]))
+    else:
+        rows = [[str(path), _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
+        rows += [[str(path), "", problem] for path, problem in broken.items()]
+        print(table_text(["scenario", "nodes x processes", "learn"], sorted(rows), style_for(sys.stdout)))
+    return 2 if broken else 0
+
+
+def _size(scenario: Scenario) -> str:
+    return f"{scenario.nodes or 'any'} x {scenario.nproc_per_node or 1}"
+
+
+def _json(path: Path, scenario: Scenario) -> dict[str, object]:
+    return {
+        "path": str(path),
+        "name": scenario.name,
+        "nodes": scenario.nodes,
+        "nproc_per_node": scenario.nproc_per_node,
+        "learn": scenario.learn,
+        "predict": scenario.predict,
+        "verdict": scenario.expect.verdict,
+        "error": "",
+    }
+
+
+def _broken_json(broken: dict[Path, str]) -> list[dict[str, object]]:
+    return [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]

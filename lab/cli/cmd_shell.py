@@ -1,0 +1,25 @@
+"""`lab shell`: a shell in a node."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from lab.cli import arguments as shared
+from lab.cli.cmd_exec import find_node, running_cluster
+from lab.cluster import Cluster
+
+_SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab shell` takes."""
+    parser.add_argument("node", nargs="?", default="node0", help="node0, node1, ... or its number (default: node0)")
+    shared.add_cluster(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open it; the exit code is the shell's."""
+    cluster = Cluster(name=arguments.name, engine=arguments.engine)
+    info = running_cluster(cluster)
+    return cluster.engine.execute(info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty())

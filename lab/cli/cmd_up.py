@@ -1,0 +1,51 @@
+"""`lab up`: start a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from lab.cli import arguments as shared
+from lab.cli.progress import Progress
+from lab.cluster import Cluster
+from lab.report.cluster_view import cluster_json
+from lab.spec.units import format_duration
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab up` takes."""
+    parser.add_argument("--nodes", type=shared.positive, help="how many nodes (default: 3)")
+    parser.add_argument(
+        "--nproc-per-node", type=shared.positive, help="workers a node gets where a scenario does not say (default: 1)"
+    )
+    shared.add_cluster(parser)
+    shared.add_shape(parser)
+    shared.add_wait(parser)
+    shared.add_json(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start it, or say that it is there."""
+    began = time.monotonic()
+    with Progress(sys.stderr, quiet=arguments.quiet) as progress:
+        cluster = Cluster(
+            arguments.nodes,
+            nproc_per_node=arguments.nproc_per_node,
+            name=arguments.name,
+            engine=arguments.engine,
+            announce=progress.announce,
+            **shared.shape_arguments(arguments),
+        )
+        info, made = cluster.up(wait_s=arguments.wait)
+    if arguments.json:
+        print(json.dumps({**cluster_json(info), "made": made}))
+    elif not arguments.quiet:
+        count = f"{len(info.nodes)} node{'s' if len(info.nodes) > 1 else ''}"
+        how = f"up in {format_duration(time.monotonic() - began)}" if made else "already up in this shape"
+        print(f"cluster {info.name} ({info.engine}): {count} {how}")
+        for node in info.nodes:
+            print(f"  {node.name}  {node.address}")
+    return 0

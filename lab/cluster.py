@@ -1,0 +1,243 @@
+"""The public Python API: a cluster that is there while a `with` block lasts, and runs on it.
+
+from lab import Cluster
+
+with Cluster(nodes=3) as cluster:
+    result = cluster.run("scenarios/scatter.yaml")
+    assert result.passed, result.reason
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from lab.engine.ownership import check_name, default_name
+from lab.engine.protocol import Engine, Removed
+from lab.engine.select import Choice, select_engine
+from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
+from lab.plan.cluster import ClusterInfo, Shape
+from lab.record.result import Result
+from lab.run.lock import ClusterLock
+from lab.run.observe import Observer, Silence
+from lab.run.options import RunOptions
+from lab.run.place import Place
+from lab.spec.scenario import Resources, Scenario, Volume
+
+Announce = Callable[[str], None]
+
+
+class Cluster:
+    """N nodes on one network.
+
+    Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
+    removed on exit.
+
+    Args:
+        nodes: how many; None: 3, or as many as an existing cluster of this name has.
+        nproc_per_node: workers a node gets where a scenario does not say.
+        name: its name; None: the default cluster of the current folder.
+        engine: `auto`, `docker`, `local`, or an engine of your own.
+        image: image of the nodes; None: the lab's own.
+        cpus: CPU cores a node may use.
+        memory_bytes: memory a node may use.
+        gpus: GPUs of each node.
+        volumes: host folders that every node sees.
+        env: environment of every worker.
+        announce: is told what is being done.
+
+    Raises:
+        EngineUnavailable: no engine answers.
+        UsageError: the name is not allowed.
+    """
+
+    def __init__(
+        self,
+        nodes: int | None = None,
+        *,
+        nproc_per_node: int | None = None,
+        name: str | None = None,
+        engine: Choice | Engine = "auto",
+        image: str | None = None,
+        cpus: float | None = None,
+        memory_bytes: int | None = None,
+        gpus: int | None = None,
+        volumes: Sequence[Volume] = (),
+        env: Mapping[str, str] | None = None,
+        announce: Announce = lambda _: None,
+    ) -> None:
+        self.name = check_name(name) if name else default_name()
+        self.announce = announce
+        if isinstance(engine, str):
+            selected = select_engine(engine, self.name)
+            self.engine = selected.engine
+            if selected.why:
+                announce(selected.why)
+        else:
+            self.engine = engine
+        self._lock = ClusterLock(self.engine.name, self.name)
+        asked: dict[str, Any] = {
+            "nodes": nodes,
+            "nproc_per_node": nproc_per_node,
+            "image": image,
+            "cpus": cpus,
+            "memory_bytes": memory_bytes,
+            "gpus": gpus,
+            "volumes": tuple(volumes) or None,
+            "env": dict(env) if env else None,
+        }
+        self._place = Place(
+            engine=self.engine,
+            name=self.name,
+            asked={key: value for key, value in asked.items() if value is not None},
+            announce=announce,
+        )
+
+    def __enter__(self) -> Cluster:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.down()
+
+    # -- life
+
+    def info(self) -> ClusterInfo | None:
+        """The cluster as the engine sees it now; None if there is none."""
+        return self._place.find()
+
+    def busy(self) -> dict[str, Any] | None:
+        """Who uses it now: `pid`, `purpose`, `since`; None if nobody does."""
+        return self._lock.holder()
+
+    def up(self, *, wait_s: float = 0.0) -> tuple[ClusterInfo, bool]:
+        """Make the cluster, unless it is there in the same shape.
+
+        Args:
+            wait_s: seconds to wait for somebody who uses it.
+
+        Returns:
+            The cluster, and whether it was made now.
+
+        Raises:
+            ClusterError: a cluster of this name has another shape, or a node does not start.
+            ClusterBusy: somebody uses it.
+        """
+        with self._lock.held("lab up", wait_s) as lock:
+            before = self.info()
+            existing = self._place.usable(lock, before)
+            if existing is not None:
+                self._place.refuse_other_shape(existing)
+                return existing, False
+            broken = before if before is not None and before.run is None else None
+            defaults = {item.name: getattr(broken.shape, item.name) for item in fields(Shape)} if broken else {}
+            return self._place.make(self._place.shape(defaults), run=None), True
+
+    def down(self) -> Removed:
+        """Remove the cluster, whatever is left of it, even while a run uses it."""
+        try:
+            with self._lock.held("lab down") as lock:
+                return self.engine.remove(self.name, settle=lock.crashed)
+        except ClusterError:
+            return self.engine.remove(self.name, settle=True)
+
+    # -- runs
+
+    def run(
+        self,
+        scenario: Scenario | str | Path,
+        *,
+        args: Sequence[str] = (),
+        observer: Observer | None = None,
+        options: RunOptions | None = None,
+        **more: Any,
+    ) -> Result:
+        """Run a scenario, or a plain script, on this cluster.
+
+        Where the cluster is not up, one is made for the run and removed after it.
+
+        Args:
+            scenario: a YAML file, a script, or a `Scenario`.
+            args: arguments for the script, after those of the scenario.
+            observer: watches; see `lab.run.observe`.
+            options: how to run it; or its fields as keyword arguments, such as `cold=True`.
+
+        Raises:
+            ScenarioError: the scenario is not valid.
+            ClusterError: the cluster is too small, busy or lost.
+            EngineUnavailable: the engine stopped answering before the run began.
+        """
+        from lab.spec.open import open_scenario
+
+        scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
+        if args:
+            scenario = replace(scenario, args=(*scenario.args, *args))
+        options = replace(options or RunOptions(), **more)
+        watcher = observer or Silence()
+        with self._lock.held(f"a run of {scenario.name}", options.wait_s) as lock:
+            return self._place.run(self._place.usable(lock, self.info()), scenario, options, watcher)
+
+    def run_all(
+        self,
+        scenarios: Sequence[Scenario],
+        *,
+        observer: Observer | None = None,
+        options: RunOptions | None = None,
+        started: Callable[[Scenario], None] = lambda _: None,
+        ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
+    ) -> list[Result | LabError]:
+        """Run many scenarios one after the other on one warm cluster.
+
+        Where the cluster is not up, one that is large enough for all is made and removed at the end. A scenario
+        with resources or volumes of its own, which that cluster lacks, gets a cluster of its own.
+
+        Args:
+            scenarios: what to run.
+            observer: watches every run.
+            options: how to run them.
+            started: called before each.
+            ended: called after each with its result, or with what kept it from beginning.
+
+        Returns:
+            An outcome for each; after Ctrl-C, or when the engine is gone, for those that were begun.
+
+        Raises:
+            ClusterError: the cluster is busy, or one cannot be made.
+            EngineUnavailable: the engine stopped answering.
+        """
+        options, watcher = options or RunOptions(), observer or Silence()
+        outcomes: list[Result | LabError] = []
+        with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
+            cluster = self._place.usable(lock, self.info())
+            own = cluster is None
+            try:
+                for scenario in scenarios:
+                    started(scenario)
+                    if own and not (scenario.resources != Resources() or scenario.volumes):
+                        cluster = self._place.still_there() or self._place.make_for(scenarios, options)
+                    outcomes.append(self._outcome(cluster, scenario, options, watcher))
+                    ended(scenario, outcomes[-1])
+                    if outcomes[-1].exit_code in (Interrupted.exit_code, EngineUnavailable.exit_code):
+                        break  # the rest is not wanted, or cannot be had
+            finally:
+                if own and not options.keep:
+                    self._place.remove_own()
+        return outcomes
+
+    def _outcome(
+        self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
+    ) -> Result | LabError:
+        try:
+            if scenario.resources != Resources() or scenario.volumes:
+                alone = Cluster(name=f"{self.name[:36]}-own", engine=self.engine, announce=self.announce)
+                return alone.run(scenario, observer=observer, options=options)
+            return self._place.run(cluster, scenario, options, observer)
+        except (EngineUnavailable, Interrupted):
+            raise
+        except LabError as error:
+            return error

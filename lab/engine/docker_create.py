@@ -1,0 +1,122 @@
+"""Making a cluster of containers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from lab.engine import ownership as label
+from lab.engine.docker_channel import DockerChannel
+from lab.engine.payload import node_archive
+from lab.engine.protocol import Announce, Channel
+from lab.engine.ready import HELLO, wait_ready
+from lab.errors import ClusterError, ImageError, LabError
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+if TYPE_CHECKING:
+    from lab.engine.docker import DockerEngine
+
+_IMPORT_ROOT = "/opt/lab"
+_AGENT_ROOT = "/var/lab"
+_SHM_BYTES = 1 << 30
+_CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID"]
+_READY_TIMEOUT_S = 180.0
+_START = (
+    "for python in python3 python; do "
+    "$python -c 'import importlib.util as u, sys; sys.exit(u.find_spec(\"torch\") is None)' 2>/dev/null "
+    f"&& exec $python -c 'import sys; sys.path.append(\"{_IMPORT_ROOT}\"); from labnode.agent import main; main()' "
+    '"$0"; done; '
+    "echo 'no python on PATH can import torch' >&2; exit 71"
+)
+
+
+def create(
+    engine: DockerEngine, cluster: str, shape: Shape, image: str, labels: dict[str, str], announce: Announce
+) -> ClusterInfo:
+    """Make network, volume and containers, and wait until every agent has imported torch.
+
+    Raises:
+        LabError: a node did not start; what was made is still there.
+    """
+    network = f"lab-{cluster}"
+    engine.call(lambda: engine.api.create_network(network, driver="bridge", labels=labels, check_duplicate=True))
+    engine.call(lambda: engine.api.create_volume(f"{network}-shared", labels=labels))
+    announce(f"starting {shape.nodes} node{'s' if shape.nodes > 1 else ''} of image {image}")
+    channels = engine.together(
+        lambda node_rank: _start_node(engine, cluster, network, node_rank, shape, image, labels), range(shape.nodes)
+    )
+    try:
+        announce("importing torch on every node")
+        lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
+    finally:
+        for channel in channels:
+            channel.close()
+    if lost is not None:
+        raise _explain_lost(engine, lost.channel, image)
+    return engine.find(cluster)[0]
+
+
+def _start_node(
+    engine: DockerEngine, cluster: str, network: str, node_rank: int, shape: Shape, image: str, labels: dict[str, str]
+) -> DockerChannel:
+    import docker.types
+
+    name = f"node{node_rank}"
+    config = {
+        "node": name,
+        "root": _AGENT_ROOT,
+        "container": True,
+        "import_root": _IMPORT_ROOT,
+        "socket": None,
+    }
+    binds = [f"lab-{cluster}-shared:/shared"]
+    binds += [f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in shape.volumes]
+    gpus = [docker.types.DeviceRequest(count=shape.gpus, capabilities=[["gpu"]])] if shape.gpus else None
+    host_config = engine.api.create_host_config(
+        binds=binds,
+        cap_drop=["ALL"],
+        cap_add=_CAPABILITIES,
+        device_requests=gpus,
+        init=True,
+        log_config=docker.types.LogConfig(type="none"),
+        mem_limit=shape.memory_bytes,
+        memswap_limit=shape.memory_bytes,
+        nano_cpus=int(shape.cpus * 1e9) if shape.cpus else None,
+        network_mode=network,
+        security_opt=["no-new-privileges"],
+        shm_size=min(_SHM_BYTES, shape.memory_bytes or _SHM_BYTES),
+    )
+    endpoints: Any = {network: engine.api.create_endpoint_config(aliases=[name])}
+    created = engine.call(
+        lambda: engine.api.create_container(
+            image,
+            entrypoint=["/bin/sh", "-c", _START],
+            command=[json.dumps(config)],
+            name=f"lab-{cluster}-{name}",
+            hostname=name,
+            user="0:0",
+            working_dir="/",
+            stdin_open=True,
+            detach=True,  # else docker-py has the engine close standard input when the first client goes
+            environment=dict(shape.env),
+            labels={**labels, label.NODE: name},
+            host_config=host_config,
+            networking_config=engine.api.create_networking_config(endpoints),
+        )
+    )
+    node = Node(name=name, node_rank=node_rank, handle=created["Id"], address="")
+    engine.call(lambda: engine.api.put_archive(node.handle, "/", node_archive(_IMPORT_ROOT.lstrip("/"))))
+    channel = engine.attach(node)
+    engine.call(lambda: engine.api.start(node.handle))
+    channel.send(HELLO)
+    return channel
+
+
+def _explain_lost(engine: DockerEngine, channel: Channel, image: str) -> LabError:
+    state = engine.node_state(channel.node)
+    said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
+    last = f": {said[-1]}" if said else ""
+    if state.exit_code == 71:
+        return ImageError(f"image {image} holds no Python that can import torch", "use an image with torch installed")
+    hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
+    return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)

@@ -1,0 +1,114 @@
+"""What `lab doctor` says of the docker engine: version, image, what the kernel can do to a node's network."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from lab.engine import ownership as label
+from lab.engine.image import DEFAULT_IMAGE, inspect_image
+from lab.engine.protocol import Finding, Wanted
+
+if TYPE_CHECKING:
+    from lab.engine.docker import DockerEngine
+
+_PROBE = """
+command -v tc >/dev/null || { echo '{"tc": false}'; exit; }
+try() { tc qdisc add dev lo root "$@" >/dev/null 2>&1 && tc qdisc del dev lo root && echo true || echo false; }
+echo "{\\"tc\\": true, \\"netem\\": $(try netem delay 1ms), \\"tbf\\": $(try tbf rate 1mbit burst 32kbit latency 50ms)}"
+"""
+_PROBE_DEADLINE_S = 30
+_MIN_API = (1, 40)
+
+
+def examine(engine: DockerEngine, wanted: Wanted) -> list[Finding]:
+    """Everything that could keep containers from being nodes."""
+    image = wanted.image or DEFAULT_IMAGE
+    findings = [_version(engine), _image(engine, image), *_orphans(engine)]
+    if wanted.gpus:
+        findings.append(_gpus(engine))
+    if inspect_image(engine.client, image) is not None:
+        findings += _kernel(engine, image)
+    return findings
+
+
+def _version(engine: DockerEngine) -> Finding:
+    version = engine.call(engine.api.version)
+    found = f"docker {version['Version']}, API {version['ApiVersion']}, {engine.api.base_url}"
+    if tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API:
+        return Finding(level="failed", what="engine", found=found, fix="install Docker Engine 19.03 or newer")
+    return Finding(level="ok", what="engine", found=found)
+
+
+def _image(engine: DockerEngine, image: str) -> Finding:
+    if inspect_image(engine.client, image) is not None:
+        return Finding(level="ok", what="image", found=image)
+    fix = (
+        "`lab up` builds it, or `lab image build`"
+        if image == DEFAULT_IMAGE
+        else f"`lab up` pulls it, or docker pull {image}"
+    )
+    return Finding(level="warning", what="image", found=f"{image} is not there yet", fix=fix)
+
+
+def _orphans(engine: DockerEngine) -> list[Finding]:
+    """Networks and volumes of ours whose cluster has no container."""
+    filters = {"label": [f"{label.OWNER}={label.owner()}"]}
+    alive = {info.name for info in engine.find()}
+    networks = engine.call(lambda: engine.api.networks(filters=filters))
+    volumes = engine.call(lambda: engine.api.volumes(filters=filters))["Volumes"] or []
+    names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive
+    return [
+        Finding(
+            level="warning",
+            what="leftovers",
+            found=f"a network or volume of cluster {name}, which has no node",
+            fix=f"lab down --name {name}",
+        )
+        for name in sorted(names)
+    ]
+
+
+def _gpus(engine: DockerEngine) -> Finding:
+    runtimes = engine.call(engine.api.info).get("Runtimes", {})
+    if "nvidia" in runtimes:
+        return Finding(level="ok", what="gpus", found="the NVIDIA runtime is installed")
+    return Finding(level="failed", what="gpus", found="no NVIDIA runtime", fix="install the NVIDIA container toolkit")
+
+
+def _kernel(engine: DockerEngine, image: str) -> list[Finding]:
+    """What a container that is allowed to can do to its network, tried out."""
+    host_config = engine.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
+    probe = engine.call(
+        lambda: engine.api.create_container(
+            image,
+            entrypoint=["/bin/sh", "-c", _PROBE],
+            user="0:0",
+            host_config=host_config,
+            labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
+        )
+    )["Id"]
+    try:
+        engine.call(lambda: engine.api.start(probe))
+        engine.call(lambda: engine.api.wait(probe, timeout=_PROBE_DEADLINE_S))
+        can = json.loads(engine.call(lambda: engine.api.logs(probe, stderr=False)) or b'{"tc": false}')
+    finally:
+        engine.call(lambda: engine.api.remove_container(probe, force=True, v=True))
+    if not can["tc"]:
+        return [
+            Finding(
+                level="warning",
+                what="network emulation",
+                found=f"{image} holds no tc",
+                fix="install iproute2 in the image",
+            )
+        ]
+    return [
+        Finding(level="ok", what=name, found="works in containers")
+        if can[name]
+        else Finding(level="warning", what=name, found=f"this kernel lacks it, so {use} cannot be emulated", fix=fix)
+        for name, use, fix in (
+            ("netem", "delay and loss", "load the module sch_netem, or use another kernel"),
+            ("tbf", "a limited rate", "load the module sch_tbf, or use another kernel"),
+        )
+    ]

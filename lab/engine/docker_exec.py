@@ -1,0 +1,110 @@
+"""A command in a container with this process's standard streams, with or without a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import termios
+import tty as terminal
+from contextlib import suppress
+from typing import Any
+
+from lab.errors import ClusterError
+from lab.plan.cluster import Node
+
+_HEADER_BYTES = 8
+
+
+def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
+    """Run a command in a node.
+
+    Args:
+        api: docker-py's low-level client.
+        node: where.
+        argv: the command.
+        tty: give it a terminal, and this process's terminal to it.
+
+    Returns:
+        Its exit code.
+
+    Raises:
+        ClusterError: there is no such command in the node.
+    """
+    created = api.exec_create(
+        node.handle, argv, stdin=True, tty=tty, environment={"TERM": os.environ.get("TERM", "xterm")} if tty else None
+    )
+    stream = api.exec_start(created["Id"], tty=tty, socket=True)
+    connection: socket.socket = getattr(stream, "_sock", stream)
+    saved = termios.tcgetattr(0) if tty else None
+    try:
+        if tty:
+            terminal.setraw(0)
+            _resize(api, created["Id"])
+            signal.signal(signal.SIGWINCH, lambda *_: _resize(api, created["Id"]))
+        _relay(connection, framed=not tty)
+    finally:
+        if saved is not None:
+            termios.tcsetattr(0, termios.TCSADRAIN, saved)
+        connection.close()
+    code = int(api.exec_inspect(created["Id"])["ExitCode"])
+    if code in (126, 127):
+        sys.stdout.flush()
+        raise ClusterError(f"{node.name} cannot run {argv[0]!r} (exit code {code})")
+    return code
+
+
+def _relay(connection: socket.socket, *, framed: bool) -> None:
+    buffer = bytearray()
+    connection.setblocking(True)
+    with selectors.DefaultSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        try:
+            selector.register(0, selectors.EVENT_READ)
+        except (PermissionError, ValueError, OSError):
+            connection.shutdown(socket.SHUT_WR)  # standard input is a file or closed
+        while True:
+            for key, _ in selector.select():
+                if key.fd == 0:
+                    typed = os.read(0, 65536)
+                    if typed:
+                        connection.sendall(typed)
+                    else:
+                        selector.unregister(0)
+                        connection.shutdown(socket.SHUT_WR)
+                    continue
+                chunk = connection.recv(65536)
+                if not chunk:
+                    return
+                if framed:
+                    buffer += chunk
+                    _write_frames(buffer)
+                else:
+                    _write(1, chunk)
+
+
+def _write_frames(buffer: bytearray) -> None:
+    while len(buffer) >= _HEADER_BYTES:
+        length = int.from_bytes(buffer[4:_HEADER_BYTES], "big")
+        if len(buffer) < _HEADER_BYTES + length:
+            return
+        _write(2 if buffer[0] == 2 else 1, bytes(buffer[_HEADER_BYTES : _HEADER_BYTES + length]))
+        del buffer[: _HEADER_BYTES + length]
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _resize(api: Any, execution: str) -> None:
+    import docker.errors
+
+    rows, columns, _, _ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
+    with suppress(docker.errors.APIError):  # a command that is quick has ended already
+        api.exec_resize(execution, height=rows, width=columns)

@@ -1,0 +1,256 @@
+"""The node image: is it there, build it, pull it. Takes a docker client; importing this module imports no docker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lab import __version__
+from lab.engine.image_failure import build_failed, is_transient, one_line, pull_failed
+from lab.engine.image_progress import BuildLog, Progress, PullLog
+from lab.errors import EngineUnavailable, ImageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import docker
+
+    from lab.engine.image_progress import Event
+
+__all__ = ["DEFAULT_IMAGE", "ImageInfo", "Progress", "build_image", "ensure_image", "inspect_image", "pull_image"]
+
+DEFAULT_IMAGE = f"lab-node:{__version__}"
+"""The image that the lab builds for itself where no other is named."""
+RECIPE_LABEL = "lab.image.recipe"
+TORCH_LABEL = "lab.image.torch"
+SILENT_S = 600.0
+"""Seconds without any word from the engine after which a build or a pull is given up."""
+PULL_ATTEMPTS = 3
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageInfo:
+    """An image that the engine has."""
+
+    name: str
+    """As it was asked for."""
+    id: str
+    """`sha256:...`"""
+    size_bytes: int
+    torch: str | None
+    """Version of torch that the lab built it with; None for an image from elsewhere."""
+    recipe: str | None
+    """Fingerprint of the build (`BuildContext.recipe`); None for an image from elsewhere."""
+
+
+def _ignore(progress: Progress) -> None:
+    """Shows nothing."""
+
+
+def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
+    """Returns what the engine knows of the image, or None if it does not have it.
+
+    Raises:
+        EngineUnavailable: the engine does not answer.
+    """
+    from docker.errors import APIError, ImageNotFound
+
+    with _engine_must_answer(f"looking for the image {image}"):
+        try:
+            found: dict[str, Any] = client.api.inspect_image(image)  # type: ignore[no-untyped-call]
+        except ImageNotFound:
+            return None
+        except APIError as error:
+            raise ImageError(
+                f"the image {image} cannot be looked up: {one_line(str(error.explanation))}",
+                "name an image as in `pytorch/pytorch:latest`",
+            ) from error
+    labels = (found.get("Config") or {}).get("Labels") or {}
+    return ImageInfo(
+        name=image,
+        id=found["Id"],
+        size_bytes=found["Size"],
+        torch=labels.get(TORCH_LABEL),
+        recipe=labels.get(RECIPE_LABEL),
+    )
+
+
+def ensure_image(
+    client: docker.DockerClient, image: str = DEFAULT_IMAGE, on_progress: OnProgress = _ignore
+) -> ImageInfo:
+    """Returns the image; if the engine lacks it, builds it (the default image) or pulls it (any other).
+
+    Raises:
+        ImageError: it cannot be had; says why, and what to do.
+        EngineUnavailable: the engine does not answer.
+    """
+    if found := inspect_image(client, image):
+        return found
+    if image == DEFAULT_IMAGE:
+        return build_image(client, on_progress=on_progress)
+    return pull_image(client, image, on_progress)
+
+
+def build_image(
+    client: docker.DockerClient,
+    *,
+    base: str | None = None,
+    wheels: Path | None = None,
+    tag: str = DEFAULT_IMAGE,
+    index_url: str | None = None,
+    extra_index_url: str | None = None,
+    torch: str | None = None,
+    no_cache: bool = False,
+    on_progress: OnProgress = _ignore,
+) -> ImageInfo:
+    """Builds the project's Dockerfile.
+
+    Args:
+        client: the engine.
+        base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
+        wheels: folder of wheels to install from, without any index; None: `LAB_IMAGE_WHEELS`, else the index.
+        tag: name of the image.
+        index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
+        extra_index_url: further package index; None: `PIP_EXTRA_INDEX_URL`.
+        torch: version of torch; None: the one among the wheels, else the Dockerfile's own.
+        no_cache: do every step again.
+        on_progress: called for every line of output, and while wheels are sent.
+
+    Raises:
+        ImageError: the build failed, said nothing for `SILENT_S` seconds, or the wheels are not what they should be.
+        EngineUnavailable: the engine does not answer.
+    """
+    from lab.engine.image_context import plan_build
+
+    context = plan_build(base=base, wheels=wheels, index_url=index_url, extra_index_url=extra_index_url, torch=torch)
+    log = BuildLog(context.upload_bytes)
+    before = inspect_image(client, tag)
+
+    def start(put: Callable[[Event], None]) -> Iterable[Event]:
+        events: Iterable[Event] = client.api.build(
+            fileobj=context.tar(on_sent=lambda sent: put({"upload": sent})),  # type: ignore[arg-type]  # any iterable
+            custom_context=True,
+            decode=True,
+            rm=True,
+            forcerm=True,
+            nocache=no_cache,
+            tag=tag,
+            buildargs=dict(context.build_args),
+            labels={RECIPE_LABEL: context.recipe, "org.opencontainers.image.version": __version__},
+        )
+        return events
+
+    for event in _events(start, f"building the image {tag}"):
+        for progress in log.read(event):
+            on_progress(progress)
+    if log.error:
+        step = f"step {log.step}/{log.total}" if log.total else ""
+        raise build_failed(tag, log.error, step=step, tail=list(log.tail))
+    built = inspect_image(client, tag)
+    if built is None:
+        raise build_failed(tag, "the engine reported no error, but has no such image", tail=list(log.tail))
+    replaced = [before.id] if before and before.id != built.id else []
+    _drop_nameless(client, [*log.stages, *replaced])
+    return built
+
+
+def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress = _ignore) -> ImageInfo:
+    """Pulls an image; tries again where the connection to the registry failed.
+
+    Raises:
+        ImageError: the registry does not have it, does not give it, or cannot be reached.
+        EngineUnavailable: the engine does not answer.
+    """
+    import tenacity
+
+    def tell(state: tenacity.RetryCallState) -> None:
+        on_progress(Progress(0, 0, f"pulling {image}: connection failed, try {state.attempt_number + 1}"))
+
+    attempts = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(PULL_ATTEMPTS),
+        wait=tenacity.wait_exponential(multiplier=1, max=8),
+        retry=tenacity.retry_if_exception_type(_ConnectionFailed),
+        before_sleep=tell,
+        reraise=True,
+    )
+    try:
+        attempts(_pull_once, client, image, on_progress)
+    except _ConnectionFailed as error:
+        raise pull_failed(image, str(error)) from error
+    pulled = inspect_image(client, image)
+    if pulled is None:
+        raise pull_failed(image, "the engine reported no error, but has no such image")
+    return pulled
+
+
+class _ConnectionFailed(Exception):
+    """A pull failed in a way that may pass."""
+
+
+def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress) -> None:
+    from docker.errors import APIError
+
+    log = PullLog()
+    try:
+        for event in _events(lambda _: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
+            if progress := log.read(event):
+                on_progress(Progress(progress.step, progress.total, f"pulling {image}: {progress.text}"))
+        reason = log.error
+    except APIError as error:
+        reason = str(error.explanation or error)
+    if is_transient(reason):
+        raise _ConnectionFailed(reason)
+    if reason:
+        raise pull_failed(image, reason)
+
+
+def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: str) -> Iterator[Event]:
+    """Yields the events of a request, with the deadline on silence and the lab's own errors."""
+    from docker.errors import APIError
+
+    from lab.engine.image_stream import Silent, follow
+
+    with _engine_must_answer(doing):
+        try:
+            yield from follow(start, SILENT_S)
+        except Silent:
+            raise ImageError(
+                f"no word from the engine for {SILENT_S:.0f} s while {doing}", "see the engine's own log"
+            ) from None
+        except APIError as error:
+            if "/build" in str(getattr(error.response, "url", "")):
+                raise ImageError(f"the engine refused {doing}: {one_line(str(error.explanation))}") from error
+            raise
+
+
+@contextmanager
+def _engine_must_answer(doing: str) -> Iterator[None]:
+    """Turns a lost connection into `EngineUnavailable`; an answer of the engine, even an error, passes."""
+    import requests
+    import urllib3
+    from docker.errors import APIError, DockerException
+
+    try:
+        yield
+    except APIError:
+        raise
+    except DockerException as error:  # docker-py's own checks, before anything is sent
+        raise ImageError(f"{doing} failed: {one_line(str(error))}") from error
+    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+        raise EngineUnavailable(f"the engine stopped answering while {doing}: {one_line(str(error))}") from error
+
+
+def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:
+    """Removes images that no name leads to any more: first stages and the image replaced, a gigabyte each."""
+    from docker.errors import APIError
+
+    for image in images:
+        try:
+            if not client.api.inspect_image(image)["RepoTags"]:  # type: ignore[no-untyped-call]
+                client.api.remove_image(image)
+        except APIError:
+            continue  # a container or another build uses it, or it is already gone: neither is our concern

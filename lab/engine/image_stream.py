@@ -1,0 +1,58 @@
+"""Follows a long answer of the engine with a deadline on its silence."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+from lab.engine.image_progress import Event
+
+
+class Silent(Exception):
+    """Nothing was heard for longer than allowed."""
+
+
+def follow(start: Callable[[Callable[[Event], None]], Iterable[Event]], silent_s: float) -> Iterator[Event]:
+    """Yields the events of a request that is made in a thread of its own.
+
+    docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
+    can be waited for with a deadline, and Ctrl-C gets through at once.
+
+    Args:
+        start: makes the request and returns its stream of events; is given a function that adds an event of its own.
+        silent_s: seconds without any event after which to give up.
+
+    Raises:
+        Silent: no event for `silent_s` seconds. The thread ends at the next event or with the process, and the engine
+            stops its work when the connection closes.
+        Exception: whatever the request raised.
+    """
+    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
+    left = threading.Event()
+
+    def pump() -> None:
+        try:
+            for event in start(events.put):
+                if left.is_set():
+                    return
+                events.put(event)
+        except BaseException as error:  # noqa: BLE001  (handed over whole to the thread that waits)
+            events.put(error)
+        else:
+            events.put(None)
+
+    threading.Thread(target=pump, name="lab-image", daemon=True).start()
+    try:
+        while True:
+            try:
+                event = events.get(timeout=silent_s)
+            except queue.Empty:
+                raise Silent from None
+            if event is None:
+                return
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+    finally:
+        left.set()

@@ -1,0 +1,151 @@
+"""Making a local cluster: a folder, and one process that imports torch and forks an agent a node."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab import __version__
+from lab.engine.local_channel import LocalChannel
+from lab.engine.local_layout import DESCRIPTION, LIFE, MARK, mark
+from lab.engine.payload import write_node_files
+from lab.engine.protocol import Announce, Channel
+from lab.engine.ready import HELLO, wait_ready
+from lab.errors import ClusterError
+from lab.plan.cluster import ClusterInfo, Shape
+
+if TYPE_CHECKING:
+    from lab.engine.local import LocalEngine
+
+_READY_TIMEOUT_S = 120.0
+_MOST_NODES = 250
+
+
+def refuse_impossible(shape: Shape) -> None:
+    """Refuse what processes of this machine cannot be.
+
+    Raises:
+        ClusterError: too many nodes, a volume at another path, or an image.
+    """
+    if shape.nodes > _MOST_NODES:
+        raise ClusterError(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
+    for volume in shape.volumes:
+        if str(volume.source) != volume.target:
+            raise ClusterError(
+                f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
+                f"use {volume.source} as the target too, or the docker engine",
+            )
+    if shape.image is not None:
+        raise ClusterError(
+            f"the local engine has no images, so not {shape.image}", "leave --image out, or use --engine docker"
+        )
+
+
+def create(engine: LocalEngine, cluster: str, shape: Shape, run: str | None, announce: Announce) -> ClusterInfo:
+    """Make the folder and the processes, and wait until every agent answers.
+
+    Raises:
+        ClusterError: a node did not start; what was made is still there.
+    """
+    folder = _new_folder(engine.home, cluster)
+    (folder / "shared").mkdir()
+    write_node_files(folder / "site")
+    network = _free_network(engine.home, cluster)
+    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    (folder / DESCRIPTION).write_text(json.dumps(description))
+    configs = [
+        {
+            "node": f"node{node_rank}",
+            "root": str(folder / f"node{node_rank}"),
+            "container": False,
+            "import_root": str(folder / "site"),
+            "socket": str(folder / f"node{node_rank}.sock"),
+            "memory_bytes": shape.memory_bytes,
+        }
+        for node_rank in range(shape.nodes)
+    ]
+    start = f"import sys; sys.path.append({str(folder / 'site')!r}); from labnode.zygote import main; main()"
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(engine.home, cluster)}
+    announce(f"starting {shape.nodes} local node{'s' if shape.nodes > 1 else ''}, importing torch once")
+    with (folder / "zygote.log").open("wb") as log:
+        zygote = subprocess.Popen(
+            [sys.executable, "-c", start, str(folder / LIFE), json.dumps(configs)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+    info = engine.read(folder)
+    assert info is not None
+    _greet(info, zygote, folder, announce)
+    found = engine.read(folder)
+    assert found is not None
+    return found
+
+
+def _new_folder(home: Path, cluster: str) -> Path:
+    folder = home / cluster
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_uid != os.getuid():
+            raise ClusterError(f"{home} belongs to somebody else", "set LAB_LOCAL_HOME to a short path of your own")
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise ClusterError(
+            f"cannot make the cluster's folder {folder}: {error.strerror}",
+            "set LAB_LOCAL_HOME to a short path of your own",
+        ) from error
+    return folder
+
+
+def _greet(info: ClusterInfo, zygote: subprocess.Popen[bytes], folder: Path, announce: Announce) -> None:
+    import tenacity
+
+    def ended(state: tenacity.RetryCallState) -> bool:
+        return zygote.poll() is not None or state.seconds_since_start > _READY_TIMEOUT_S  # type: ignore[operator]
+
+    retry = tenacity.Retrying(
+        wait=tenacity.wait_fixed(0.005), stop=ended, retry=tenacity.retry_if_exception_type(OSError), reraise=True
+    )
+    channels: list[Channel] = []
+    try:
+        for node in info.nodes:
+            channels.append(retry(LocalChannel, node))
+            channels[-1].send(HELLO)
+        lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
+    except OSError as error:
+        raise ClusterError(f"the local nodes did not start: {_last_words(folder)}") from error
+    finally:
+        for channel in channels:
+            channel.close()
+    if lost is not None:
+        raise ClusterError(f"{lost.channel.node.name} ended while it was starting")
+
+
+def _free_network(home: Path, cluster: str) -> str:
+    """Two middle octets of 127.A.B.n that no other cluster of this owner uses."""
+    taken = set()
+    for path in home.glob(f"*/{DESCRIPTION}"):
+        try:
+            taken.add(json.loads(path.read_text())["network"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    seed = hashlib.sha256(mark(home, cluster).encode()).digest()
+    start = int.from_bytes(seed[:2], "big")
+    candidates = (f"{1 + (start + i) // 256 % 254}.{(start + i) % 256}" for i in range(65536))
+    return next(network for network in candidates if network not in taken)
+
+
+def _last_words(folder: Path) -> str:
+    try:
+        said = (folder / "zygote.log").read_text(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return "the cluster was removed meanwhile"
+    return said[-1] if said else "no word from them"

@@ -1,0 +1,40 @@
+"""Where a local cluster is: its folder, what is in it, and the label that its processes carry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from lab.engine import ownership
+
+MARK = "LAB_LOCAL_CLUSTER"
+"""Environment variable of every process of a cluster."""
+DESCRIPTION = "cluster.json"
+LIFE = "zygote.lock"
+"""Locked while the process lives that holds the nodes; gone when it ended because no node was left."""
+
+
+def home_folder() -> Path:
+    """Where this owner's local clusters live; short, because the path of a Unix socket has at most 107 bytes."""
+    digest = hashlib.sha256(ownership.owner().encode()).hexdigest()[:6]
+    return Path(os.environ.get("LAB_LOCAL_HOME", f"/tmp/lab-{os.getuid()}-{digest}"))
+
+
+def mark(home: Path, cluster: str) -> str:
+    """The label of a cluster's processes."""
+    return f"{home}/{cluster}"
+
+
+def address(network: str, node_rank: int) -> str:
+    """A node's loopback address; the network is its two middle octets."""
+    return f"127.{network}.{node_rank + 1}"
+
+
+def count_nodes(folder: Path) -> int:
+    """How many nodes the cluster in a folder was made with; 0 where it does not say."""
+    try:
+        return int(json.loads(json.loads((folder / DESCRIPTION).read_text())["shape"])["nodes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -1,0 +1,77 @@
+"""Removing local clusters: every process that carries the label, then the folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+from lab.engine.local_layout import DESCRIPTION, MARK, count_nodes
+from lab.engine.protocol import Removed
+from lab.errors import ClusterError
+from lab.node import processes
+
+_DEADLINE_S = 10.0
+
+
+def remove(home: Path, cluster: str | None) -> Removed:
+    """Remove the cluster of this name, or all of them.
+
+    Args:
+        home: where the owner's clusters live.
+        cluster: its name; None: all.
+
+    Raises:
+        ClusterError: a process does not end.
+    """
+    prefix = f"{home}/{cluster or ''}"
+    folders = [f for f in ([home / cluster] if cluster else sorted(home.glob("*"))) if _is_cluster(f)]
+    for handle in (handle for folder in folders for handle in folder.glob("*.sock")):
+        handle.unlink(missing_ok=True)  # so that whoever uses a node learns that it was removed, not killed
+    killed, end = set(), time.monotonic() + _DEADLINE_S
+    while victims := _marked(prefix, exact=cluster is not None):
+        for pid in victims:
+            killed.add(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if time.monotonic() > end:
+            raise ClusterError(
+                f"processes {', '.join(map(str, sorted(victims)))} did not end within {_DEADLINE_S:.0f} s"
+            )
+        time.sleep(0.005)
+    nodes = sum(count_nodes(folder) for folder in folders)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    names = {folder.name for folder in folders}
+    return Removed(clusters=tuple(sorted(names)), nodes=nodes or len(killed), files=len(folders))
+
+
+def _is_cluster(folder: Path) -> bool:
+    """Whether this engine made a folder, whole or half, and nobody put anything else there."""
+    try:
+        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site"}
+    except OSError:
+        return False
+
+
+def _marked(mark: str, *, exact: bool) -> list[int]:
+    """Processes whose environment carries the label, zombies excepted, and all that they started."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+        except OSError:
+            continue
+        if wanted in variables if exact else any(variable.startswith(wanted) for variable in variables):
+            found.append(int(entry))
+    if not found:
+        return []
+    return [*found, *set(processes.descendants(*found)).difference(found, [os.getpid()])]

@@ -1,0 +1,46 @@
+"""The files that are copied into a node: the agent, and what `import lab` means to a script there."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from functools import lru_cache
+from pathlib import Path
+
+_SHIM = '''"""What `import lab` gives a script inside a node."""
+
+from labnode.note import note
+
+__all__ = ["note"]
+'''
+
+
+def node_files() -> dict[str, bytes]:
+    """Path below the import root -> content."""
+    files = {f"labnode/{path.name}": path.read_bytes() for path in sorted(_source().glob("*.py"))}
+    files["lab/__init__.py"] = _SHIM.encode()
+    return files
+
+
+@lru_cache(maxsize=1)
+def node_archive(prefix: str) -> bytes:
+    """The files as an uncompressed tar whose paths begin with `prefix`."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, content in node_files().items():
+            entry = tarfile.TarInfo(f"{prefix}/{path}")
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def write_node_files(folder: Path) -> None:
+    """Write the files below a folder."""
+    for path, content in node_files().items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _source() -> Path:
+    return Path(__file__).parent.parent / "node"

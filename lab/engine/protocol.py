@@ -1,0 +1,162 @@
+"""What an engine can do; everything above this layer knows engines only by this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+Announce = Callable[[str], None]
+"""Takes a line of progress, such as `node1: importing torch`."""
+
+
+class Channel(Protocol):
+    """A two-way stream of bytes to one node's agent, over the engine, never over the cluster's network."""
+
+    node: Node
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when `receive` has something."""
+
+    def send(self, data: bytes) -> None:
+        """Send all of it.
+
+        Raises:
+            OSError: the other end is gone, or did not take it in time.
+        """
+
+    def receive(self) -> bytes | None:
+        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+
+    def close(self) -> None:
+        """Let go of the stream; the agent lives on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeState:
+    """What the engine knows about a node after its channel closed."""
+
+    running: bool
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    """Whether the kernel killed the node itself for want of memory."""
+    gone: bool = False
+    """Whether the engine does not know the node any more."""
+
+    def sentence(self) -> str:
+        """How the node ended, as the end of a sentence that begins with its name."""
+        if self.gone:
+            return "was removed"
+        if self.running:
+            return "runs, but its agent does not answer"
+        if self.out_of_memory:
+            return "was killed by the kernel: out of memory"
+        if self.exit_code == 137:
+            return "was killed (SIGKILL)"
+        return f"ended with exit code {self.exit_code}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removed:
+    """What `remove` took away."""
+
+    clusters: tuple[str, ...] = ()
+    nodes: int = 0
+    networks: int = 0
+    volumes: int = 0
+    files: int = 0
+
+    def __add__(self, other: Removed) -> Removed:
+        return Removed(
+            clusters=tuple(dict.fromkeys((*self.clusters, *other.clusters))),
+            nodes=self.nodes + other.nodes,
+            networks=self.networks + other.networks,
+            volumes=self.volumes + other.volumes,
+            files=self.files + other.files,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.networks or self.volumes or self.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One line of `lab doctor`."""
+
+    level: Literal["ok", "warning", "failed"]
+    what: str
+    """The thing that was looked at."""
+    found: str
+    fix: str = ""
+    """What to do; empty where nothing needs doing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The size that `lab doctor` is asked to judge."""
+
+    nodes: int = 3
+    nproc_per_node: int = 1
+    image: str | None = None
+    gpus: int = 0
+
+
+class Engine(Protocol):
+    """Makes, finds and removes clusters."""
+
+    name: str
+
+    def find(self, cluster: str | None = None) -> list[ClusterInfo]:
+        """The owner's clusters that exist, wholly or in part, by their labels; all, or the one of that name."""
+
+    def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
+        """Make every node and wait until its agent can fork workers; after an error nothing is left.
+
+        Args:
+            cluster: its name.
+            shape: how many nodes and of what kind.
+            run: the run that will remove it; None for a cluster that stays.
+            announce: is told what is being waited for.
+
+        Raises:
+            LabError: what went wrong and on which node.
+        """
+
+    def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
+        """Open a channel to the agent of each of these nodes.
+
+        Raises:
+            NodeLost: one cannot be reached.
+        """
+
+    def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
+        """Remove the owner's cluster of this name, or all of them, by their labels.
+
+        Args:
+            settle: look again for a moment, because a process that was making or removing things died.
+        """
+
+    def node_state(self, node: Node) -> NodeState:
+        """What became of a node.
+
+        Raises:
+            EngineUnavailable: the engine itself does not answer.
+        """
+
+    def memory_bytes(self, node: Node) -> int | None:
+        """Memory that a node uses; None where the engine does not say."""
+
+    def kill(self, node: Node) -> None:
+        """Kill a node at once, as a power cut would."""
+
+    def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
+        """Run a command in a node with this process's standard streams.
+
+        Returns:
+            Its exit code.
+        """
+
+    def examine(self, wanted: Wanted) -> list[Finding]:
+        """What `lab doctor` has to say about this engine."""

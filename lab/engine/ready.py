@@ -1,0 +1,61 @@
+"""Waiting until every agent of a new cluster has said hello."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.engine.protocol import Announce, Channel
+from lab.errors import ClusterError
+from lab.node import wire
+
+HELLO = wire.encode({"op": "hello", "id": "up"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lost:
+    """A node whose channel closed while it was waited for."""
+
+    channel: Channel
+
+
+def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announce) -> Lost | None:
+    """Wait until every agent has imported torch and answered.
+
+    Args:
+        channels: one to each agent; hello has been sent on each.
+        deadline_s: seconds until it is too long.
+        announce: is told how many are ready.
+
+    Returns:
+        The first node that ended instead, or None if all answered.
+
+    Raises:
+        ClusterError: the deadline passed; the message names who was waited for.
+    """
+    waiting = {channel.node.name: channel for channel in channels}
+    readers = {channel.node.name: wire.LineReader() for channel in channels}
+    end = time.monotonic() + deadline_s
+    with selectors.DefaultSelector() as selector:
+        for channel in channels:
+            selector.register(channel.fileno(), selectors.EVENT_READ, channel)
+        while waiting:
+            left = end - time.monotonic()
+            if left <= 0:
+                late = ", ".join(sorted(waiting))
+                raise ClusterError(
+                    f"{late} did not become ready within {deadline_s:.0f} s: its agent was importing torch",
+                    "see `lab doctor` for memory and cores",
+                )
+            for key, _ in selector.select(min(left, 1.0)):
+                channel = key.data
+                data = channel.receive()
+                if data == b"":
+                    return Lost(channel=channel)
+                for message in readers[channel.node.name].feed(data or b""):
+                    if message.get("ev") == "hello" and waiting.pop(channel.node.name, None):
+                        done = len(channels) - len(waiting)
+                        announce(f"{done}/{len(channels)} nodes ready (torch {message['torch']})")
+    return None

@@ -1,0 +1,58 @@
+"""What the channels of all engines have in common: a socket that is written whole and read without waiting."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from lab.plan.cluster import Node
+
+_SEND_DEADLINE_S = 30.0
+_CHUNK_BYTES = 1 << 18
+
+
+class Stream:
+    """A connected stream socket to a node.
+
+    Args:
+        node: what is at the other end.
+        connection: the socket.
+    """
+
+    def __init__(self, node: Node, connection: socket.socket) -> None:
+        self.node = node
+        self._socket = connection
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when `receive` has something."""
+        return self._socket.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Send all of it.
+
+        Raises:
+            OSError: the other end is gone, or did not take it within 30 s.
+        """
+        view, end = memoryview(data), time.monotonic() + _SEND_DEADLINE_S
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                left = end - time.monotonic()
+                if left <= 0 or not select.select([], [self._socket], [], left)[1]:
+                    raise TimeoutError(f"{self.node.name} took no message for {_SEND_DEADLINE_S:.0f} s") from None
+
+    def receive(self) -> bytes | None:
+        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        try:
+            return self._socket.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Let go of the stream; the agent lives on."""
+        self._socket.close()

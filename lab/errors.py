@@ -1,0 +1,68 @@
+"""Every error that the lab raises on purpose.
+
+One root, `LabError`, carries the sentence a person reads, a hint that says what to do, and the exit code of the
+command line. There is a subclass for each thing that a caller would treat differently, and no more.
+"""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """What went wrong in one sentence, and what to do about it.
+
+    Args:
+        message: what happened, to which node or rank.
+        hint: what to do; printed on a line of its own.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
+
+
+class UsageError(LabError):
+    """The command line or a call of the API asks for something that makes no sense."""
+
+    exit_code = 2
+
+
+class ScenarioError(UsageError):
+    """A scenario is not valid; the message begins with `file:line:column:`."""
+
+
+class EngineUnavailable(LabError):
+    """No engine answers, or the one in use stopped answering."""
+
+    exit_code = 3
+
+
+class ImageError(LabError):
+    """The image is missing, cannot be built, or holds no Python with torch."""
+
+
+class ClusterError(LabError):
+    """A cluster cannot be made, found or used as asked."""
+
+
+class ClusterBusy(ClusterError):
+    """Another run or another command has the cluster."""
+
+
+class NodeLost(LabError):
+    """A node went away while it was needed."""
+
+
+class RecordError(LabError):
+    """The folder of a run cannot be written or read."""
+
+
+class Interrupted(LabError):
+    """The person pressed Ctrl-C or the process was asked to end."""
+
+    exit_code = 130

@@ -1,0 +1,193 @@
+"""The agent's side of one worker: fork it, hold its pipes, know how it ended."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import processes, warm, worker
+
+_PIPE_BYTES = 1 << 20
+_STACK_LIMIT_BYTES = 256 * 1024
+_F_SETPIPE_SZ = 1031
+
+
+@dataclass
+class Worker:
+    """A rank's process and the agent's ends of its pipes."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    streams: dict[int, int]
+    """Read end -> 1 (standard output) or 2 (standard error)."""
+    stack_fd: int
+    gate_fd: int
+    """Closing it lets the worker run its script."""
+    status: int | None = None
+    """Wait status; None while it runs."""
+    error: dict[str, Any] | None = None
+    """What it raised, as it said itself."""
+    stack: bytes = b""
+    """What faulthandler wrote."""
+    stopped: bool = False
+    """Whether the lab asked it to end."""
+    started: float = 0.0
+    """Unix time at which the gate opened."""
+
+    def open_gate(self) -> None:
+        """Let the worker run its script."""
+        if self.gate_fd >= 0:
+            self.started = time.time()
+            os.close(self.gate_fd)
+            self.gate_fd = -1
+
+    def read_stack(self) -> None:
+        """Take over what faulthandler has written so far."""
+        while True:
+            try:
+                chunk = os.read(self.stack_fd, 65536)
+            except OSError:
+                return
+            if not chunk:
+                return
+            if len(self.stack) < _STACK_LIMIT_BYTES:
+                self.stack += chunk
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the worker, if it still runs."""
+        if self.status is None:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def close(self) -> None:
+        """Close the agent's ends of all pipes."""
+        for fd in (*self.streams, self.stack_fd, self.gate_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.streams, self.stack_fd, self.gate_fd = {}, -1, -1
+
+
+@dataclass(frozen=True)
+class LaunchContext:
+    """What all workers of a run on this node have in common."""
+
+    folder: str
+    note_socket: str
+    uid: int
+    gid: int
+    cold: bool
+    import_root: str
+    """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
+
+
+def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
+    """Fork a worker that waits at its gate.
+
+    Args:
+        description: `rank`, `local_rank`, `env`, `argv`; `script` where argv[0] is not its path.
+        context: what it shares with the other workers.
+    """
+    out_r, out_w = os.pipe2(os.O_CLOEXEC)
+    err_r, err_w = os.pipe2(os.O_CLOEXEC)
+    stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
+    gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
+    for fd in (out_r, err_r):
+        try:
+            fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+        except OSError:
+            pass  # a larger pipe is only faster
+    agent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_worker(description, context, agent, gate_r, out_w, err_w, stack_w)
+        os._exit(70)
+    for fd in (out_w, err_w, stack_w, gate_r):
+        os.close(fd)
+    for fd in (out_r, err_r, stack_r):
+        os.set_blocking(fd, False)
+    return Worker(
+        rank=description["rank"],
+        local_rank=description["local_rank"],
+        pid=pid,
+        streams={out_r: 1, err_r: 2},
+        stack_fd=stack_r,
+        gate_fd=gate_w,
+    )
+
+
+def _become_worker(
+    description: dict[str, Any], context: LaunchContext, agent: int, gate: int, out: int, err: int, stack: int
+) -> None:
+    try:
+        stack = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, 100)
+        gate = fcntl.fcntl(gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
+        leave_agent_behind(out, err, keep=(stack, gate))
+        os.chdir(context.folder)
+        processes.drop_privileges(context.uid, context.gid)
+        processes.die_with_parent(agent)
+        processes.prefer_as_oom_victim()
+        environment = description["env"]
+        changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
+        os.environ.update(environment)
+        argv = description["argv"]
+        spec = {
+            "rank": description["rank"],
+            "argv": argv,
+            "script": description.get("script", argv[0]),
+            "folder": context.folder,
+            "note_socket": context.note_socket,
+            "stack_fd": stack,
+        }
+        os.read(gate, 1)
+        os.close(gate)
+        if context.cold:
+            os.set_inheritable(stack, True)
+            os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
+            start = (
+                f"import sys; sys.path.append({context.import_root!r}); from labnode.worker import start_cold as s; s()"
+            )
+            os.execv(sys.executable, [sys.executable, "-u", "-c", start])
+        spec["missing"] = warm.missing_modules()
+        worker.prepare_fork(changed)
+        worker.run_worker(spec)
+    except BaseException:
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(70)
+
+
+def leave_agent_behind(out: int, err: int, keep: tuple[int, ...]) -> None:
+    """In a fresh child: a session of its own, its own streams, none of the agent's descriptors or signal handlers.
+
+    Args:
+        out: descriptor that becomes standard output.
+        err: descriptor that becomes standard error.
+        keep: descriptors that stay open.
+    """
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd not in keep:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the listing's own descriptor

@@ -1,0 +1,89 @@
+"""`lab.note`: a value that a script states, for the record and for what a scenario expects.
+
+Works anywhere: inside a run the value goes to the agent; outside it is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import time
+from typing import Any
+
+SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
+LIMIT_BYTES = 128 * 1024
+"""Largest note as JSON: it has to fit into one datagram."""
+
+
+def note(name: str, value: Any) -> None:
+    """State a value under a name.
+
+    Args:
+        name: what it is; a scenario's `expect: notes:` refers to it.
+        value: a number, string, list, dict, tensor or array of any shape; tensors become (nested) lists, complex
+            numbers `[real, imaginary]`.
+
+    Raises:
+        ValueError: the value is larger than 128 KiB as JSON.
+        TypeError: the value, or something in it, has no JSON form.
+    """
+    plain = to_plain(value)
+    rank = int(os.environ.get("RANK", "0"))
+    path = os.environ.get(SOCKET_VARIABLE)
+    if path is None:
+        print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
+        return
+    send(path, {"kind": "note", "rank": rank, "name": str(name), "value": plain, "time": time.time()})
+
+
+def send(path: str, message: dict[str, Any]) -> None:
+    """Send one datagram to the agent of this node.
+
+    Raises:
+        ValueError: the message is too large.
+    """
+    data = json.dumps(message).encode()
+    if len(data) > LIMIT_BYTES:
+        raise ValueError(
+            f"{message['kind']} {message.get('name', '')!r} is {len(data):,} bytes as JSON, at most {LIMIT_BYTES:,} "
+            "are allowed: note a summary (shape, norm, a slice) instead"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.connect(path)
+        channel.send(data)
+
+
+def to_plain(value: Any) -> Any:
+    """A value as what JSON can say; floats that JSON cannot say become "nan", "inf" and "-inf".
+
+    Raises:
+        TypeError: there is no JSON form.
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value if type(value) in (bool, int, str, type(None)) else _base(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, complex):
+        return [to_plain(value.real), to_plain(value.imag)]
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((to_plain(item) for item in value), key=repr)
+    if hasattr(value, "detach"):  # a tensor; float() because bfloat16 and friends have no list form of their own
+        value = value.detach().cpu().resolve_conj()
+    if hasattr(value, "tolist"):
+        return to_plain(value.tolist())
+    if hasattr(value, "__fspath__"):
+        return os.fspath(value)
+    if type(value).__module__ == "torch":  # dtype, device, Size ...
+        return str(value)
+    raise TypeError(f"a note cannot hold {type(value).__name__}: use numbers, strings, lists, dicts or tensors")
+
+
+def _base(value: Any) -> Any:
+    """A subclass of int or str (an enum, for instance) as the plain type."""
+    return str(value) if isinstance(value, str) else int(value)

@@ -1,0 +1,188 @@
+"""What an agent does with processes: find them, end them, take their privileges away, see how they were killed."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import fcntl
+import os
+import signal
+import termios
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_CAPBSET_DROP = 24
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_LAST_CAPABILITY = 63
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Make every orphaned descendant a child of this process, however often it forked and whatever session it is in."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent, whose pid is given, dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def drop_privileges(uid: int, gid: int) -> None:
+    """Become an ordinary user who can never get a privilege back; does nothing where this process has none.
+
+    Args:
+        uid: user to become; 0 stays 0, but without any capability.
+        gid: group to become.
+    """
+    if os.geteuid() != 0:
+        return
+    for capability in range(_LAST_CAPABILITY + 1):
+        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _libc.capset(header, nothing)
+    _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root after the change of user
+
+
+def prefer_as_oom_victim() -> None:
+    """Tell the kernel to kill this process before the agent when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass  # only a preference
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed something in this cgroup for want of memory; 0 where it does not say."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as file:
+                for line in file:
+                    name, _, value = line.partition(" ")
+                    if name == "oom_kill":
+                        return int(value)
+        except OSError:
+            continue
+    return 0
+
+
+def readable_bytes(pipe: int) -> int:
+    """How many bytes wait in a pipe."""
+    waiting = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, waiting)
+    return waiting[0]
+
+
+def children_by_parent() -> dict[int, list[int]]:
+    """The pids of every process's children, from /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            continue  # it ended while we looked
+        children.setdefault(parent, []).append(int(entry))
+    return children
+
+
+def descendants(*roots: int) -> list[int]:
+    """Every process below `roots`, parents before children."""
+    children = children_by_parent()
+    found: list[int] = []
+    waiting = [child for root in roots for child in children.get(root, ())]
+    while waiting:
+        pid = waiting.pop(0)
+        found.append(pid)
+        waiting.extend(children.get(pid, ()))
+    return found
+
+
+def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> int:
+    """Kill everything below this process, again and again until nothing new appears.
+
+    Args:
+        keep: children that stay.
+        deadline_s: how long to try.
+
+    Returns:
+        How many processes were found.
+    """
+    me, end = os.getpid(), time.monotonic() + deadline_s
+    found: set[int] = set()
+    while True:
+        reap(keep)
+        left = [pid for pid in descendants(me) if pid not in keep]
+        if not left or time.monotonic() > end:
+            return len(found)
+        for pid in left:
+            if _is_zombie(pid):
+                continue  # its parent has to go first
+            found.add(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass  # gone already
+        time.sleep(0.001)
+
+
+def reap(keep: set[int]) -> dict[int, int]:
+    """Collect every child that has ended, except those in `keep`; pid -> wait status."""
+    ended: dict[int, int] = {}
+    for pid in children_by_parent().get(os.getpid(), ()):
+        if pid in keep:
+            continue
+        try:
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+        if reaped:
+            ended[reaped] = status
+    return ended
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return True
+
+
+def memory_bytes(pids: list[int]) -> dict[int, int]:
+    """Memory that each process holds, shared pages divided among those who share them (PSS)."""
+    sizes = {}
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/smaps_rollup") as file:
+                for line in file:
+                    if line.startswith("Pss:"):
+                        sizes[pid] = int(line.split()[1]) * 1024
+                        break
+        except OSError:
+            continue
+    return sizes
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Resident memory of processes, shared pages counted for each: cheap, and never less than the truth."""
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/statm") as file:
+                total += int(file.read().split()[1]) * _PAGE_BYTES
+        except OSError:
+            continue
+    return total

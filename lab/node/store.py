@@ -1,0 +1,95 @@
+"""The rendezvous store of a run, hosted by the agent of node 0 as torchrun's agent hosts it.
+
+It listens before any worker starts, so that no worker waits half a second to try again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from datetime import timedelta
+
+from . import launch, processes
+
+START_DEADLINE_S = 10.0
+
+
+class StoreError(RuntimeError):
+    """The store cannot listen at its address."""
+
+
+def listen(address: str, port: int) -> socket.socket:
+    """A socket that listens at the master's address.
+
+    Raises:
+        StoreError: the port is taken or the address is not this node's.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise StoreError(f"the rendezvous store cannot listen at {address}:{port}: {error.strerror}") from error
+    return listener
+
+
+def start_store(address: str, port: int, world_size: int, uid: int, gid: int) -> int:
+    """Host a TCPStore in a process of its own, because it needs a thread and the agent must stay without one.
+
+    Args:
+        address: IP address or name of this node.
+        port: TCP port.
+        world_size: number of workers that will connect.
+        uid: user to run as.
+        gid: group to run as.
+
+    Returns:
+        Pid of the process; killing it ends the store.
+
+    Raises:
+        StoreError: it does not listen.
+    """
+    listener = listen(address, port)
+    ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
+    agent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            launch.leave_agent_behind(null, null, keep=(listener.fileno(), ready_w))
+            processes.drop_privileges(uid, gid)
+            processes.die_with_parent(agent)
+            _serve(listener.detach(), address, port, world_size, ready_w)
+        finally:
+            os._exit(1)
+    os.close(ready_w)
+    listener.close()
+    os.set_blocking(ready_r, True)
+    answer = os.read(ready_r, 1)
+    os.close(ready_r)
+    if answer != b"+":
+        raise StoreError(f"the rendezvous store at {address}:{port} ended while it started")
+    return pid
+
+
+def _serve(listen_fd: int, address: str, port: int, world_size: int, ready: int) -> None:
+    import torch.distributed as dist
+
+    store = dist.TCPStore(
+        address,
+        port,
+        world_size,
+        is_master=True,
+        timeout=timedelta(seconds=START_DEADLINE_S),
+        wait_for_workers=False,
+        master_listen_fd=listen_fd,
+        use_libuv=True,
+    )
+    store.set("lab/ready", "1")
+    os.write(ready, b"+")
+    while True:
+        time.sleep(3600)

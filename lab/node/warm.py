@@ -1,0 +1,174 @@
+"""What a fork of a warm agent must set right so that a script cannot tell it from a fresh interpreter.
+
+Variables that an interpreter or a library reads once, when it starts, are either applied again here or refused
+before the run begins, with a pointer to `--cold`.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+REFUSED_PREFIXES = (
+    *("LD_", "MALLOC_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_"),
+    *("TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"),
+)
+"""Read when a native library is loaded, or a part of torch is imported."""
+REFUSED = (
+    "ATEN_CPU_CAPABILITY",
+    "GLIBC_TUNABLES",
+    "NPY_DISABLE_CPU_FEATURES",
+    "PYTHONASYNCIODEBUG",
+    "PYTHONBREAKPOINT",
+    "PYTHONCASEOK",
+    "PYTHONCOERCECLOCALE",
+    "PYTHONDEVMODE",
+    "PYTHONHASHSEED",
+    "PYTHONHOME",
+    "PYTHONIOENCODING",
+    "PYTHONMALLOC",
+    "PYTHONNOUSERSITE",
+    "PYTHONOPTIMIZE",
+    "PYTHONPLATLIBDIR",
+    "PYTHONPROFILEIMPORTTIME",
+    "PYTHONSAFEPATH",
+    "PYTHONTRACEMALLOC",
+    "PYTHONUTF8",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_CPP_LOG_LEVEL",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+)
+"""Read when Python starts or torch is imported."""
+
+
+def refusal(name: str) -> str | None:
+    """Why a warm worker cannot honour an environment variable; None where it can."""
+    if name in APPLIED:
+        return None
+    if name in REFUSED or name.startswith(REFUSED_PREFIXES):
+        return f"{name} is read when Python starts or torch is imported, and a warm worker is forked after that"
+    return None
+
+
+def _omp_num_threads(value: str) -> None:
+    import torch
+
+    torch.set_num_threads(max(1, int(value.split(",", maxsplit=1)[0])))
+
+
+def _pythonpath(value: str) -> None:
+    sys.path[1:1] = [folder for folder in value.split(os.pathsep) if folder]
+
+
+def _pythonwarnings(value: str) -> None:
+    import warnings
+
+    sys.warnoptions.extend(value.split(","))
+    warnings._processoptions(value.split(","))  # type: ignore[attr-defined]
+
+
+def _dont_write_bytecode(value: str) -> None:
+    sys.dont_write_bytecode = bool(value)
+
+
+def _torch_logs(value: str) -> None:
+    import torch._logging
+
+    torch._logging._init_logs()
+
+
+def _distributed_debug(value: str) -> None:
+    import torch.distributed
+
+    if torch.distributed.is_available():
+        torch.distributed.set_debug_level_from_env()
+
+
+def _timezone(value: str) -> None:
+    time.tzset()
+
+
+APPLIED: Mapping[str, Callable[[str], None]] = {
+    "OMP_NUM_THREADS": _omp_num_threads,
+    "PYTHONPATH": _pythonpath,
+    "PYTHONWARNINGS": _pythonwarnings,
+    "PYTHONDONTWRITEBYTECODE": _dont_write_bytecode,
+    "TORCH_DISTRIBUTED_DEBUG": _distributed_debug,
+    "TORCH_LOGS": _torch_logs,
+    "TZ": _timezone,
+}
+"""Variables that are read once at start and can be applied again."""
+
+
+SLOW_MODULES = (
+    "torch._dynamo",  # imported by the first step of any optimizer
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.tensor.parallel",
+)
+"""Parts of torch that a script may import and that take a second or more."""
+
+
+def missing_modules() -> list[str]:
+    """Those of `SLOW_MODULES` that are not imported in this process."""
+    return [name for name in SLOW_MODULES if name not in sys.modules]
+
+
+def import_frozen(names: Iterable[str]) -> None:
+    """Import modules and make them cheap to fork; what cannot be imported is left to the scripts that want it.
+
+    Without the garbage collector the import takes a tenth less; what it made is then set aside, so that no
+    collection in a worker touches, and thereby copies, the pages of it. Variables that an import sets, such as
+    TORCHINDUCTOR_CACHE_DIR for the user that the agent runs as, are not for the workers.
+    """
+    environment = dict(os.environ)
+    gc.disable()
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            print(f"cannot import {name}: {error!r}", file=sys.stderr)
+    gc.freeze()
+    gc.enable()
+    forget_finalizers()
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+
+
+def apply_environment(changed: Mapping[str, str]) -> None:
+    """Give effect to variables that a fresh interpreter would have read when it started.
+
+    Args:
+        changed: the variables whose value differs from the agent's own.
+    """
+    for name, value in changed.items():
+        action = APPLIED.get(name)
+        if action is not None:
+            action(value)
+
+
+def renew_random_state() -> None:
+    """Seed what a fresh interpreter would have seeded by itself; `random` does so after every fork."""
+    import torch
+
+    torch.default_generator.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def forget_finalizers() -> None:
+    """Keep finalizers that importing torch registered from running at every worker's end.
+
+    They take operator registrations back, 80 ms of copied pages in a fork, in a process that is about to vanish.
+    """
+    import weakref
+
+    for entry in list(weakref.finalize._registry.values()):  # type: ignore[attr-defined]
+        entry.atexit = False

@@ -1,0 +1,261 @@
+"""The process of one rank, from its first instruction to its exit code: what happens around the user's script."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import faulthandler
+import fcntl
+import gc
+import importlib.machinery
+import io
+import json
+import os
+import signal
+import sys
+import termios
+import threading
+import time
+import traceback
+import types
+from typing import Any
+
+from . import note, warm
+
+STACK_SIGNAL = signal.SIGRTMAX - 2
+"""Makes a worker write its Python stack; far from the signals that scripts use."""
+SPEC_VARIABLE = "LAB_WORKER_SPEC"
+_ORDER_DEADLINE_S = 0.1
+
+
+class OrderedWriter(io.FileIO):
+    """Standard output or error, unbuffered; what is written to one arrives before what is later written to the other.
+
+    The two are different pipes, so a switch from one to the other waits (at most 0.1 s) until the agent has read
+    what the other holds.
+    """
+
+    last: OrderedWriter | None = None
+    """The stream that was written last in this process."""
+
+    def write(self, data: Any) -> int:
+        """Write everything, however large, even if a signal handler interrupts."""
+        previous = OrderedWriter.last
+        if previous is not None and previous is not self and not previous.closed:
+            _wait_until_read(previous.fileno())
+        OrderedWriter.last = self
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            done += super().write(view[done:]) or 0
+        return done
+
+
+def _wait_until_read(pipe: int) -> None:
+    pending, end = array.array("i", [0]), time.monotonic() + _ORDER_DEADLINE_S
+    while time.monotonic() < end:
+        try:
+            fcntl.ioctl(pipe, termios.FIONREAD, pending)
+        except OSError:
+            return  # the script put something else in its place
+        if pending[0] == 0:
+            return
+        time.sleep(0.0001)
+
+
+def run_worker(spec: dict[str, Any]) -> None:
+    """Run the script of one rank in this process, a fork of the warm agent, and never return.
+
+    Args:
+        spec: `argv`, `script` (its path), `folder` (its directory), `note_socket`, `stack_fd`, `rank`, and `missing`:
+            slow parts of torch that the agent wants to know of if the script imports them.
+    """
+    code, names = _run(spec)
+    _report_imports(spec)
+    _leave(code, names)
+
+
+def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Run the script; returns its exit code and its globals."""
+    _open_streams()
+    faulthandler.enable(file=spec["stack_fd"], all_threads=True)
+    faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
+    sys.argv = list(spec["argv"])
+    sys.path[0] = spec["folder"]
+    path = os.path.join(spec["folder"], spec["script"])
+    names = vars(_main_module(path))
+    return _run_script(path, names, spec), names
+
+
+def start_cold() -> None:
+    """Entry point of a worker in an interpreter of its own."""
+    spec = json.loads(os.environ.pop(SPEC_VARIABLE))
+    fcntl.fcntl(spec["stack_fd"], fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    code, names = _run(spec)
+    _leave(code, names, cold=True)
+
+
+def _open_streams() -> None:
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        raw = OrderedWriter(fd, "w", closefd=False)
+        raw.name = f"<{name}>"
+        errors = "strict" if name == "stdout" else "backslashreplace"
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)
+        stream.mode = "w"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
+
+
+def _main_module(path: str) -> types.ModuleType:
+    """The module `__main__` as the interpreter makes it for a script."""
+    main = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    vars(main).update(__file__=path, __builtins__=__builtins__, __cached__=None, __loader__=loader)
+    if sys.version_info < (3, 14):
+        vars(main)["__annotations__"] = {}
+    sys.modules["__main__"] = main
+    return main
+
+
+def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
+    try:
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, namespace)
+    except SystemExit as error:
+        status = _exit_code(error.code)
+        if status:
+            _report(_without_own_frames(error), spec)
+        return status
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+        return 130
+    except BaseException as error:
+        _report(_without_own_frames(error), spec)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _without_own_frames(error: BaseException) -> BaseException:
+    shown = error.__traceback__
+    while shown is not None and shown.tb_frame.f_code.co_filename == __file__:
+        shown = shown.tb_next
+    return error.with_traceback(shown)
+
+
+def _exit_code(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF
+    print(value, file=sys.stderr)
+    return 1
+
+
+def _report(error: BaseException, spec: dict[str, Any]) -> None:
+    """Tell the agent what was raised, before anything else can fail because of it."""
+    name = type(error).__qualname__
+    if type(error).__module__ not in ("builtins", "__main__"):
+        name = f"{type(error).__module__}.{name}"
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    message = {
+        "kind": "error",
+        "rank": spec["rank"],
+        "error": f"{name}: {error}"[:4000],
+        "traceback": text[-60_000:],
+        "time": time.time(),
+    }
+    try:
+        note.send(spec["note_socket"], message)
+    except (OSError, ValueError):
+        pass  # the traceback is still printed
+
+
+def _report_imports(spec: dict[str, Any]) -> None:
+    """Tell the agent which slow parts of torch the script has imported, for it to import them before the next run."""
+    names = [name for name in spec.get("missing", ()) if name in sys.modules]
+    if names:
+        try:
+            note.send(spec["note_socket"], {"kind": "imported", "rank": spec["rank"], "names": names})
+        except OSError:
+            pass  # the next run imports them itself
+
+
+def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
+    """End as an interpreter ends, without the 0.2 s that dismantling torch takes.
+
+    Threads are joined, `atexit` functions run, the script's globals are dropped (which flushes and closes its
+    files), standard streams and C's own are flushed. Where threads of torch are left, such as gloo's, the globals stay
+    and only files are closed: the end of a DDP object waits, holding the interpreter's lock, for a thread of gloo
+    that may be waiting for that lock. An interpreter that is being finalized gives such a thread up; this one is not.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        threading.excepthook = lambda *_: None  # an interpreter that ends stops its daemon threads silently
+        import atexit
+
+        atexit._run_exitfuncs()
+        if not _has_threads_of_torch(cold):
+            for name in [name for name in names if name != "__builtins__"]:
+                names[name] = None
+            gc.collect()
+        else:
+            _close_files()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        ctypes.CDLL(None).fflush(None)
+    except BaseException:
+        traceback.print_exc()
+        code = code or 1
+    os._exit(code)
+
+
+def _has_threads_of_torch(cold: bool) -> bool:
+    """Whether native threads are left that may want the interpreter's lock.
+
+    A fork begins with one thread, so any other will do; a fresh interpreter has those of OpenBLAS, which are nameless.
+    """
+    if not cold:
+        return len(os.listdir("/proc/self/task")) > 1
+    names = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/comm") as file:
+                names.append(file.read())
+        except OSError:
+            continue  # it has just ended
+    return any(name.startswith(("gloo", "pt_")) for name in names)
+
+
+def _close_files() -> None:
+    """Flush and close every file that the script left open: those that wrap others first."""
+    found = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
+    buffers = [file for file in found if type(file) in (io.BufferedWriter, io.BufferedRandom)]
+    texts = [file for file in found if type(file) is io.TextIOWrapper]
+    others = [file for file in found if type(file).__module__ not in ("_io", __name__)]  # gzip, bz2, ...
+    standard = (sys.stdin, sys.stdout, sys.stderr)
+    for file in (*texts, *others, *buffers):
+        if file not in standard:
+            try:
+                file.close()
+            except (OSError, ValueError):
+                pass  # what it writes to is gone
+
+
+def prepare_fork(changed_environment: dict[str, str]) -> None:
+    """What a fork of the warm agent sets right before it runs a script.
+
+    Args:
+        changed_environment: variables that the run sets, already in `os.environ`.
+    """
+    import multiprocessing.process
+    import tempfile
+
+    tempfile.tempdir = None  # an import in the agent may have asked for the folder, which TMPDIR now names
+    multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+    warm.renew_random_state()
+    warm.apply_environment(changed_environment)

@@ -1,0 +1,92 @@
+"""What a cluster is: the shape that was asked for, and the nodes that exist."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from lab.spec.scenario import Volume
+
+State = Literal["ready", "partial", "dead"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What `lab up` was asked for; travels in a label of every node, so a cluster can be understood without a file."""
+
+    nodes: int
+    nproc_per_node: int = 1
+    """Workers a node gets where a scenario does not say."""
+    image: str | None = None
+    """None: no image, as on the local engine."""
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: int = 0
+    volumes: tuple[Volume, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every agent, and so of every worker."""
+
+    def to_json(self) -> str:
+        """The shape as one line of text."""
+        data = asdict(self)
+        data["volumes"] = [[str(v.source), v.target, v.read_only] for v in self.volumes]
+        return json.dumps(data, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Shape:
+        """The inverse of `to_json`; what another version of the lab wrote beside that is passed over."""
+        data: dict[str, Any] = json.loads(text)
+        data["volumes"] = tuple(Volume(source=Path(s), target=t, read_only=r) for s, t, r in data.get("volumes", ()))
+        known = {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in data.items() if name in known})
+
+    def differences(self, other: Shape) -> list[str]:
+        """What differs, a phrase each: `nodes: 3, asked for 5`."""
+        mine, theirs = asdict(self), asdict(other)
+        return [f"{name}: {mine[name]}, asked for {theirs[name]}" for name in mine if mine[name] != theirs[name]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One node that exists."""
+
+    name: str
+    """`node0`, `node1`, ...; also its name in DNS on the docker engine."""
+    node_rank: int
+    handle: str
+    """What the engine calls it: a container's id, or the path of an agent's socket."""
+    address: str
+    """Its IP address on the cluster's network; empty if it has none now."""
+    state: str = "running"
+    """The engine's word for its state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterInfo:
+    """A cluster that exists, wholly or in part."""
+
+    name: str
+    engine: str
+    shape: Shape
+    nodes: tuple[Node, ...]
+    owner: str
+    """`user@host` of whoever made it."""
+    run: str | None = None
+    """The run that it was made for and that will remove it; None for a cluster from `lab up`."""
+    version: str = ""
+    """Version of the lab that made it."""
+    master_addr: str = "node0"
+    """What MASTER_ADDR is on this cluster."""
+    shared: str = "/shared"
+    """Where the nodes see their common volume."""
+
+    @property
+    def state(self) -> State:
+        """`ready` if every node runs, `partial` if some do, `dead` if none does."""
+        running = sum(node.state == "running" for node in self.nodes)
+        if running == self.shape.nodes == len(self.nodes):
+            return "ready"
+        return "partial" if running else "dead"

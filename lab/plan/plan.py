@@ -1,0 +1,180 @@
+"""From a scenario and a cluster's shape to every worker's node, rank, environment and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lab.errors import UsageError
+from lab.node import warm
+from lab.spec.scenario import Scenario
+
+MASTER_PORT = 29500
+MAX_WORLD_SIZE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerPlan:
+    """What one worker will be given."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    node: str
+    env: Mapping[str, str]
+    """What is added to the node's own environment."""
+    argv: tuple[str, ...]
+    """The script, relative to its folder, and its arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run before it runs."""
+
+    run: str
+    scenario: Scenario
+    nnodes: int
+    nproc_per_node: int
+    master_addr: str
+    master_port: int
+    cold: bool
+    timeout_s: float
+    workers: tuple[WorkerPlan, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Number of workers."""
+        return self.nnodes * self.nproc_per_node
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data, as in `plan.json` and `--dry-run --json`."""
+        data = asdict(self)
+        data["scenario"] = self.scenario.name
+        data["script"] = str(self.scenario.script)
+        data["world_size"] = self.world_size
+        return data
+
+
+def make_plan(
+    scenario: Scenario,
+    *,
+    run: str,
+    nnodes: int,
+    nproc_per_node: int,
+    master_addr: str,
+    cold: bool = False,
+    timeout_s: float | None = None,
+    shared: str = "/shared",
+    node_env: Mapping[str, str] | None = None,
+) -> Plan:
+    """Assign ranks, node-major, and give every worker what torchrun would give it.
+
+    Args:
+        scenario: what to run.
+        run: name of the run.
+        nnodes: nodes that take part.
+        nproc_per_node: workers on each.
+        master_addr: address of node 0 as the others see it.
+        cold: whether workers start fresh interpreters.
+        timeout_s: seconds until the run counts as hung; None: what the scenario says.
+        shared: where the nodes see their common volume.
+        node_env: what the cluster's own environment says.
+
+    Raises:
+        UsageError: the size makes no sense, or a variable cannot be honoured by warm workers.
+    """
+    world_size = nnodes * nproc_per_node
+    if nnodes < 1 or nproc_per_node < 1:
+        raise UsageError(f"a run needs at least 1 node and 1 process a node, not {nnodes} and {nproc_per_node}")
+    if world_size > MAX_WORLD_SIZE:
+        raise UsageError(
+            f"{nnodes} nodes x {nproc_per_node} processes are {world_size} ranks; at most {MAX_WORLD_SIZE}"
+        )
+    for rank in (*scenario.expect.exit, *scenario.expect.logs):
+        if rank >= world_size:
+            raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
+    cold = cold or scenario.cold
+    if not cold:
+        _refuse_what_a_fork_cannot_honour(scenario)
+    workers = []
+    for rank in range(world_size):
+        node_rank, local_rank = divmod(rank, nproc_per_node)
+        env = {
+            **_torchrun_environment(
+                run=run,
+                rank=rank,
+                local_rank=local_rank,
+                node_rank=node_rank,
+                nnodes=nnodes,
+                nproc_per_node=nproc_per_node,
+                master_addr=master_addr,
+            ),
+            **_threads(world_size, node_env or {}),
+            "LAB_SHARED": shared,
+            **scenario.env,
+        }
+        workers.append(
+            WorkerPlan(
+                rank=rank,
+                local_rank=local_rank,
+                node_rank=node_rank,
+                node=f"node{node_rank}",
+                env=env,
+                argv=(scenario.script.name, *scenario.args),
+            )
+        )
+    return Plan(
+        run=run,
+        scenario=scenario,
+        nnodes=nnodes,
+        nproc_per_node=nproc_per_node,
+        master_addr=master_addr,
+        master_port=MASTER_PORT,
+        cold=cold,
+        timeout_s=scenario.timeout_s if timeout_s is None else timeout_s,
+        workers=tuple(workers),
+    )
+
+
+def _torchrun_environment(
+    *, run: str, rank: int, local_rank: int, node_rank: int, nnodes: int, nproc_per_node: int, master_addr: str
+) -> dict[str, str]:
+    """The variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `launcher/api.py`."""
+    world_size = str(nnodes * nproc_per_node)
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(local_rank),
+        "WORLD_SIZE": world_size,
+        "LOCAL_WORLD_SIZE": str(nproc_per_node),
+        "GROUP_RANK": str(node_rank),
+        "GROUP_WORLD_SIZE": str(nnodes),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": str(rank),
+        "ROLE_WORLD_SIZE": world_size,
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": str(MASTER_PORT),
+        "TORCHELASTIC_RUN_ID": run,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_ERROR_FILE": "",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+    }
+
+
+def _threads(world_size: int, node_env: Mapping[str, str]) -> dict[str, str]:
+    """One thread for each of several workers on one machine, as torchrun says, unless the cluster says otherwise.
+
+    All nodes of a cluster share one machine: with as many threads a worker as it has cores they would wait for one
+    another's, up to ten times as long.
+    """
+    return {"OMP_NUM_THREADS": "1"} if world_size > 1 and "OMP_NUM_THREADS" not in node_env else {}
+
+
+def _refuse_what_a_fork_cannot_honour(scenario: Scenario) -> None:
+    for name in scenario.env:
+        reason = warm.refusal(name)
+        if reason:
+            raise UsageError(f"{scenario.name}: {reason}", "add `cold: true` to the scenario or run it with --cold")

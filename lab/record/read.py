@@ -1,0 +1,189 @@
+"""Reading records; one that was cut short still opens and says what is missing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from lab.errors import RecordError
+from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, rank_log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Something that a rank printed at once."""
+
+    rank: int
+    stream: int
+    """1: standard output, 2: standard error."""
+    time: float
+    """Unix time at which the agent read it."""
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The folder of a run."""
+
+    path: Path
+
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return self.path.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run came to a result."""
+        return (self.path / RESULT).exists()
+
+    def result(self) -> dict[str, Any]:
+        """`result.json`; of a run that never came to a result, what is known of it."""
+        found = self._json(RESULT)
+        if found is not None:
+            return found
+        plan = self.plan()
+        return {
+            "verdict": "error",
+            "reason": "the record ends before a result: the lab was killed, or the run is still going on",
+            "scenario": plan.get("scenario", "?"),
+            "run": self.run,
+            "engine": plan.get("engine", "?"),
+            "cluster": plan.get("cluster", "?"),
+            "culprit": None,
+            "ranks": [],
+            "expectations": [],
+            "duration_s": None,
+            "faults": [],
+            "exit_code": None,
+            "path": str(self.path),
+        }
+
+    def plan(self) -> dict[str, Any]:
+        """`plan.json`; empty where it is missing."""
+        return self._json(PLAN) or {}
+
+    def scenario_text(self) -> str:
+        """The scenario as it was resolved; empty where it is missing."""
+        try:
+            return (self.path / SCENARIO).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Every fact in order; lines that are damaged or cut short are left out."""
+        yield from (line for line in self._lines(EVENTS) if isinstance(line, dict))
+
+    def log(self, rank: int) -> bytes:
+        """Everything that a rank printed.
+
+        Raises:
+            RecordError: the run had no such rank.
+        """
+        path = self.path / LOGS / rank_log(rank)
+        if not path.exists():
+            ranks = sorted(worker["rank"] for worker in self.plan().get("workers", ()))
+            if rank in ranks:
+                return b""
+            known = f"ranks 0 to {ranks[-1]}" if ranks else "no ranks on record"
+            raise RecordError(f"run {self.run} has no rank {rank}; it has {known}")
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise RecordError(f"the log of rank {rank} in run {self.run} cannot be read: {error.strerror}") from error
+
+    def output(self) -> Iterator[Piece]:
+        """Everything that all ranks printed, in the order of arrival."""
+        yield from self.output_from(0)[0]
+
+    def output_from(self, position: int) -> tuple[list[Piece], int]:
+        """What has been printed since a position in the index, and the new position; 0 is the beginning."""
+        try:
+            index = (self.path / INDEX).open("rb")
+        except OSError:
+            return [], position
+        pieces = []
+        with index:
+            index.seek(position)
+            for line in index:
+                if not line.endswith(b"\n"):
+                    break
+                position += len(line)
+                try:
+                    rank, stream, offset, length, when = (float(item) for item in json.loads(line))
+                except (ValueError, TypeError):
+                    continue
+                data = self._slice(int(rank), int(offset), int(length))
+                pieces.append(Piece(rank=int(rank), stream=int(stream), time=when, data=data))
+        return pieces, position
+
+    def _slice(self, rank: int, offset: int, length: int) -> bytes:
+        try:
+            with (self.path / LOGS / rank_log(rank)).open("rb") as log:
+                log.seek(offset)
+                return log.read(length)
+        except OSError:
+            return b""
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        try:
+            data = json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
+
+    def _lines(self, name: str) -> Iterator[Any]:
+        try:
+            with (self.path / name).open("rb") as file:
+                for line in file:
+                    try:
+                        yield json.loads(line)
+                    except ValueError:
+                        continue
+        except OSError:
+            return
+
+
+def list_records(runs: Path = RUNS) -> list[Record]:
+    """Every record in a folder of runs, oldest first."""
+    if not runs.is_dir():
+        return []
+    return [Record(path=path) for path in sorted(runs.iterdir(), key=_age) if (path / LOGS).is_dir()]
+
+
+def _age(path: Path) -> tuple[float, str]:
+    try:
+        return path.stat().st_mtime_ns if not (path / PLAN).exists() else (path / PLAN).stat().st_mtime_ns, path.name
+    except OSError:
+        return 0, path.name
+
+
+def find_record(name: str | None, runs: Path = RUNS) -> Record:
+    """The record of that name, path or unique beginning; without a name, the latest.
+
+    Raises:
+        RecordError: there is none, or several begin like that.
+    """
+    records = list_records(runs)
+    if name is None:
+        if not records:
+            raise RecordError(f"there are no runs in {runs}", "start one with `lab run`")
+        return records[-1]
+    if (Path(name) / LOGS).is_dir():
+        return Record(path=Path(name))
+    exact = [record for record in records if record.run == name]
+    matches = exact or [record for record in records if record.run.startswith(name) or record.run.endswith(f"-{name}")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        return matches[-1] if all(m.run.endswith(f"-{name}") for m in matches) else _ambiguous(name, matches)
+    close = get_close_matches(name, [record.run for record in records], n=1)
+    raise RecordError(f"there is no run {name!r} in {runs}", f"did you mean {close[0]}?" if close else "see `lab runs`")
+
+
+def _ambiguous(name: str, matches: list[Record]) -> Record:
+    raise RecordError(f"{len(matches)} runs begin with {name!r}: {', '.join(m.run for m in matches[:5])}")

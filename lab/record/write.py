@@ -1,0 +1,123 @@
+"""Writing a record: facts are appended as they happen, so that a record cut short still tells what came before."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lab.errors import RecordError
+from lab.record.layout import CHECK_LOG, EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, rank_log
+from lab.record.result import Result
+
+
+class RecordWriter:
+    """The record of a run that is going on.
+
+    Args:
+        runs: folder that holds all runs.
+        scenario: name of the scenario.
+
+    Raises:
+        RecordError: the folder cannot be made.
+    """
+
+    def __init__(self, runs: Path, scenario: str) -> None:
+        self.path = _new_folder(runs, scenario)
+        self.run = self.path.name
+        self._files: dict[str, BinaryIO] = {}
+        self._offsets: dict[int, int] = {}
+        try:
+            (self.path / LOGS).mkdir()
+        except OSError as error:
+            raise _cannot(self.path, error) from error
+
+    def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
+        """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
+        self._write_whole(SCENARIO, scenario_text)
+        self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
+        self._write_whole(PLAN, json.dumps(plan, indent=2))
+
+    def event(self, kind: str, **facts: Any) -> None:
+        """Append one fact; `time` is now (Unix seconds) unless given."""
+        facts.setdefault("time", time.time())
+        self._append(EVENTS, _line({"event": kind, **facts}))
+
+    def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
+        """Append what a rank printed, and to the index where it stands in its log, with stream and time."""
+        offset = self._offsets.get(rank, 0)
+        self._append(f"{LOGS}/{rank_log(rank)}", data)
+        self._append(INDEX, _line([rank, stream, offset, len(data), round(when, 6)]))
+        self._offsets[rank] = offset + len(data)
+
+    def finish(self, result: Result) -> None:
+        """Write the result, whole or not at all, and close."""
+        self._write_whole(RESULT, json.dumps(result.to_json(), indent=2))
+        self.close()
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+    def discard_if_empty(self) -> None:
+        """Remove the record of a run that came neither to a plan nor to a result."""
+        if not any((self.path / name).exists() for name in (PLAN, RESULT)):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def log_path(self, rank: int) -> Path:
+        """Where a rank's log is."""
+        return self.path / LOGS / (rank_log(rank) if rank >= 0 else CHECK_LOG)
+
+    def _append(self, name: str, data: bytes) -> None:
+        try:
+            file = self._files.get(name)
+            if file is None:
+                file = self._files[name] = open(self.path / name, "ab", buffering=0)
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+        except OSError as error:
+            raise _cannot(self.path, error) from error
+
+    def _write_whole(self, name: str, text: str) -> None:
+        temporary = self.path / f".{name}.new"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, self.path / name)
+        except OSError as error:
+            raise _cannot(self.path, error) from error
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _new_folder(runs: Path, scenario: str) -> Path:
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario) or "run"
+    base = f"{time.strftime('%Y%m%d-%H%M%S')}-{plain}"
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            path = runs / (base if number == 1 else f"{base}-{number}")
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    except OSError as error:
+        raise _cannot(runs, error) from error
+    raise RecordError(f"{runs} holds a thousand runs of {scenario} from this second")
+
+
+def _cannot(path: Path, error: OSError) -> RecordError:
+    return RecordError(
+        f"cannot write the record in {path}: {error.strerror or error}",
+        "free some space or choose another folder with --runs",
+    )

@@ -1,0 +1,83 @@
+"""The catalogue of scenarios, in Markdown, in the order of a learning path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lab.errors import ScenarioError
+from lab.spec.scenario import Scenario
+
+PATH_FILE = "learning-path.txt"
+"""In a folder of scenarios: lines `# Chapter`, then one scenario a line, in the order in which to learn them."""
+
+
+def read_path(folder: Path) -> dict[str, list[str]]:
+    """Chapter -> scenario files below the folder, in order; empty where the folder has no learning path.
+
+    Raises:
+        ScenarioError: a scenario stands before the first chapter.
+    """
+    file = folder / PATH_FILE
+    if not file.exists():
+        return {}
+    chapters: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if text.startswith("#"):
+            current = chapters.setdefault(text.lstrip("# "), [])
+        elif text:
+            if current is None:
+                raise ScenarioError(f"{file}:{number}:1: {text} stands before the first chapter (`# Name`)")
+            current.append(text)
+    return chapters
+
+
+def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Iterable[str]]) -> str:
+    """Every scenario with what it teaches and asks.
+
+    Args:
+        folder: what the paths are relative to.
+        scenarios: by file.
+        chapters: from `read_path`; what it does not name comes last.
+    """
+    by_name = {str(path.relative_to(folder)): scenario for path, scenario in scenarios.items()}
+    left = dict(by_name)
+    lines = [
+        "# Scenarios",
+        "",
+        f"{len(by_name)} lessons, each a YAML file beside a script of plain PyTorch. The order is a learning path,",
+        "from the first broadcast to sharded training. `lab learn NAME` takes one as a lesson: it shows the script,",
+        "asks for your prediction, runs, and shows what every rank held beside what was expected.",
+        "",
+        f"This page is made from the scenarios: `lab scenarios --markdown > docs/{folder.name}.md`.",
+        "",
+    ]
+    for chapter, names in chapters.items():
+        lines += [f"## {chapter}", ""]
+        lines += [line for name in names if name in left for line in _entry(folder, name, left.pop(name))]
+    if left:
+        lines += ["## More" if chapters else "## All", ""]
+        lines += [line for name, scenario in sorted(left.items()) for line in _entry(folder, name, scenario)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
+    size = f"{scenario.nodes or 'any number of'} node{'s' if scenario.nodes != 1 else ''}"
+    if scenario.nproc_per_node and scenario.nproc_per_node > 1:
+        size += f" x {scenario.nproc_per_node} processes"
+    outcome = f", {scenario.expect.verdict} on purpose" if scenario.expect.verdict != "passed" else ""
+    lines = [
+        f"### [{scenario.name}](../{folder.name}/{name})",
+        "",
+        f"*{size}{outcome}.* {_one_line(scenario.learn)}",
+        "",
+    ]
+    if scenario.predict:
+        lines += [f"> {_one_line(scenario.predict)}", ""]
+    return lines
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

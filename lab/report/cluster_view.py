@@ -1,0 +1,51 @@
+"""A cluster for a person and for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lab.plan.cluster import ClusterInfo
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.spec.units import format_bytes
+
+
+def cluster_json(info: ClusterInfo) -> dict[str, Any]:
+    """A cluster as plain data."""
+    data = asdict(info)
+    data["state"] = info.state
+    for volume in data["shape"]["volumes"]:
+        volume["source"] = str(volume["source"])
+    return data
+
+
+def cluster_text(
+    info: ClusterInfo, memory_bytes: Mapping[str, int | None], busy: Mapping[str, Any] | None, style: Style
+) -> str:
+    """A cluster with its nodes.
+
+    Args:
+        info: the cluster.
+        memory_bytes: what each node uses, by its name.
+        busy: who uses the cluster now; None: nobody.
+        style: how to paint it.
+    """
+    limits = [f"{info.shape.cpus:g} cpus" if info.shape.cpus else ""]
+    limits.append(format_bytes(info.shape.memory_bytes) if info.shape.memory_bytes else "")
+    limits.append(f"{info.shape.gpus} GPUs" if info.shape.gpus else "")
+    shape = f"{info.shape.nodes} x {info.shape.nproc_per_node}" + "".join(f", {limit}" for limit in limits if limit)
+    now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
+    state = style.paint(info.state, {"ready": "green", "partial": "yellow", "dead": "red"}[info.state])
+    head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"
+    if info.run:
+        head += f"  made for run {info.run}"
+    rows = []
+    for node in info.nodes:
+        used = memory_bytes.get(node.name)
+        rows.append([node.name, node.state, node.address or "-", format_bytes(used) if used else "-", node.handle[:12]])
+    if info.engine == "local":
+        rows = [row[:4] for row in rows]
+    header = ["node", "state", "address", "memory", "container"][: len(rows[0]) if rows else 5]
+    return "\n".join([head, table_text(header, rows, style)])

@@ -1,0 +1,70 @@
+"""A scenario as a lesson: the question before the run, the answer after it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import replace
+from typing import Any
+
+from lab.record.result import Result
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.report.verdict import verdict_text
+from lab.spec.scenario import Scenario
+
+_WIDTH = 88
+_LONGEST_VALUE = 46
+
+
+def question_text(scenario: Scenario, style: Style) -> str:
+    """What there is to learn, the script, and the question."""
+    script = scenario.script.read_text(encoding="utf-8", errors="replace").rstrip()
+    numbered = (f"{style.paint(f'{number:>4}', 'dim')}  {line}" for number, line in enumerate(script.splitlines(), 1))
+    parts = [
+        f"{style.paint(scenario.name, 'bold')}\n{_wrap(scenario.learn)}",
+        f"{style.paint(scenario.script.name, 'bold')}\n" + "\n".join(numbered),
+    ]
+    if scenario.predict:
+        parts.append(style.paint(_wrap(f"Predict: {scenario.predict}"), "yellow"))
+    return "\n\n".join(parts)
+
+
+def answer_text(result: Result, prediction: str, style: Style) -> str:
+    """What every rank held, beside what was expected."""
+    parts = []
+    if prediction:
+        parts.append(f"{style.paint('you predicted', 'bold')}  {prediction}")
+    rows = [
+        [
+            str(item.rank),
+            item.what.removeprefix("note "),
+            _short(item.got),
+            _short(item.expected),
+            "✔" if item.met else "✘",
+        ]
+        for item in result.expectations
+        if item.what.startswith("note ") and item.rank is not None
+    ]
+    if rows:
+        whole = replace(style, width=None)  # what matters stands at the end of a line
+        parts.append(table_text(["rank", "note", "holds", "expected", ""], rows, whole))
+    unexpected = [
+        [str(rank.rank), name, _short(value)]
+        for rank in result.ranks
+        for name, value in rank.notes.items()
+        if not any(item.what == f"note {name}" for item in result.expectations)
+    ]
+    if unexpected:
+        parts.append(table_text(["rank", "note", "holds"], unexpected, style))
+    parts.append(verdict_text(result.to_json(), style))
+    return "\n\n".join(parts)
+
+
+def _wrap(text: str) -> str:
+    return "\n".join(textwrap.fill(paragraph, _WIDTH) for paragraph in text.strip().splitlines())
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

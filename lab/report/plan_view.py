@@ -1,0 +1,28 @@
+"""A plan for a person: what `--dry-run` prints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lab.plan.plan import Plan
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.spec.units import format_duration
+
+_SHOWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def plan_text(plan: Plan, style: Style) -> str:
+    """Every worker with its node, rank, environment and arguments."""
+    ranks = f"{plan.world_size} rank{'s' if plan.world_size > 1 else ''}"
+    head = (
+        f"{plan.scenario.name}: {plan.nnodes} node{'s' if plan.nnodes > 1 else ''} x {plan.nproc_per_node} "
+        f"process{'es' if plan.nproc_per_node > 1 else ''} = {ranks}, "
+        f"{'cold' if plan.cold else 'warm'}, hung after {format_duration(plan.timeout_s)}"
+    )
+    whole = replace(style, width=None)  # a command line that is cut says nothing
+    rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]
+    tail = [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
+    return "\n".join(
+        [head, f"script: {plan.scenario.script}", table_text(["node", *_SHOWN, "argv"], rows, whole), *tail]
+    )

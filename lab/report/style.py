@@ -1,0 +1,56 @@
+"""Colour for terminals, none for files: honours NO_COLOR and FORCE_COLOR."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import IO
+
+_CODES = {
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+    "dim": "2",
+    "bold": "1",
+}
+_RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+_VERDICT = {"passed": ("✔", "green"), "failed": ("✘", "red"), "hung": ("∞", "yellow"), "error": ("!", "magenta")}
+
+
+@dataclass(frozen=True)
+class Style:
+    """Paints text, or leaves it as it is."""
+
+    colour: bool
+    width: int | None = None
+    """Columns of the terminal; None where lines may be as long as they like."""
+
+    def paint(self, text: str, *styles: str) -> str:
+        """The text in these colours."""
+        if not self.colour or not styles:
+            return text
+        codes = ";".join(_CODES[style] for style in styles)
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def rank(self, rank: int, text: str) -> str:
+        """The text in the colour of a rank."""
+        return self.paint(text, _RANK_COLOURS[rank % len(_RANK_COLOURS)])
+
+    def verdict(self, verdict: str) -> str:
+        """A verdict with its sign."""
+        sign, colour = _VERDICT.get(verdict, ("?", "bold"))
+        return self.paint(f"{sign} {verdict}", colour, "bold")
+
+
+def style_for(stream: IO[str]) -> Style:
+    """The style that suits a stream."""
+    terminal = stream.isatty()
+    width = os.get_terminal_size(stream.fileno()).columns or None if terminal else None
+    if os.environ.get("NO_COLOR"):
+        return Style(colour=False, width=width)
+    if os.environ.get("FORCE_COLOR"):
+        return Style(colour=True, width=width)
+    return Style(colour=terminal and os.environ.get("TERM") != "dumb", width=width)

@@ -1,0 +1,39 @@
+"""Many runs: a line for each as it ends, and a summary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from lab.errors import LabError
+from lab.record.result import Result
+from lab.report.style import Style
+from lab.spec.scenario import Scenario
+from lab.spec.units import format_duration
+
+_LONGEST_REASON = 140
+
+
+def progress_line(number: int, total: int, scenario: Scenario, outcome: Result | LabError, style: Style) -> str:
+    """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
+    place = f"[{number:>{len(str(total))}}/{total}]"
+    if isinstance(outcome, LabError):
+        return f"{place} {style.verdict('error')}  {style.paint(scenario.name, 'bold')}  {_short(outcome.message)}"
+    head = f"{place} {style.verdict(outcome.verdict)}  {style.paint(scenario.name, 'bold')}"
+    if outcome.passed:
+        count = len(outcome.ranks)
+        return f"{head}  {count} rank{'s' if count > 1 else ''}  {format_duration(outcome.duration_s)}"
+    return f"{head}  {_short(outcome.reason)}"
+
+
+def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
+    """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
+    verdicts = Counter[str]("error" if isinstance(o, LabError) else o.verdict for o in outcomes)
+    colours = {"passed": "green", "failed": "red", "hung": "yellow", "error": "magenta"}
+    parts = [style.paint(f"{verdicts[name]} {name}", colour) for name, colour in colours.items() if verdicts[name]]
+    return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"
+
+
+def _short(text: str) -> str:
+    line = text.splitlines()[0]
+    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1]}…"

@@ -1,0 +1,24 @@
+"""Rows of text in columns, as wide as they need to be and no wider than the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.report.style import Style
+
+
+def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
+    """A table with a header; a line that is longer than the terminal is cut, so that rows stay rows.
+
+    Args:
+        header: names of the columns.
+        rows: cells as text.
+        style: how to paint the header, and how wide the terminal is.
+    """
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        text = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        return text if style.width is None or len(text) <= style.width else f"{text[: style.width - 1]}…"
+
+    return "\n".join([style.paint(line(header), "bold"), *(line(row) for row in rows)])

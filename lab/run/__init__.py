@@ -1,0 +1,1 @@
+"""Drives a plan through an engine: launch, follow, collect, judge."""

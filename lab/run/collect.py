@@ -1,0 +1,103 @@
+"""Turns what the agents of a run say into facts, into its record, and into what an observer sees."""
+
+from __future__ import annotations
+
+from lab.errors import ClusterBusy
+from lab.node import wire
+from lab.record.write import RecordWriter
+from lab.run.facts import RankFacts, RunFacts
+from lab.run.observe import Observer
+
+BEFORE_THE_START = ("claim", "files", "prepare")
+"""Messages whose refusal means that the run cannot begin."""
+
+
+class Collector:
+    """Collects the facts of one run.
+
+    Args:
+        facts: is filled.
+        writer: takes every fact.
+        observer: watches.
+    """
+
+    def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer) -> None:
+        self.facts = facts
+        self.writer = writer
+        self.observer = observer
+        self.answered: dict[str, set[str]] = {"claimed": set(), "prepared": set(), "finished": set()}
+        """Answer -> the nodes that have given it."""
+
+    def collect(self, node: str, message: wire.Message) -> None:
+        """Take one message of a node's agent.
+
+        Raises:
+            ClusterBusy: somebody else has the node.
+            RecordError: the record cannot be written.
+        """
+        action = getattr(self, f"_on_{message.get('ev')}", None)
+        if action is not None:
+            action(node, message)
+
+    def _on_claimed(self, node: str, message: wire.Message) -> None:
+        self.answered["claimed"].add(node)
+        self.writer.event("claimed", node=node, node_time=message["time"])
+
+    def _on_prepared(self, node: str, message: wire.Message) -> None:
+        self.answered["prepared"].add(node)
+
+    def _on_finished(self, node: str, message: wire.Message) -> None:
+        self.answered["finished"].add(node)
+        self.facts.left_processes += message["left"]["processes"]
+
+    def _on_busy(self, node: str, message: wire.Message) -> None:
+        raise ClusterBusy(
+            f"{node} is busy with run {message['run']} of {message['owner']}, for {message['age_s']:.0f} s",
+            "wait until it ends, or use another cluster with --name",
+        )
+
+    def _on_refused(self, node: str, message: wire.Message) -> None:
+        if not self.facts.refused and message.get("op") in BEFORE_THE_START:
+            self.facts.refused = f"{node} could not start the run: {message['reason']}"
+
+    def _on_started(self, node: str, message: wire.Message) -> None:
+        rank = self.facts.ranks[message["rank"]]
+        rank.started = message["time"]
+        self.writer.event("started", rank=rank.rank, node=node, pid=message["pid"], time=message["time"])
+
+    def _on_output(self, node: str, message: wire.Message) -> None:
+        data, rank = wire.unpack_bytes(message), message["rank"]
+        self.writer.output(rank, message["stream"], data, message["time"])
+        self.observer.output(rank, node, message["stream"], data, message["time"])
+
+    def _on_note(self, node: str, message: wire.Message) -> None:
+        rank = self._rank(message["rank"])
+        rank.notes[message["name"]] = message["value"]
+        self.writer.event("note", rank=rank.rank, name=message["name"], value=message["value"], time=message["time"])
+
+    def _on_stack(self, node: str, message: wire.Message) -> None:
+        rank = self._rank(message["rank"])
+        rank.stack = message["text"] or "(no Python stack)"
+        self.writer.event("stack", rank=rank.rank, text=rank.stack, time=message["time"])
+
+    def _on_exit(self, node: str, message: wire.Message) -> None:
+        rank = self._rank(message["rank"])
+        rank.ended = message["time"]
+        rank.code, rank.signal = message["code"], message["signal"]
+        rank.out_of_memory, rank.stopped = message["out_of_memory"], message["stopped"]
+        rank.error, rank.traceback, rank.raised = message["error"], message["traceback"], message["error_time"]
+        rank.stack = rank.stack or message["stack"]
+        self.writer.event(
+            "exited",
+            rank=rank.rank,
+            node=node,
+            code=rank.code,
+            signal=rank.signal,
+            out_of_memory=rank.out_of_memory,
+            stopped=rank.stopped,
+            error=rank.error,
+            time=rank.ended,
+        )
+
+    def _rank(self, rank: int) -> RankFacts:
+        return self.facts.check if rank < 0 and self.facts.check is not None else self.facts.ranks[rank]

@@ -1,0 +1,121 @@
+"""One command at a time on a cluster: a lock that the kernel releases when its holder dies, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lab.errors import ClusterBusy, ClusterError
+
+_POLL_S = 0.02
+
+
+def state_folder() -> Path:
+    """Where this user's locks are."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(base) / "lab"
+
+
+class ClusterLock:
+    """The lock of one cluster.
+
+    Args:
+        engine: name of the engine.
+        cluster: name of the cluster.
+    """
+
+    def __init__(self, engine: str, cluster: str) -> None:
+        self.path = state_folder() / "locks" / f"{engine}-{cluster}.lock"
+        self.cluster = cluster
+        self.crashed = False
+        """Whether the last holder died without letting go."""
+
+    @contextmanager
+    def held(self, purpose: str, wait_s: float = 0.0) -> Iterator[ClusterLock]:
+        """Hold the lock.
+
+        Args:
+            purpose: what for, in words that follow "is busy with".
+            wait_s: how long to wait for the holder.
+
+        Raises:
+            ClusterBusy: somebody else holds it; the message says who and what for.
+            ClusterError: the lock cannot be written.
+        """
+        fd = self._open()
+        try:
+            self._acquire(fd, wait_s)
+            self.crashed = bool(os.pread(fd, 1, 0))
+            self._write(fd, {"pid": os.getpid(), "purpose": purpose, "since": time.time()})
+            try:
+                yield self
+            finally:
+                os.ftruncate(fd, 0)
+        finally:
+            os.close(fd)
+
+    def _open(self) -> int:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def _cannot_write(self, error: OSError) -> ClusterError:
+        return ClusterError(
+            f"cannot write the lock of cluster {self.cluster}, {self.path}: {error.strerror}",
+            "make room there, or set XDG_STATE_HOME to a folder of your own",
+        )
+
+    def _acquire(self, fd: int, wait_s: float) -> None:
+        end = time.monotonic() + max(wait_s, 0.1)  # somebody may just be looking who holds it
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise self._busy(wait_s) from None
+                time.sleep(_POLL_S)
+
+    def _busy(self, wait_s: float) -> ClusterBusy:
+        holder = self.holder() or {}
+        since = holder.get("since")  # None where the holder has just let go, or somebody else wrote there
+        age = f", for {time.time() - since:.0f} s" if isinstance(since, float) else ""
+        waited = f" (waited {wait_s:.0f} s)" if wait_s else ""
+        return ClusterBusy(
+            f"cluster {self.cluster} is busy with {holder.get('purpose', 'something')} "
+            f"(process {holder.get('pid') or '?'}{age}){waited}",
+            "wait for it with --wait 60s, or use another cluster with --name",
+        )
+
+    def holder(self) -> dict[str, Any] | None:
+        """Who holds the lock now: `pid`, `purpose`, `since`; None if nobody does."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # nobody could have locked it
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        except BlockingIOError:
+            try:
+                found = json.loads(os.pread(fd, 4096, 0))
+            except ValueError:  # it is just being written, or somebody else wrote there
+                found = None
+            return {"pid": None, "purpose": "something", "since": None, **(found if isinstance(found, dict) else {})}
+        finally:
+            os.close(fd)
+
+    def _write(self, fd: int, data: dict[str, Any]) -> None:
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(data).encode(), 0)
+        except OSError as error:
+            raise self._cannot_write(error) from error

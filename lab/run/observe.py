@@ -1,0 +1,31 @@
+"""What is told to whoever watches a run."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Observer(Protocol):
+    """Watches a run; every method returns quickly."""
+
+    def progress(self, text: str) -> None:
+        """Something is being done that takes a moment."""
+
+    def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
+        """A rank printed something: any bytes, not necessarily whole lines."""
+
+    def tick(self, elapsed_s: float, running: int) -> None:
+        """The run goes on; called about once a second."""
+
+
+class Silence:
+    """An observer that does nothing."""
+
+    def progress(self, text: str) -> None:
+        """Nothing."""
+
+    def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
+        """Nothing."""
+
+    def tick(self, elapsed_s: float, running: int) -> None:
+        """Nothing."""

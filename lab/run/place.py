@@ -1,0 +1,154 @@
+"""Where runs happen: the cluster of one name, taken over, made and removed as runs need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lab.engine.protocol import Engine
+from lab.errors import ClusterError, LabError
+from lab.plan.cluster import ClusterInfo, Shape
+from lab.record.result import Result
+from lab.record.write import RecordWriter
+from lab.run.lock import ClusterLock
+from lab.run.observe import Observer
+from lab.run.options import RunOptions, plan_run, refuse_unfit
+from lab.spec.scenario import Scenario
+
+DEFAULT_NODES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """A name on an engine, where a cluster is or can be made. Whoever calls holds the lock of that name."""
+
+    engine: Engine
+    name: str
+    asked: Mapping[str, Any]
+    """Fields of the shape that were asked for."""
+    announce: Callable[[str], None]
+    """Is told what is being done."""
+
+    def find(self) -> ClusterInfo | None:
+        """The cluster as the engine sees it now; None if there is none."""
+        found = self.engine.find(self.name)
+        return found[0] if found else None
+
+    def usable(self, lock: ClusterLock, info: ClusterInfo | None) -> ClusterInfo | None:
+        """The cluster, if it can be used; remains of one that nobody will come back for are removed."""
+        if info is not None and info.state == "ready" and info.run is None:
+            return info
+        removed = self.engine.remove(self.name, settle=lock.crashed)
+        if removed:
+            self.announce(f"removed what was left of cluster {self.name}: {_why_unusable(info)}")
+        return None
+
+    def refuse_other_shape(self, existing: ClusterInfo) -> None:
+        """Refuse a cluster that is not what was asked for.
+
+        Raises:
+            ClusterError: the message says what differs.
+        """
+        wanted = replace(existing.shape, **self.asked)
+        differences = existing.shape.differences(wanted)
+        if differences:
+            raise ClusterError(
+                f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
+                "remove it with `lab down`, or make another one with --name",
+            )
+
+    def shape(self, defaults: Mapping[str, Any]) -> Shape:
+        """What was asked for, and where nothing was, these defaults."""
+        return Shape(**{"nodes": DEFAULT_NODES, **defaults, **self.asked})
+
+    def make(self, shape: Shape, run: str | None) -> ClusterInfo:
+        """Make the cluster; `run` is the run that will remove it."""
+        if shape.nodes < 1:
+            raise ClusterError(f"a cluster has at least 1 node, not {shape.nodes}")
+        return self.engine.create(self.name, shape, run=run, announce=self.announce)
+
+    def still_there(self) -> ClusterInfo | None:
+        """The cluster, if every node still runs; else what is left of it is removed."""
+        info = self.find()
+        if info is not None and info.state == "ready":
+            return info
+        self.engine.remove(self.name)
+        return None
+
+    def make_for(self, scenarios: Sequence[Scenario], options: RunOptions) -> ClusterInfo:
+        """Make a cluster that is large enough for all of these."""
+        nodes = max(options.nodes or scenario.nodes or 1 for scenario in scenarios)
+        return self.make(self.shape({"nodes": nodes}), run=None if options.keep else f"{len(scenarios)}-runs")
+
+    def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+        """Run on a cluster, or on one that is made for the run where there is none."""
+        writer = RecordWriter(options.runs, scenario.name)
+        try:
+            if cluster is not None:
+                return self._run_on(cluster, scenario, options, observer, writer)
+            return self._run_on_own(scenario, options, observer, writer)
+        finally:
+            writer.discard_if_empty()
+
+    def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
+        """Run on a cluster that is made for the run and removed after it."""
+        defaults: dict[str, Any] = {
+            "nodes": options.nodes or scenario.nodes or 1,
+            "nproc_per_node": options.nproc_per_node or scenario.nproc_per_node or 1,
+            "cpus": scenario.resources.cpus,
+            "memory_bytes": scenario.resources.memory_bytes,
+            "gpus": scenario.resources.gpus,
+            "volumes": scenario.volumes,
+        }
+        plan_run(scenario, options, writer.run, None)  # refuse what cannot be run before anything is made
+        try:
+            cluster = self.make(self.shape(defaults), run=None if options.keep else writer.run)
+            return self._run_on(cluster, scenario, options, observer, writer)
+        finally:
+            if not options.keep:
+                self.remove_own()
+
+    def remove_own(self) -> None:
+        """Remove a cluster that was made for runs; if that fails, say so."""
+        try:
+            self.engine.remove(self.name)
+        except LabError as error:  # the run has its own verdict
+            self.announce(
+                f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"
+            )
+
+    def _run_on(
+        self,
+        cluster: ClusterInfo,
+        scenario: Scenario,
+        options: RunOptions,
+        observer: Observer,
+        writer: RecordWriter,
+    ) -> Result:
+        from lab.run.execute import crash_result, execute
+
+        refuse_unfit(cluster, scenario, options)
+        plan = plan_run(scenario, options, writer.run, cluster)
+        try:
+            channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])
+            try:
+                return execute(plan, cluster, self.engine, channels, writer, observer)
+            finally:
+                for channel in channels:
+                    channel.close()
+        except LabError as error:
+            with suppress(LabError):
+                crash_result(plan, cluster, writer, error)
+            raise
+
+
+def _why_unusable(info: ClusterInfo | None) -> str:
+    if info is None:
+        return "it had no node any more"
+    if info.run:
+        return f"it was made for run {info.run}, which is dead"
+    running = {node.name for node in info.nodes if node.state == "running"}
+    missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
+    return f"{', '.join(missing)} of {info.shape.nodes} nodes did not run"

@@ -1,0 +1,105 @@
+"""The scenario's folder as an archive for the nodes."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+from lab.errors import UsageError
+from lab.node import wire
+from lab.spec.units import format_bytes
+
+_LIMIT_BYTES = 64 * 1024 * 1024
+_MOST_FILES = 20_000
+_CHUNK_BYTES = 96 * 1024
+_SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
+"""Never shipped, like every folder whose name begins with a dot."""
+
+
+def pack_folder(folder: Path) -> bytes:
+    """A compressed tar of everything below a folder, without caches, virtual environments and hidden folders.
+
+    A file `.labignore` in the folder names more that stays behind: one pattern a line, matched against names and
+    against paths below the folder; `#` begins a comment.
+
+    Raises:
+        UsageError: there is more than 64 MiB or 20,000 files; the message names the largest.
+    """
+    files: list[tuple[int, Path]] = []
+    total = 0
+    ignored = _ignored(folder)
+    for where, folders, names in os.walk(folder, followlinks=True):
+        below = Path(where).relative_to(folder)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not _skips_folder(name) and not ignored(below / name) and not _leads_back(Path(where, name))
+        )
+        for name in sorted(names):
+            path = Path(where, name)
+            if not path.is_file() or name.endswith((".pyc", ".pyo")) or ignored(below / name):
+                continue
+            size = path.stat().st_size
+            total += size
+            files.append((size, path))
+            if total > _LIMIT_BYTES or len(files) > _MOST_FILES:
+                raise _too_much(folder, files)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:  # what a link names is not in a node
+        for _, path in files:
+            try:
+                archive.add(path, arcname=str(path.relative_to(folder)), filter=_anonymous)
+            except OSError as error:
+                raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    return zlib.compress(buffer.getvalue(), 1)
+
+
+def _skips_folder(name: str) -> bool:
+    return name in _SKIPPED_FOLDERS or name.startswith(".")
+
+
+def _leads_back(folder: Path) -> bool:
+    """Whether a folder is a link to one that it lies in."""
+    return folder.is_symlink() and folder.resolve() in folder.parent.resolve().joinpath("x").parents
+
+
+def _ignored(folder: Path) -> Callable[[Path], bool]:
+    """Whether `.labignore` names a path below the folder."""
+    try:
+        lines = (folder / ".labignore").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return lambda _: False
+    stripped = (line.partition("#")[0].strip().rstrip("/") for line in lines)
+    patterns = [pattern for pattern in stripped if pattern]
+    return lambda path: any(fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for pattern in patterns)
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode |= 0o644
+    return entry
+
+
+def _too_much(folder: Path, files: list[tuple[int, Path]]) -> UsageError:
+    size, largest = max(files)
+    return UsageError(
+        f"{folder} holds more than a run can ship ({format_bytes(_LIMIT_BYTES)} or {_MOST_FILES:,} files); "
+        f"the largest seen is {largest.relative_to(folder)} ({format_bytes(size)})",
+        "put the script into a folder of its own and mount data with `volumes:` or --volume",
+    )
+
+
+def file_messages(run: str, archive: bytes) -> Iterator[bytes]:
+    """The archive as messages to an agent."""
+    for start in range(0, len(archive), _CHUNK_BYTES):
+        chunk = archive[start : start + _CHUNK_BYTES]
+        last = start + _CHUNK_BYTES >= len(archive)
+        data = base64.b64encode(chunk).decode("ascii")
+        yield wire.encode({"op": "files", "run": run, "data": data, "last": last})

@@ -1,0 +1,107 @@
+"""Where a rank was, from the Python stack that faulthandler wrote or the traceback of what it raised."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+_RAISED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$', re.MULTILINE)
+_WORK = re.compile(r"^.*/run/work/")
+_ANY_WORK = re.compile(r"/(?:[^\s\"':]*/)?run/work/")
+_PACKAGES = re.compile(r"(?<=\")/[^\"\n]*/(?:site|dist)-packages/")
+_CRASHED = re.compile(r"^Current thread 0x[0-9a-f]+.*:$", re.MULTILINE)
+_OWN_FRAME = re.compile(
+    r'^  File ".*/labnode/\w+\.py", line .*\n?|^  File "<string>", line 1 in <module>\n?', re.MULTILINE
+)
+_FATAL = "Fatal Python error"
+_PLUMBING = ("wrapper", "_time_logger", "inner")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a rank was."""
+
+    file: str
+    """Relative to the script's folder; a whole path where the script's own code was not on the stack."""
+    line: int
+    call: str
+    """The function of torch.distributed that the script was in; empty if it was in none."""
+    source: str = ""
+    """The text of the line; empty where it is not known."""
+
+    def sentence(self) -> str:
+        """The place in words: `in all_reduce at train.py:41`."""
+        where = f"{self.file}:{self.line}"
+        if self.call:
+            return f"in {self.call} at {where}"
+        return f"at {where} ({self.source})" if self.source else f"at {where}"
+
+
+def find_place(dump: str, folder: Path) -> Place | None:
+    """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
+
+    Args:
+        dump: what faulthandler wrote, innermost frame first; the main thread comes last.
+        folder: the script's folder on the host, for the text of the line.
+    """
+    frames = [match.groupdict() for match in _FRAME.finditer(_main_part(dump))]
+    return _innermost(frames, folder)
+
+
+def _main_part(dump: str) -> str:
+    """The stack of the thread that matters."""
+    if dump.startswith(_FATAL) and (crashed := _CRASHED.search(dump)):
+        dump = dump[crashed.end() :]
+        return _THREAD.split(dump)[0]
+    return _THREAD.split(dump)[-1]
+
+
+def find_raised(traceback: str, folder: Path) -> Place | None:
+    """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
+    frames = [match.groupdict() for match in _RAISED.finditer(traceback)]
+    return _innermost(frames[::-1], folder)
+
+
+def _innermost(frames: list[dict[str, str]], folder: Path) -> Place | None:
+    for index, frame in enumerate(frames):
+        if _WORK.match(frame["file"]):
+            file, line = _WORK.sub("", frame["file"]), int(frame["line"])
+            return Place(file=file, line=line, call=_collective(frames[:index]), source=_source(folder / file, line))
+    if not frames:
+        return None
+    return Place(file=frames[0]["file"], line=int(frames[0]["line"]), call="")
+
+
+def _collective(inner: list[dict[str, str]]) -> str:
+    """The function of torch.distributed that the script called, the outermost of the frames inside it."""
+    for frame in reversed(inner):
+        if "torch/distributed" in frame["file"] and frame["function"] not in _PLUMBING:
+            return frame["function"]
+        if "torch/nn/parallel/distributed" in frame["file"]:
+            return f"DistributedDataParallel.{frame['function']}"
+    return ""
+
+
+def _source(path: Path, number: int) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for index, line in enumerate(file, 1):
+                if index == number:
+                    return line.strip()[:120]
+    except OSError:
+        pass
+    return ""
+
+
+def shorten_paths(text: str) -> str:
+    """A traceback with paths relative to the script's folder, and those of packages to where packages are."""
+    return _PACKAGES.sub("", _ANY_WORK.sub("", text))
+
+
+def shorten_stack(dump: str) -> str:
+    """What faulthandler wrote of the thread that matters, without the lab's own frames."""
+    frames = _OWN_FRAME.sub("", _main_part(dump)).partition("\nExtension modules:")[0]
+    return shorten_paths(frames.strip("\n"))

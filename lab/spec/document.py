@@ -1,0 +1,196 @@
+"""From the bytes of a YAML file to a tree of nodes that know their place, within bounds.
+
+Nothing is constructed: a node holds the text that the person wrote, and `lab.spec.values` decides what it means. So no
+tag can make an object, and no alias, depth or size can make the lab slow.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
+from yaml.events import AliasEvent, Event, NodeEvent
+from yaml.nodes import Node, ScalarNode
+from yaml.reader import ReaderError
+
+from lab.spec.problems import InvalidError, Position, did_you_mean, shown
+
+MAX_BYTES = 1024 * 1024
+"""Largest file that is read."""
+MAX_NODES = 20_000
+"""Most YAML nodes of one file; an alias counts as often as what it repeats."""
+MAX_DEPTH = 20
+"""Deepest nesting of lists and mappings."""
+
+_START = Position()
+_SUFFIXES = (".yaml", ".yml")
+_TIPS = {
+    "mapping values are not allowed here": "; check the indentation, and put text that contains ': ' in quotes",
+    "could not find expected ':'": "; a key needs ': ' behind it",
+    "found undefined alias": "; text that begins with * must be in quotes",
+    "found character '%' that cannot start any token": "; text that begins with % must be in quotes",
+    "found character '@' that cannot start any token": "; text that begins with @ must be in quotes",
+    "found character '`' that cannot start any token": "; text that begins with ` must be in quotes",
+    "expected alphabetic or numeric character": "; text that begins with & or * must be in quotes",
+    "found unknown escape character": "; use single quotes around text with backslashes",
+}
+
+
+def read_document(path: Path) -> Node:
+    """The one document of a YAML file, as a tree of nodes.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The root node; every alias in it stands for the very node that it names.
+
+    Raises:
+        InvalidError: the file cannot be read, is no YAML, or breaks one of the bounds of this module.
+    """
+    text = _decode(_read_bytes(path))
+    try:
+        loader = _BoundedLoader(text)
+    except ReaderError as error:
+        found = f"found the control character {chr(error.character)!r}"
+        raise InvalidError(_position_in(text, error.position), f"{found}; allowed: printable text") from None
+    try:
+        root: Node | None = loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_problem(error, text) from None
+    except (ValueError, OverflowError):  # from chr(), for an escape such as "\UFFFFFFFF"
+        mark = loader.get_mark()
+        where = Position(mark.line + 1, mark.column + 1)
+        raise InvalidError(where, "not valid YAML: found an escape that names no character") from None
+    finally:
+        loader.dispose()
+    if root is None or (isinstance(root, ScalarNode) and not root.value and root.style is None):
+        raise InvalidError(_START, "the file is empty; allowed: a mapping with at least the key 'script'")
+    return root
+
+
+def position_of(node: Node) -> Position:
+    """Where a node begins."""
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+class _BoundedLoader(yaml.SafeLoader):
+    """PyYAML's composer with bounds on depth and number of nodes, and without tags."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = 0
+        self._depth = 0
+        self._open: set[str] = set()
+        self._size_of_anchor: dict[str, int] = {}
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        where = Position(event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, AliasEvent) and event.anchor in self._open:
+            raise InvalidError(where, f"alias *{event.anchor} stands inside of what it names; write the value out")
+        before = self._nodes
+        self._nodes += self._size_of_anchor.get(event.anchor or "", 1) if isinstance(event, AliasEvent) else 1
+        if self._nodes > MAX_NODES:
+            what = f"alias *{event.anchor} repeats" if isinstance(event, AliasEvent) else "the file holds"
+            raise InvalidError(where, f"{what} too much; allowed: {MAX_NODES} values in all, aliases written out")
+        if isinstance(event, AliasEvent):
+            return super().compose_node(parent, index)
+        _refuse_tag(event, where)
+        if self._depth == MAX_DEPTH:
+            raise InvalidError(where, f"nested too deep; allowed: {MAX_DEPTH} levels")
+        anchor = event.anchor
+        self._depth += 1
+        if anchor is not None:
+            self._open.add(anchor)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if anchor is not None:
+            self._open.discard(anchor)
+            self._size_of_anchor[anchor] = self._nodes - before
+        return node
+
+
+def _refuse_tag(event: Event, where: Position) -> None:
+    tag = getattr(event, "tag", None) if isinstance(event, NodeEvent) else None
+    if tag is not None:
+        found = f"found the tag {shown(tag.replace('tag:yaml.org,2002:', '!!'))}"
+        raise InvalidError(where, f"{found}; tags are not supported; allowed: the value without a tag")
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
+    problem = error.problem or str(error)
+    unclosed = problem.endswith(("end of stream", "'<stream end>'"))  # then it is the opening that a person looks for
+    mark = (error.context_mark if unclosed else None) or error.problem_mark
+    where = Position(mark.line + 1, mark.column + 1) if mark else _START
+    if problem == "but found another document":
+        return InvalidError(where, "found a second document; allowed: one document a file; remove the '---'")
+    lines = text.splitlines()
+    line = lines[where.line - 1] if where.line <= len(lines) else ""
+    indentation = line[: len(line) - len(line.lstrip())]
+    if "\t" in indentation:
+        tab = Position(where.line, indentation.index("\t") + 1)
+        return InvalidError(tab, "found a tab in the indentation; allowed: spaces")
+    tip = next((tip for start, tip in _TIPS.items() if problem.startswith(start)), "")
+    context = f"{error.context}, " if error.context else ""
+    return InvalidError(where, f"not valid YAML: {context}{problem}{tip}".replace("\n", " "))
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise InvalidError(_START, f"is a folder; allowed: a scenario file{_contents(path)}")
+        if not stat.S_ISREG(mode):
+            raise InvalidError(_START, "is not a regular file; allowed: a scenario file")
+        with open(path, "rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InvalidError(_START, f"no such file{_meant(path)}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidError(_START, f"cannot be read: {reason}") from None
+    if len(data) > MAX_BYTES:
+        raise InvalidError(_START, "the file is larger than 1 MiB; allowed: up to 1 MiB")
+    return data
+
+
+def _decode(data: bytes) -> str:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InvalidError(_START, "the file is UTF-16; allowed: UTF-8")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start].decode("utf-8", errors="replace")
+        where = _position_in(before, len(before))
+        raise InvalidError(where, f"found the byte 0x{error.object[error.start]:02x}; allowed: UTF-8 text") from None
+    nul = text.find("\0")  # PyYAML would take it for the end of the file
+    if nul >= 0:
+        raise InvalidError(_position_in(text, nul), "found a NUL character; allowed: printable text")
+    return text
+
+
+def _position_in(text: str, offset: int) -> Position:
+    line_start = text.rfind("\n", 0, offset) + 1
+    return Position(text.count("\n", 0, offset) + 1, offset - line_start + 1)
+
+
+def _meant(path: Path) -> str:
+    if not os.path.isdir(path.parent):
+        return f"; the folder {shown(str(path.parent), 1000)} does not exist"
+    return did_you_mean(path.name, _scenario_files(path.parent))
+
+
+def _contents(folder: Path) -> str:
+    names = sorted(_scenario_files(folder))
+    return f"; it holds {', '.join(names[:10])}" if names else ""
+
+
+def _scenario_files(folder: Path) -> Iterable[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(_SUFFIXES)]
+    except OSError:
+        return []

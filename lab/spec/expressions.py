@@ -1,0 +1,258 @@
+"""Expected values: literals, and arithmetic on what differs between ranks.
+
+A string is arithmetic if it parses as a Python expression and uses one of the variables of `RankVariables`; any other
+string is a literal, and a string in quotes of its own (`"'rank'"`) always is. What looks like arithmetic but cannot be
+computed is an error when the scenario is loaded, not a comparison that fails after the run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, Final
+
+from lab.errors import ScenarioError
+from lab.spec.problems import did_you_mean, shown
+
+FUNCTIONS = ("abs", "float", "int", "len", "list", "max", "min", "range", "round", "str", "sum")
+"""Functions that an expression may call."""
+MAX_LENGTH = 2000
+"""Longest text, in characters, that is looked at as an expression; longer text is a literal."""
+
+_QUOTE = "to mean this text itself, put it in quotes twice: \"'...'\""
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NODES = (
+    ast.Expression,
+    ast.Constant,
+    ast.Name,
+    ast.List,
+    ast.Tuple,
+    ast.ListComp,
+    ast.GeneratorExp,
+    ast.comprehension,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.Call,
+    ast.Subscript,
+    ast.Slice,
+    ast.JoinedStr,
+    ast.FormattedValue,
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
+_REFUSED_NODES = (ast.MatMult, ast.Is, ast.IsNot)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankVariables:
+    """What an expression may use, as torchrun defines it, for one rank."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    world_size: int
+    nnodes: int
+    nproc_per_node: int
+
+    @classmethod
+    def of(cls, rank: int, nnodes: int, nproc_per_node: int) -> RankVariables:
+        """The variables of one rank of a run; ranks are node-major."""
+        return cls(
+            rank=rank,
+            local_rank=rank % nproc_per_node,
+            node_rank=rank // nproc_per_node,
+            world_size=nnodes * nproc_per_node,
+            nnodes=nnodes,
+            nproc_per_node=nproc_per_node,
+        )
+
+
+VARIABLES = tuple(field.name for field in fields(RankVariables))
+"""Names of the variables that an expression may use."""
+
+
+class _NothingExpected:
+    def __repr__(self) -> str:
+        return "NOTHING_EXPECTED"
+
+
+NOTHING_EXPECTED: Final = _NothingExpected()
+"""What `evaluate` gives for a rank that a mapping per rank does not name."""
+
+
+def rank_variables(nnodes: int, nproc_per_node: int) -> dict[int, RankVariables]:
+    """The variables of every rank of a run, by rank."""
+    return {rank: RankVariables.of(rank, nnodes, nproc_per_node) for rank in range(nnodes * nproc_per_node)}
+
+
+def evaluate(expected: Any, variables: RankVariables) -> Any:
+    """The value that one rank is expected to note.
+
+    Args:
+        expected: a value of `Expect.notes`: plain data whose strings may be expressions. Lists and mappings are
+            evaluated item by item; a mapping whose keys are all integers stands for the value of the rank.
+        variables: those of the rank.
+
+    Returns:
+        Plain data; `NOTHING_EXPECTED` where a mapping per rank does not name the rank.
+
+    Raises:
+        ScenarioError: an expression in it cannot be computed; the message names it.
+    """
+    if is_per_rank(expected):
+        return _value(expected[variables.rank], variables) if variables.rank in expected else NOTHING_EXPECTED
+    return _value(expected, variables)
+
+
+def is_per_rank(expected: Any) -> bool:
+    """Whether an expected value is a mapping from ranks to values."""
+    return isinstance(expected, Mapping) and bool(expected) and all(type(key) is int for key in expected)
+
+
+def is_expression(text: str) -> bool:
+    """Whether a string is arithmetic on the variables of a rank.
+
+    Raises:
+        ScenarioError: it looks like arithmetic, but uses something that an expression may not use.
+    """
+    return isinstance(_understand(text), ast.Expression)
+
+
+def _value(expected: Any, variables: RankVariables) -> Any:
+    if isinstance(expected, str):
+        meaning = _understand(expected)
+        return _compute(expected, meaning, variables) if isinstance(meaning, ast.Expression) else meaning
+    if isinstance(expected, (list, tuple)):
+        return [_value(item, variables) for item in expected]
+    if isinstance(expected, Mapping):
+        return {key: _value(item, variables) for key, item in expected.items()}
+    return expected
+
+
+def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
+    from lab.spec import arithmetic  # imports simpleeval, which few scenarios need
+
+    try:
+        return arithmetic.compute(tree, {name: getattr(variables, name) for name in VARIABLES})
+    except arithmetic.FAILURES as error:
+        why = arithmetic.reason(error)
+        raise ScenarioError(
+            f"the expression {shown(text)} cannot be computed for rank {variables.rank}: {why}"
+        ) from None
+
+
+@lru_cache(maxsize=4096)
+def _understand(text: str) -> ast.Expression | str:
+    """The parsed expression, or the literal that the text stands for."""
+    tree = _parse(text)
+    if tree is None:
+        _refuse_broken(text)
+        return text
+    if isinstance(tree.body, ast.Constant) and isinstance(tree.body.value, str):
+        return tree.body.value
+    parts = list(ast.walk(tree))
+    used = _free_names(parts)
+    if not used.intersection(VARIABLES):
+        _refuse_misspelt(text, parts, used)
+        return text
+    _refuse_unknown(text, parts, used)
+    return tree
+
+
+def _parse(text: str) -> ast.Expression | None:
+    if len(text) > MAX_LENGTH:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as an invalid escape in what turns out to be a literal
+            return ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _free_names(parts: list[ast.AST]) -> set[str]:
+    """Names that are used and not bound by a comprehension."""
+    names = [part for part in parts if isinstance(part, ast.Name)]
+    bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    return {name.id for name in names} - bound
+
+
+def _refuse_unknown(text: str, parts: list[ast.AST], used: set[str]) -> None:
+    for part in parts:
+        what = _why_not(part)
+        if what is not None:
+            raise ScenarioError(f"the expression {shown(text)} uses {what}, which is not available; {_QUOTE}")
+    called = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    for name in sorted(called.difference(FUNCTIONS)):
+        meant = did_you_mean(name, FUNCTIONS)
+        allowed = f"allowed: {', '.join(FUNCTIONS)}; {_QUOTE}"
+        raise ScenarioError(f"the expression {shown(text)} calls the unknown function {shown(name)}{meant}; {allowed}")
+    for name in sorted(used - called - set(VARIABLES)):
+        meant = did_you_mean(name, VARIABLES)
+        allowed = f"allowed: {', '.join(VARIABLES)}; {_QUOTE}"
+        raise ScenarioError(f"the expression {shown(text)} uses the unknown name {shown(name)}{meant}; {allowed}")
+
+
+def _why_not(part: ast.AST) -> str | None:
+    """What a part of an expression is, if expressions may not have it."""
+    if not isinstance(part, _NODES) or isinstance(part, _REFUSED_NODES):
+        words = {"Is": "'is'", "IsNot": "'is not'", "Attribute": "a '.' behind a name", "Dict": "a mapping"}
+        kind = type(part).__name__
+        return words.get(kind, kind)
+    if isinstance(part, ast.Constant) and isinstance(part.value, (bytes, type(...))):
+        return repr(part.value)
+    if isinstance(part, ast.Call) and (part.keywords or not isinstance(part.func, ast.Name)):
+        return "a keyword argument" if part.keywords else "a call of something without a name"
+    if isinstance(part, ast.FormattedValue) and (part.format_spec is not None or part.conversion != -1):
+        return "a format in an f-string"
+    if isinstance(part, ast.comprehension) and (part.is_async or not _plain_target(part.target)):
+        return "such a 'for'"
+    return None
+
+
+def _plain_target(target: ast.expr) -> bool:
+    names = target.elts if isinstance(target, ast.Tuple) else [target]
+    return all(isinstance(name, ast.Name) for name in names)
+
+
+def _refuse_broken(text: str) -> None:
+    """Refuses text made of nothing but known names, numbers and operators that still does not parse."""
+    words = set(_words(text))
+    if (
+        len(text) > MAX_LENGTH
+        or not words.intersection(VARIABLES)
+        or not words <= {*VARIABLES, *FUNCTIONS, "for", "in"}
+    ):
+        return
+    if re.search(r"[-+*/%(\[<>=]\s*$|[*/%()\[\]<>=]", text):
+        tip = "in a YAML list in brackets, an expression with a comma must be in quotes"
+        raise ScenarioError(f"the expression {shown(text)} is not complete; {tip}; {_QUOTE}")
+
+
+def _refuse_misspelt(text: str, parts: list[ast.AST], used: set[str]) -> None:
+    """Refuses `10 * rnk`: a number, an operator that prose does not have, and nearly a variable."""
+    if not any(isinstance(part, ast.Constant) and isinstance(part.value, (int, float)) for part in parts):
+        return
+    if not any(isinstance(part, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.Add)) for part in parts):
+        return
+    from difflib import get_close_matches
+
+    for name in sorted(used):
+        meant = get_close_matches(name, VARIABLES, n=1, cutoff=0.85)
+        if meant:
+            found = f"the expression {shown(text)} uses the unknown name {shown(name)} (did you mean {meant[0]!r}?)"
+            raise ScenarioError(f"{found}; allowed: {', '.join(VARIABLES)}; {_QUOTE}")
+
+
+def _words(text: str) -> Iterator[str]:
+    return (match.group() for match in _WORD.finditer(text))

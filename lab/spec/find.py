@@ -1,0 +1,50 @@
+"""The scenarios that a person means by files and folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+from lab.errors import UsageError
+
+
+def find_scenarios(paths: Iterable[Path]) -> list[Path]:
+    """Every file that is named, and every YAML file below the folders that are named, in order.
+
+    Raises:
+        UsageError: a folder holds none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted((*path.rglob("*.yaml"), *path.rglob("*.yml")))
+            inside = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+            if not inside:
+                raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
+            found.extend(inside)
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def find_by_name(name: str, folder: Path) -> Path:
+    """The scenario file of a name, anywhere below a folder.
+
+    Raises:
+        UsageError: there is none, or more than one; the message names near matches.
+    """
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no folder {folder} to look for {name!r} in", "name the scenario's file, or --folder"
+        )
+    files = {file: file.stem for file in find_scenarios([folder])}
+    matches = [file for file, stem in files.items() if stem.replace("-", "_") == name.replace("-", "_")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise UsageError(f"{name!r} could be {' or '.join(map(str, matches))}", "name the file")
+    close = get_close_matches(name, files.values(), n=1)
+    raise UsageError(
+        f"there is no scenario {name!r} in {folder}", f"did you mean {close[0]}?" if close else "see `lab scenarios`"
+    )

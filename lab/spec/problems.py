@@ -1,0 +1,96 @@
+"""What is wrong with a scenario, where it stands in the file, and what was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import ScenarioError
+
+MAX_SHOWN = 20
+"""Problems that one error shows; the rest is counted."""
+_LONGEST_WORD = 100
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in a file."""
+
+    line: int = 1
+    """Line, from 1."""
+    column: int = 1
+    """Character of the line, from 1."""
+
+
+class InvalidError(Exception):
+    """One problem, on its way to `Problems`; it never leaves `lab.spec`."""
+
+    def __init__(self, where: Position, message: str) -> None:
+        super().__init__(message)
+        self.where = where
+        self.message = message
+
+
+class Problems:
+    """Collects what is wrong with one file, so that a person sees all of it at once.
+
+    Args:
+        path: the file, as the person named it; every line of the error begins with it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: set[tuple[Position, str]] = set()
+
+    def add(self, where: Position, message: str) -> None:
+        """Notes one problem; the same problem at the same place counts once (it may be reached by an alias)."""
+        self._found.add((where, message))
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Notes the `InvalidError` that ends the block, and goes on after it."""
+        try:
+            yield
+        except InvalidError as problem:
+            self.add(problem.where, problem.message)
+
+    def error(self) -> ScenarioError:
+        """Everything that was noted as one error: a line a problem, in the order of the file."""
+        found = sorted(self._found)
+        lines = [f"{self.path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
+        hidden = len(found) - len(lines)
+        return ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")
+
+    def raise_if_any(self) -> None:
+        """Raises what was noted, if anything was.
+
+        Raises:
+            ScenarioError: as `error` makes it.
+        """
+        if self._found:
+            raise self.error()
+
+
+def near(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that was probably meant by `word`, without regard to case; None if none is near."""
+    if len(word) > _LONGEST_WORD:
+        return None
+    from difflib import get_close_matches  # only needed when something is wrong
+
+    by_folded = {choice.casefold(): choice for choice in choices}
+    found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """` (did you mean 'nodes'?)` for the near match of `word`; empty if none is near."""
+    found = near(word, choices)
+    return f" (did you mean {found!r}?)" if found else ""
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """The value as Python writes it, cut to `longest` characters."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
