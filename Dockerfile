@@ -1,0 +1,53 @@
+# The lab's default node image: Python with torch and numpy, plus tc and ip for network faults. Nothing of the lab is
+# in it: the agent is copied into the node when it starts, so this image changes only when torch does.
+#
+#   lab image build                                   # builds this file, with progress
+#   docker build -t lab-node:0.1.0 .                  # the same by hand
+#
+# Build arguments
+#   BASE                    an image with Python >= 3.9 and its venv module
+#   TORCH                   version of torch
+#   PIP_INDEX_URL           package index instead of pip's own
+#   PIP_EXTRA_INDEX_URL     further index, such as PyTorch's for CPU builds (pip's own brings CUDA: 3 GB more)
+#   PIP_TRUSTED_HOST        host of an index without a certificate that pip knows
+#
+# Air-gapped: wheels of torch, numpy and what they need in ./wheels are installed without any index (docs/air-gapped.md).
+# Works with the classic builder of engine 20.10 and with BuildKit.
+
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
+# By this label `lab image build` finds the left-over of this stage, and removes it.
+LABEL lab.image.stage=build
+ARG TORCH=2.13.0
+ARG PIP_INDEX_URL
+ARG PIP_EXTRA_INDEX_URL
+ARG PIP_TRUSTED_HOST
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PIP_PROGRESS_BAR=off
+COPY wheels/ /wheels/
+# The last line drops the C++ test programs and the protobuf compiler that torch's wheel carries: 130 MB.
+RUN python3 -m venv /opt/venv \
+ && if ls /wheels/*.whl >/dev/null 2>&1; then set -- --no-index --find-links /wheels; else set --; fi \
+ && /opt/venv/bin/pip install "$@" "torch==${TORCH}" numpy \
+ && /opt/venv/bin/python3 -c 'import numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)' \
+ && cd "$(/opt/venv/bin/python3 -c 'import torch; print(torch.__path__[0])')" && rm -rf test bin/*test* bin/*Test bin/protoc*
+
+FROM ${BASE}
+ARG TORCH=2.13.0
+LABEL org.opencontainers.image.title="lab-node" \
+      org.opencontainers.image.description="A node of the distributed-PyTorch laboratory: Python, torch, numpy, tc and ip" \
+      org.opencontainers.image.licenses="MIT" \
+      lab.image.torch="${TORCH}"
+# tc and ip shape the network of a node. Without them everything but network faults works, so a base whose package
+# manager cannot be reached is no reason to fail. Slim Python images come without byte code: compiling the standard
+# library once here saves that time in every node that starts.
+RUN if ! command -v tc >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then \
+      { apt-get update -qq && apt-get install -y -qq --no-install-recommends iproute2; } >/tmp/apt.log 2>&1 \
+      || { tail -n 5 /tmp/apt.log; echo "warning: no tc and ip in this image: network faults will not work"; }; \
+      rm -rf /tmp/apt.log /var/lib/apt/lists/*; \
+    fi; \
+    python3 -m compileall -q -j 0 -x '/(test|tests|lib2to3|idlelib|site-packages|dist-packages)/' \
+      "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" >/dev/null 2>&1 || true
+COPY --from=build /opt/venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH
+CMD ["python3"]
