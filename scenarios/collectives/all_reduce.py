@@ -1,0 +1,33 @@
+"""All-reduce: reduce, and everybody gets the result. The collective that averages gradients.
+
+The same three numbers go through every operation: 2**rank, 3, and a 3 that rank 0 lacks.
+"""
+
+import torch
+import torch.distributed as dist
+
+try:
+    from lab import note  # optional: puts a value into the record of the run
+except ImportError:
+    note = print
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+
+    mine = torch.tensor([2**rank, 3, 3 if rank > 0 else 0])
+    print(f"rank {rank} gives {mine.tolist()}", flush=True)
+
+    for name in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG"):
+        result = mine.double() if name == "AVG" else mine.clone()  # no AVG of integers, see reduce_refused.py
+        dist.all_reduce(result, op=getattr(dist.ReduceOp, name))
+        print(f"rank {rank} holds {name:8}{result.tolist()}", flush=True)
+        note(name, result)
+
+    dist.barrier()  # rank 0 may host the rendezvous store: nobody leaves before everybody is done
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
