@@ -1,0 +1,108 @@
+"""What every tier shares: which tests need which engine, and what may be skipped.
+
+A test belongs to the tier of its folder: unit, engines, docker, crash. One in tests/engines belongs to that of the
+engine it runs on too, local or docker. `@pytest.mark.docker` on any other test says that it needs an engine as well.
+Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
+hardware: a reason that begins with "needs GPU" or "needs kernel".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Generator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    import docker
+
+ROOT = Path(__file__).resolve().parent.parent
+TIERS = ("unit", "engines", "docker", "crash")
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
+
+
+def pytest_configure() -> None:
+    """Take back what a shell in the background or nohup ignores: commands under test are sent these signals."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the marker of its folder."""
+    for item in items:
+        folders = item.path.relative_to(ROOT).parts if item.path.is_relative_to(ROOT) else ()
+        folder = folders[1] if len(folders) > 2 else ""
+        if folder in TIERS:
+            item.add_marker(folder)
+        if folder == "engines" and item.get_closest_marker("docker") is None:
+            item.add_marker("local")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs an engine where none answers."""
+    if item.get_closest_marker("docker") and (reason := engine_missing()):
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In CI, turn a skipped test into a failed one."""
+    return forbid_skip((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """In CI, turn a skipped module into an error."""
+    return forbid_skip((yield))
+
+
+def forbid_skip(report: Report) -> Report:
+    """Return the report; failed, if it says skipped for a reason that CI does not accept."""
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not HARDWARE.match(reason):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, which CI does not accept: {reason.removeprefix('Skipped: ')}"
+    return report
+
+
+@lru_cache(maxsize=1)
+def engine_missing() -> str:
+    """Return why no Docker engine can be used; empty if one answers."""
+    import docker
+
+    try:
+        client = docker.from_env(timeout=20)
+        client.ping()
+        client.close()
+    except docker.errors.DockerException as error:
+        return f"no Docker engine answers ({' '.join(str(error).split())[:120]}); start one, or as root run dev/engine"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Generator[docker.DockerClient]:
+    """A client of the Docker engine; skips the test where none answers."""
+    if reason := engine_missing():
+        pytest.skip(reason)
+    import docker
+
+    client = docker.from_env(timeout=120)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def node_image(docker_engine: docker.DockerClient) -> str:
+    """Name of the default node image, built if it is missing."""
+    from lab.engine.image import ensure_image
+
+    return ensure_image(docker_engine).name

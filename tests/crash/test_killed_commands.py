@@ -1,0 +1,155 @@
+"""The command line killed with SIGKILL at moments spread over its life: the next command finds and removes the rest."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.crash.conftest import HOLD, Lab, read, wait_until
+
+QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
+MOMENTS = range(10)
+_took_s: dict[tuple[str, str], float] = {}
+
+
+def lifetime_s(lab: Lab, *words: str) -> float:
+    """Seconds that a command takes when nobody kills it, measured once for each engine."""
+    key = (lab.engine, words[0])
+    if key not in _took_s:
+        began = time.monotonic()
+        assert lab(*words).code == 0
+        _took_s[key] = time.monotonic() - began
+        lab("down")
+    return _took_s[key]
+
+
+def kill_at(lab: Lab, fraction: float, *words: str) -> None:
+    """Start a command and kill it when this part of its life has passed."""
+    whole = lifetime_s(lab, *words)
+    command = lab.start(*words)
+    command.lives_on_for(fraction * whole)
+    command.send(signal.SIGKILL)
+    command.end()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_nothing_is_left_when_a_run_with_a_cluster_of_its_own_is_killed(lab, moment):
+    kill_at(lab, (moment + 0.5) / len(MOMENTS), "run", lab.script(QUICK), "--nodes", "2")
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
+
+
+@pytest.mark.parametrize("moment", [3, 7])
+def test_the_next_run_cleans_up_after_a_killed_one(lab, moment):
+    script = lab.script(QUICK)
+    kill_at(lab, moment / len(MOMENTS), "run", script, "--nodes", "2")
+    left = lab.leftovers()
+    ended = lab("run", script, "--nodes", "2")
+    assert ended.code == 0, ended.said
+    assert ("removed what was left of cluster" in ended.err) == bool(left), (left, ended.err)
+    assert lab.leftovers() == []
+
+
+@pytest.mark.parametrize("moment", [2, 5, 8])
+def test_nothing_is_left_when_up_is_killed(lab, moment):
+    kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
+
+
+@pytest.mark.parametrize("moment", [3, 7])
+def test_up_after_a_killed_up_makes_a_whole_cluster(lab, moment):
+    kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")
+    ended = lab("up", "--nodes", "2")
+    assert ended.code == 0, ended.said
+    assert lab.status()["state"] == "ready"
+    assert lab("run", lab.script(QUICK)).code == 0
+
+
+@pytest.mark.parametrize("moment", [3, 7])
+def test_nothing_is_left_when_down_is_killed_and_called_again(lab, moment):
+    assert lab("up", "--nodes", "2").code == 0
+    down = lab.start("down")
+    down.lives_on_for(moment / len(MOMENTS) * 0.8)
+    down.send(signal.SIGKILL)
+    down.end()
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
+
+
+def test_a_cluster_survives_runs_killed_at_ten_moments(lab):
+    script = lab.script(QUICK)
+    assert lab("up", "--nodes", "2").code == 0
+    began = time.monotonic()
+    assert lab("run", script).code == 0
+    whole = time.monotonic() - began
+    for moment in MOMENTS:
+        run = lab.start("run", script)
+        run.lives_on_for((moment + 0.5) / len(MOMENTS) * whole)
+        run.send(signal.SIGKILL)
+        run.end()
+        again = lab("run", script)
+        assert again.code == 0, (moment, again.said)
+        assert again.out.count("ran on") == 2, (moment, again.said)
+        assert lab.status()["state"] == "ready", moment
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
+
+
+def test_the_next_run_takes_over_from_one_killed_in_mid_run(lab):
+    assert lab("up", "--nodes", "2").code == 0
+    run = lab.start("run", lab.script(HOLD, "hold.py"))
+    run.wait_for("holding", 2)
+    assert len(lab.workers()) == 2
+    run.send(signal.SIGKILL)
+    run.end()
+    ended = lab("run", lab.script(QUICK))
+    assert ended.code == 0, ended.said
+    assert "holding" not in ended.said
+    assert not lab.workers()
+    shown = lab("runs", "--json").json()
+    assert [run["verdict"] for run in shown] == ["error", "passed"]
+    assert "ends before a result" in shown[0]["reason"]
+
+
+def test_down_says_what_it_removed_after_a_killed_run(lab):
+    run = lab.start("run", lab.script(HOLD, "hold.py"), "--nodes", "2")
+    run.wait_for("holding", 2)
+    run.send(signal.SIGKILL)
+    run.end()
+    status = lab("status")
+    assert "made for run" in status.out
+    ended = lab("down")
+    assert f"removed {lab.name}: 2 nodes" in ended.out
+    assert lab.leftovers() == []
+
+
+def test_a_local_worker_that_hid_from_its_label_is_removed_too(local_lab):
+    """A script may start a process with an empty environment in a session of its own."""
+    lab = local_lab
+    hide = """
+import os, subprocess, time
+child = subprocess.Popen(["/bin/sleep", "599"], env={}, start_new_session=True)
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+    assert lab("up", "--nodes", "1").code == 0
+    run = lab.start("run", lab.script(hide))
+    run.wait_for("child")
+    child = int(run.said.split("child ")[1].split()[0])
+    assert lab("down").code == 0
+    run.end()
+    wait_until(lambda: b"599" not in read(f"/proc/{child}/cmdline"), "the hidden process to end", 2)
+
+
+def test_what_a_killed_doctor_left_disturbs_nobody_and_is_removed(docker_lab: Lab, node_image: str):
+    """Its probe is a container of this owner, but no node of any cluster."""
+    labels = [f"--label=lab.cluster.owner={docker_lab.owner}", "--label=lab.cluster.name=doctor"]
+    subprocess.run(["docker", "create", *labels, node_image], check=True, capture_output=True, timeout=60)
+    assert docker_lab("status", "--json").json() == []
+    assert docker_lab("doctor").code in (0, 1)
+    assert "removed doctor" in docker_lab("down", "--all").out
+    assert docker_lab.leftovers() == []

@@ -1,0 +1,97 @@
+"""A node dies in mid-run, as with `docker kill` or a power cut."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+MEET = """
+import time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+print("met", dist.get_rank(), flush=True)
+if dist.get_rank() == 1:
+    time.sleep(600)
+dist.barrier()
+"""
+
+
+@pytest.fixture
+def after_the_loss(lab):
+    """A cluster whose node1 was killed in mid-run; the run that ended of it, and how long that took."""
+    script = lab.script(MEET)
+    assert lab("up", "--nodes", "3").code == 0
+    run = lab.start("run", script)
+    run.wait_for("| met", 3)
+    began = time.monotonic()
+    lab.kill_node(1)
+    ended = run.end()
+    return lab, ended, time.monotonic() - began
+
+
+def test_a_killed_node_is_named_as_the_culprit_and_the_cluster_can_be_rebuilt(after_the_loss):
+    lab, ended, took_s = after_the_loss
+    assert ended.code == 1
+    assert "node1 was killed (SIGKILL) in mid-run; rank 1 ran there" in ended.out
+    assert "Traceback" not in ended.err
+    assert took_s < 8
+
+    result = lab.last_result()
+    assert result["verdict"] == "failed"
+    assert (result["culprit"]["node"], result["culprit"]["rank"]) == ("node1", 1)
+    assert result["ranks"][1]["error"] == "its node went away"
+
+    status = lab.status()
+    assert status["state"] == "partial"
+    assert [node["state"] == "running" for node in status["nodes"]] == [True, False, True]
+
+    again = lab("up", "--nodes", "3")
+    assert again.code == 0
+    assert f"removed what was left of cluster {lab.name}" in again.err
+    assert "node1 of 3 nodes did not run" in again.err
+    assert lab.status()["state"] == "ready"
+    assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
+
+
+def test_a_rebuilt_cluster_has_the_shape_that_it_had(lab):
+    assert lab("up", "--nodes", "2", "--env", "KEPT=yes").code == 0
+    lab.kill_node(0)
+    assert lab("up").code == 0
+    status = lab.status()
+    assert status["state"] == "ready"
+    assert (len(status["nodes"]), status["shape"]["env"]) == (2, {"KEPT": "yes"})
+
+
+def test_the_others_are_stopped_when_a_node_is_lost(lab):
+    script = lab.script("import time\nprint('alone', flush=True)\ntime.sleep(600)\n")
+    assert lab("up", "--nodes", "2").code == 0
+    run = lab.start("run", script)
+    run.wait_for("alone", 2)
+    lab.kill_node(1)
+    assert run.end(15).code == 1
+    result = lab.last_result()
+    assert result["ranks"][0]["stopped"]
+    assert result["culprit"]["node"] == "node1"
+    assert not lab.workers()
+
+
+def test_the_only_node_killed_is_named_too(lab):
+    script = lab.script("import time\nprint('alone', flush=True)\ntime.sleep(600)\n")
+    run = lab.start("run", script, "--nodes", "1")
+    run.wait_for("alone")
+    lab.kill_node(0)
+    ended = run.end(20)
+    assert ended.code == 1
+    assert "node0 was killed (SIGKILL) in mid-run; rank 0 ran there" in ended.out
+    assert lab.leftovers() == []
+
+
+def test_a_node_that_died_before_the_run_is_not_run_on(lab):
+    assert lab("up", "--nodes", "2").code == 0
+    lab.kill_node(1)
+    ended = lab("run", lab.script("print('ran')"))
+    assert ended.code == 0
+    assert f"removed what was left of cluster {lab.name}" in ended.err

@@ -1,0 +1,181 @@
+"""Clusters on both engines for the tests here, and what they look at: runs, and what runs leave behind.
+
+A test that asks for `engine`, `cluster`, `run` or anything built on them runs once on each engine. Clusters live as
+long as the tests of their engine, because a run on one that is up costs a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Cluster, Result
+from lab.engine.local_channel import LocalChannel
+from lab.node import processes
+from lab.plan.cluster import Node
+from lab.spec.load import scenario_from_script
+from lab.spec.scenario import Expect, Scenario
+
+SCRIPTS = Path(__file__).parent / "scripts"
+NODES = 5
+Run = Callable[..., Result]
+MakeCluster = Callable[..., Cluster]
+
+_LOOK = r"""
+read -r _ _ _ _ _ mine _ <"/proc/$$/stat"
+for stat in /proc/[0-9]*/stat; do
+  read -r line <"$stat" || continue
+  read -r state parent group session _ <<<"${line##*) }"
+  [ "$session" = "$mine" ] || echo "process ${line%%)*})"
+done 2>/dev/null
+find /var/lab /tmp /var/tmp /dev/shm /shared 2>/dev/null | sed 's/^/file /'
+cat /proc/net/tcp /proc/net/tcp6 | while read -r _ local _ state _; do [ "$state" = 0A ] && echo "port $local"; done
+"""
+
+
+@pytest.fixture(scope="session")
+def person() -> Iterator[None]:
+    """A person whose locks and local clusters are not those of whoever runs the tests."""
+    home = tempfile.mkdtemp(prefix="lab-", dir="/tmp")  # short: the path of a Unix socket has at most 107 bytes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", f"{home}/state")
+        patch.setenv("LAB_LOCAL_HOME", f"{home}/local")
+        yield
+    shutil.rmtree(home)
+
+
+@pytest.fixture(scope="session", params=[pytest.param("local"), pytest.param("docker", marks=pytest.mark.docker)])
+def engine(request: pytest.FixtureRequest, person: None) -> str:
+    """Name of the engine under test."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def make_cluster(engine: str) -> Iterator[MakeCluster]:
+    """Makes clusters of a shape, one of each; they are removed when the tests of their engine are over."""
+    made: dict[str, Cluster] = {}
+
+    def make(**shape: Any) -> Cluster:
+        key = repr(sorted(shape.items()))
+        if key not in made:
+            cluster = Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine, **shape)
+            made[key] = cluster
+            cluster.up()
+        return made[key]
+
+    yield make
+    for cluster in made.values():
+        cluster.down()
+
+
+@pytest.fixture(scope="session")
+def cluster(make_cluster: MakeCluster) -> Cluster:
+    """A cluster of five nodes; most tests use some of them."""
+    return make_cluster(nodes=NODES)
+
+
+@pytest.fixture
+def run(cluster: Cluster, tmp_path: Path) -> Run:
+    """Runs a script of the folder `scripts`, or one at a path, on the cluster of five nodes or another one."""
+
+    def run(script: str | Path, *args: object, on: Cluster | None = None, **options: Any) -> Result:
+        scenario = scenario_of(script, *args, **_pick(options, "expect", "env", "timeout_s", "cold"))
+        options.setdefault("nodes", None if on else 3)
+        return (on or cluster).run(scenario, runs=tmp_path / "runs", **options)
+
+    return run
+
+
+def scenario_of(script: str | Path, *args: object, expect: Expect | None = None, **more: Any) -> Scenario:
+    more.setdefault("timeout_s", 60.0)
+    scenario = scenario_from_script(SCRIPTS / script, args=[str(arg) for arg in args], **more)
+    return replace(scenario, expect=expect or Expect())
+
+
+def _pick(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: options.pop(name) for name in names if name in options}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What can be seen of a node from outside."""
+
+    processes: frozenset[str]
+    files: frozenset[str]
+    ports: frozenset[str]
+
+
+@pytest.fixture
+def traces(engine: str) -> Callable[[Cluster, Node], Traces]:
+    """Lists what is in a node."""
+    return _traces_in_container if engine == "docker" else _traces_of_group
+
+
+@pytest.fixture
+def nothing_left(cluster: Cluster, traces: Callable[[Cluster, Node], Traces]) -> Iterator[None]:
+    """Compares what the first three nodes hold after the test with what they held before it."""
+    info = cluster.info()
+    assert info is not None
+    before = [traces(cluster, node) for node in info.nodes[:3]]
+    yield
+    assert [traces(cluster, node) for node in info.nodes[:3]] == before
+
+
+def _traces_in_container(cluster: Cluster, node: Node) -> Traces:
+    api = cluster.engine.api  # type: ignore[attr-defined]
+    created = api.exec_create(node.handle, ["/bin/bash", "-c", _LOOK])
+    lines = api.exec_start(created["Id"]).decode(errors="replace").splitlines()
+    assert any(line.startswith("process 1 ") for line in lines), lines
+    kinds = ("process", "file", "port")
+    seen = {kind: {line[len(kind) + 1 :] for line in lines if line.startswith(kind)} for kind in kinds}
+    name_server = "0B00007F:"  # 127.0.0.11, which the engine puts into every container
+    return Traces(
+        frozenset(seen["process"]),
+        frozenset(seen["file"]),
+        frozenset(port for port in seen["port"] if not port.startswith(name_server)),
+    )
+
+
+def _traces_of_group(cluster: Cluster, node: Node) -> Traces:
+    channel = LocalChannel(node)
+    agent = channel.peer_pid()
+    channel.close()
+    folder = Path(node.handle).with_suffix("")
+    address = bytes(map(int, node.address.split(".")))[::-1].hex().upper()
+    listening = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return Traces(
+        frozenset(map(str, [agent, *processes.descendants(agent)])),
+        frozenset(str(path) for path in folder.rglob("*")),
+        frozenset(local for _, local, _, state, *_ in listening if state == "0A" and local.startswith(address)),
+    )
+
+
+@pytest.fixture
+def alive(cluster: Cluster, engine: str) -> Callable[[Node, int], bool]:
+    """Tells whether a process of a node, by its pid there, still lives."""
+
+    def is_alive(node: Node, pid: int) -> bool:
+        if engine == "local":
+            return os.path.exists(f"/proc/{pid}")
+        api = cluster.engine.api  # type: ignore[attr-defined]
+        created = api.exec_create(node.handle, ["test", "-e", f"/proc/{pid}"])
+        api.exec_start(created["Id"])
+        return bool(api.exec_inspect(created["Id"])["ExitCode"] == 0)
+
+    return is_alive
+
+
+@pytest.fixture
+def usable(run: Run) -> Iterator[None]:
+    """Runs a good script after a bad one: the cluster must be none the worse."""
+    yield
+    result = run("collectives.py", nodes=3)
+    assert result.passed, result.reason

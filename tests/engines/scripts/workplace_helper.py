@@ -1,0 +1,3 @@
+"""A module beside a script."""
+
+WHERE = "imported from beside the script"

@@ -1,0 +1,34 @@
+"""The Python examples in the README and in docs/python-api.md, run as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = {
+    f"{page.name}-{number}": block
+    for page in (ROOT / "README.md", ROOT / "docs" / "python-api.md")
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_of_the_documentation_runs_as_it_stands(name: str, engine: str, tmp_path: Path) -> None:
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    (tmp_path / "example.py").write_text(EXAMPLES[name], encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if engine == "local":
+        environment["DOCKER_HOST"] = f"unix://{tmp_path}/no-such-socket"
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    if "result.ranks[1].notes" in EXAMPLES[name]:
+        assert "rank 1 receiving data tensor([10.]) from rank0" in done.stdout
+        assert "{'received': [10.0]}" in done.stdout

@@ -1,0 +1,100 @@
+"""A run that does not end is stopped at its timeout, with who was where and who kept the others waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lab import Result
+
+pytestmark = pytest.mark.usefixtures("usable")
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def hang(run: Run) -> Run:
+    """Runs a way of `hang.py` on three nodes until its timeout."""
+    return lambda way, **options: run("hang.py", way, timeout_s=1.5, **options)
+
+
+def test_a_run_of_which_every_rank_sleeps_is_hung_and_says_where(hang: Run) -> None:
+    result = hang("everybody_sleeps")
+
+    assert (result.verdict, result.exit_code) == ("hung", 4)
+    assert result.reason.startswith("no end after 1.5 s: ranks 0-2 were at hang.py:")
+    assert "time.sleep(3600)" in result.reason
+    for rank in result.ranks:
+        assert (rank.stopped, rank.exit_code) == (True, None)
+        assert "in everybody_sleeps" in rank.stack
+        assert "labnode" not in rank.stack
+
+
+@pytest.mark.parametrize(
+    ("way", "line"),
+    [
+        ("rank_1_never_comes", "time.sleep(3600)"),
+        ("rank_1_computes_for_ever", "matrix = torch.tanh(matrix @ matrix)"),
+        ("rank_1_waits_for_a_lock", "lock.acquire()"),
+    ],
+)
+def test_the_rank_that_never_comes_to_the_collective_is_the_culprit(hang: Run, way: str, line: str) -> None:
+    result = hang(way)
+
+    assert result.verdict == "hung"
+    assert result.culprit is not None
+    assert (result.culprit.rank, result.culprit.node) == (1, "node1")
+    assert "did not come to the collective that others waited in" in result.culprit.error
+    assert "rank 1 was at hang.py:" in result.reason
+    assert f"({line})" in result.reason
+    assert "ranks 0 and 2 waited in all_reduce at hang.py:" in result.reason
+    assert f"in {way}" in result.culprit.traceback
+
+
+def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) -> None:
+    result = hang("rank_2_is_in_another_collective")
+
+    assert result.verdict == "hung"
+    assert result.culprit is not None
+    assert result.culprit.rank == 2, result.reason
+    assert "waited in all_reduce at hang.py:" in result.reason
+
+
+def test_a_rank_that_waits_for_a_message_while_others_are_in_a_barrier_is_the_culprit(hang: Run) -> None:
+    result = hang("rank_0_receives_what_nobody_sends")
+
+    assert result.culprit is not None
+    assert result.culprit.rank == 0
+    assert "rank 0 waited in recv at hang.py:" in result.reason
+    assert "ranks 1 and 2 waited in barrier at hang.py:" in result.reason
+
+
+def test_a_deadlock_of_all_ranks_at_one_place_has_no_culprit(hang: Run) -> None:
+    result = hang("nobody_sends")
+
+    assert result.verdict == "hung"
+    assert result.culprit is None
+    assert "ranks 0-2 waited in recv at hang.py:" in result.reason
+
+
+def test_a_hang_of_a_cold_run_is_explained_too(run: Run) -> None:
+    result = run("hang.py", "rank_1_never_comes", timeout_s=15, cold=True)
+
+    assert result.verdict == "hung"
+    assert result.culprit is not None
+    assert result.culprit.rank == 1
+    assert "ranks 0 and 2 waited in all_reduce at hang.py:" in result.reason
+
+
+def test_several_ranks_of_a_node_are_told_apart(hang: Run) -> None:
+    result = hang("rank_1_never_comes", nodes=2, nproc_per_node=2)
+
+    assert result.culprit is not None
+    assert (result.culprit.rank, result.culprit.node) == (1, "node0")
+    assert "ranks 0, 2 and 3 waited in all_reduce" in result.reason
+
+
+def test_the_stacks_do_not_appear_in_what_the_ranks_printed(hang: Run) -> None:
+    result = hang("everybody_sleeps")
+
+    assert [rank.log for rank in result.ranks] == ["", "", ""]

@@ -1,0 +1,272 @@
+"""A worker that was forked from a warm agent cannot be told from a fresh interpreter; where it could, it is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lab import Cluster, LabError, Result
+from lab.node import warm
+from lab.plan.cluster import Node
+
+Run = Callable[..., Result]
+Facts = dict[str, Any]
+RUNS = 200
+
+
+def facts_of(result: Result, rank: int = 0) -> Facts:
+    assert result.passed, result.reason + result.ranks[rank].log
+    found = re.search(r"^FACTS (.*)$", result.ranks[rank].log, re.MULTILINE)
+    assert found is not None, result.ranks[rank].log
+    facts: Facts = json.loads(found[1])
+    facts["flags"] = re.sub(r"utf8_mode=\d", "", facts.get("flags", ""))  # which the agent's locale may have brought
+    return facts
+
+
+@pytest.fixture
+def both(run: Run) -> Callable[..., tuple[Facts, Facts]]:
+    """What rank 0 says of itself, warm and cold."""
+
+    def both(script: str, *args: object, **options: Any) -> tuple[Facts, Facts]:
+        options.setdefault("nodes", 1)
+        return facts_of(run(script, *args, **options)), facts_of(run(script, *args, cold=True, **options))
+
+    return both
+
+
+# -- the interpreter
+
+
+def test_a_warm_interpreter_says_the_same_of_itself_as_a_cold_one(both: Callable[..., tuple[Facts, Facts]]) -> None:
+    warm_facts, cold_facts = both("interpreter.py", "--epochs", "3")
+
+    assert set(warm_facts.pop("warnings")) >= set(cold_facts.pop("warnings")), "the agent has imported more of torch"
+    assert warm_facts == cold_facts
+    assert warm_facts["argv"] == ["interpreter.py", "--epochs", "3"]
+    assert warm_facts["threads"] == ["MainThread"]
+
+
+def test_a_warm_interpreter_of_several_on_a_node_says_the_same_too(both: Callable[..., tuple[Facts, Facts]]) -> None:
+    warm_facts, cold_facts = both("interpreter.py", nproc_per_node=2)
+
+    assert set(warm_facts.pop("warnings")) >= set(cold_facts.pop("warnings"))
+    assert warm_facts == cold_facts
+    assert warm_facts["threads of torch"][0] == 1
+
+
+# -- environment variables
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "effect"),
+    [
+        ("OMP_NUM_THREADS", "1", 1),
+        ("PYTHONPATH", "/opt/of/the/test/a:/opt/of/the/test/b", ["/opt/of/the/test/a", "/opt/of/the/test/b"]),
+        ("TZ", "Asia/Tokyo", None),
+        ("TZ", "XYZ-5", ["XYZ", 5]),
+        ("PYTHONWARNINGS", "error::UserWarning", [["error::UserWarning"], True]),
+        ("PYTHONDONTWRITEBYTECODE", "1", True),
+        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", "DebugLevel.DETAIL"),
+        ("ANY_VARIABLE", "ä value = with 'all' kinds of \"signs\"", "ä value = with 'all' kinds of \"signs\""),
+    ],
+)
+def test_a_variable_of_the_scenario_has_the_effect_that_it_has_on_a_fresh_interpreter(
+    both: Callable[..., tuple[Facts, Facts]], name: str, value: str, effect: object
+) -> None:
+    warm_facts, cold_facts = both("variables.py", env={name: value})
+
+    assert warm_facts == cold_facts
+    if effect is not None:
+        assert warm_facts[name] == effect
+
+
+def test_modules_on_the_python_path_can_be_imported(run: Run, cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "only_on_the_python_path.py").write_text("VALUE = 42")
+    (tmp_path / "main.py").write_text("from only_on_the_python_path import VALUE\nprint(VALUE)")
+
+    result = run(tmp_path / "main.py", nodes=1, env={"PYTHONPATH": "more"})
+
+    assert result.ranks[0].log == "42\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "MKL_NUM_THREADS", "OMP_PROC_BIND", *warm.REFUSED]
+)
+def test_a_variable_that_a_fork_cannot_honour_is_refused_with_a_pointer_to_cold(run: Run, name: str) -> None:
+    with pytest.raises(LabError) as refused:
+        run("variables.py", nodes=1, env={name: "1"})
+
+    assert name in refused.value.message
+    assert "--cold" in refused.value.hint
+    assert refused.value.exit_code == 2
+
+
+def test_variables_that_a_fork_cannot_honour_are_accepted_cold(run: Run) -> None:
+    env = {"PYTHONHASHSEED": "7", "MKL_NUM_THREADS": "1", "PYTHONOPTIMIZE": "1", "OMP_PROC_BIND": "true"}
+    result = run("variables.py", nodes=1, env=env, cold=True)
+
+    assert result.passed, result.reason
+
+
+def test_the_hash_seed_of_a_cold_run_is_honoured(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "hashes.py").write_text("print(hash('a word'))")
+
+    logs = {run(tmp_path / "hashes.py", nodes=2, env={"PYTHONHASHSEED": "7"}, cold=True).ranks[i].log for i in (0, 1)}
+
+    assert len(logs) == 1
+
+
+# -- random state
+
+
+def test_numbers_of_generators_that_nobody_seeded_differ_between_ranks_and_between_runs(run: Run) -> None:
+    first, second = (run("random_state.py", nodes=2, nproc_per_node=2) for _ in range(2))
+
+    assert first.passed, first.reason + first.ranks[0].log
+    for generator in ("random", "numpy", "torch"):
+        drawn = [rank.notes[generator] for result in (first, second) for rank in result.ranks]
+        assert len(set(drawn)) == 8, generator
+    permutations = {tuple(rank.notes["permutation"]) for result in (first, second) for rank in result.ranks}
+    assert len(permutations) > 1
+
+
+def test_seeded_generators_give_what_they_give_in_a_fresh_interpreter(run: Run) -> None:
+    random_here = random.Random(1234).random()
+    numpy_here = np.random.RandomState(1234).rand()
+    torch_here = torch.rand(1, generator=torch.Generator().manual_seed(1234)).item()
+
+    for cold in (False, True):
+        for rank in run("random_state.py", 1234, nodes=2, cold=cold).ranks:
+            assert rank.notes["random"] == random_here
+            assert rank.notes["numpy"] == numpy_here
+            assert rank.notes["torch"] == torch_here
+
+
+def test_what_a_new_generator_starts_with_is_torch_s_own_default(run: Run) -> None:
+    notes = {run("random_state.py", nodes=1, cold=cold).ranks[0].notes["generator"] for cold in (False, True)}
+
+    assert notes == {torch.Generator().initial_seed()}
+
+
+# -- what runs have in common
+
+
+def test_what_a_run_does_to_modules_is_not_seen_by_the_next(run: Run) -> None:
+    first, second = (run("module_state.py", nodes=2, nproc_per_node=2) for _ in range(2))
+
+    for result in (first, second):
+        assert result.passed, result.reason + result.ranks[0].log
+        for rank in result.ranks:
+            assert rank.notes["before"] == [False, False, False]
+            assert rank.notes["dtype before"] == "torch.float32"
+            assert rank.notes["threads before"] == 1
+
+
+def test_a_module_beside_the_script_that_changes_between_two_runs_is_read_again(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import beside\nprint(beside.VALUE)")
+    logs = []
+    for value in (1, 2):
+        (tmp_path / "beside.py").write_text(f"VALUE = {value}")
+        logs.append(run(tmp_path / "main.py", nodes=1).ranks[0].log)
+
+    assert logs == ["1\n", "2\n"]
+
+
+def test_a_script_that_changes_between_two_runs_shows_its_new_lines_in_a_traceback(run: Run, tmp_path: Path) -> None:
+    for text in ("raise ValueError('old')", "\nraise ValueError('new')"):
+        (tmp_path / "main.py").write_text(text)
+        result = run(tmp_path / "main.py", nodes=1)
+
+    assert result.reason == "rank 0 (node0) raised ValueError: new at main.py:2"
+    assert "raise ValueError('new')" in result.ranks[0].traceback
+
+
+def test_a_module_named_lab_beside_the_script_is_the_script_s_own(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "lab.py").write_text("WHOSE = 'my own'")
+    (tmp_path / "main.py").write_text("import lab\nprint(lab.WHOSE)")
+
+    for cold in (False, True):
+        assert run(tmp_path / "main.py", nodes=1, cold=cold).ranks[0].log == "my own\n"
+
+
+def test_modules_beside_the_script_may_have_names_that_the_agent_has_imported(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("VALUE = 1")
+    (tmp_path / "worker.py").write_text("VALUE = 2")
+    (tmp_path / "main.py").write_text("import agent, worker\nprint(agent.VALUE + worker.VALUE)")
+
+    assert run(tmp_path / "main.py", nodes=1).ranks[0].log == "3\n"
+
+
+def test_parts_of_torch_that_an_agent_imported_for_an_earlier_run_change_nothing_for_the_next(
+    run: Run, engine: str, tmp_path: Path
+) -> None:
+    text = "import json, os, tempfile\nprint(json.dumps([sorted(os.environ), tempfile.gettempdir()]))"
+    (tmp_path / "look.py").write_text(text)
+    before = json.loads(run(tmp_path / "look.py", nodes=1).ranks[0].log)
+    assert run("ddp.py", nodes=2).passed
+    after = json.loads(run(tmp_path / "look.py", nodes=1).ranks[0].log)
+
+    assert after == before
+    assert "TORCHINDUCTOR_CACHE_DIR" not in after[0]
+    assert after[1].endswith("/tmp" if engine == "docker" else "/node0/run/tmp")
+
+
+# -- what is left after a run
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+def test_after_a_run_no_process_file_or_listening_port_remains_in_a_node(run: Run, cold: bool) -> None:
+    assert run("collectives.py", nodes=3, nproc_per_node=2, cold=cold).passed
+
+
+def test_the_agent_has_one_thread_before_and_after_runs(run: Run, cluster: Cluster, engine: str) -> None:
+    assert run("children.py", "differentiates", nodes=2).passed
+
+    info = cluster.info()
+    assert info is not None
+    for node in info.nodes:
+        assert threads_of_agent(cluster, node, engine) == 1
+
+
+def threads_of_agent(cluster: Cluster, node: Node, engine: str) -> int:
+    if engine == "local":
+        from lab.engine.local_channel import LocalChannel
+
+        channel = LocalChannel(node)
+        status = Path(f"/proc/{channel.peer_pid()}/status").read_text()
+        channel.close()
+    else:
+        api = cluster.engine.api  # type: ignore[attr-defined]
+        find = "for p in /proc/[0-9]*; do grep -q labnode $p/cmdline && cat $p/status && break; done"
+        status = api.exec_start(api.exec_create(node.handle, ["/bin/bash", "-c", find])["Id"]).decode()
+    found = re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE)
+    assert found is not None, status
+    return int(found[1])
+
+
+def test_the_memory_of_the_agents_does_not_grow_over_200_runs(run: Run, cluster: Cluster) -> None:
+    def megabytes() -> list[float]:
+        info = cluster.info()
+        assert info is not None
+        return [(cluster.engine.memory_bytes(node) or 0) / 2**20 for node in info.nodes[:2]]
+
+    for _ in range(20):
+        assert run("collectives.py", nodes=2).passed
+    before = megabytes()
+    for _ in range(RUNS):
+        assert run("collectives.py", nodes=2).passed
+    after = megabytes()
+
+    assert min(before) > 10
+    for was, now in zip(before, after, strict=True):
+        assert now < was + 3, (before, after)

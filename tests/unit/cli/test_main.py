@@ -1,0 +1,290 @@
+"""The command line as it is called: verbs, options, errors, exit codes, and what it costs to start."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main as subject
+from lab.cli.main import VERBS, main
+from lab.errors import ClusterError, EngineUnavailable, LabError, RecordError, ScenarioError, UsageError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command line."""
+    try:
+        code = main(words)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+# -- verbs
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself(capsys: pytest.CaptureFixture[str], verb: str):
+    code, out, err = call(capsys, verb, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"usage: lab {verb}")
+    assert VERBS[verb] in " ".join(out.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_a_module_with_its_name_and_its_two_functions(verb: str):
+    module = subject.load_verb(verb)
+    assert callable(module.add_arguments)
+    assert callable(module.run)
+    assert module.__doc__.startswith(f"`lab {verb}")
+
+
+def test_every_module_of_a_verb_is_listed():
+    modules = {path.stem.removeprefix("cmd_") for path in (ROOT / "lab" / "cli").glob("cmd_*.py")}
+    assert modules == set(VERBS)
+
+
+def test_help_lists_every_verb_and_the_exit_codes(capsys: pytest.CaptureFixture[str]):
+    code, out, _ = call(capsys, "--help")
+    assert code == 0
+    for verb in VERBS:
+        assert f"  {verb} " in out
+    assert "0 passed, 1 failed, 2 bad usage or scenario, 3 no engine, 4 hung, 130 interrupted" in out
+
+
+def test_no_word_at_all_shows_the_help(capsys: pytest.CaptureFixture[str]):
+    assert call(capsys)[:2] == (0, call(capsys, "--help")[1])
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]):
+    from lab import __version__
+
+    assert call(capsys, "--version")[1] == f"lab {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("rn", "run"), ("stauts", "status"), ("dwon", "down"), ("doktor", "doctor")]
+)
+def test_a_verb_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixture[str], wrong: str, right: str):
+    code, out, err = call(capsys, wrong)
+    assert (code, out) == (2, "")
+    assert f"there is no verb {wrong!r}" in err
+    assert f"did you mean `lab {right}`?" in err
+
+
+def test_a_verb_like_no_other_points_to_the_help(capsys: pytest.CaptureFixture[str]):
+    assert "see `lab --help`" in call(capsys, "xyzzy")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        (["up", "--nodez", "3"], "--nodes"),
+        (["run", "x.py", "--nproc-per-nod=3x"], "--nproc-per-node"),
+        (["status", "--jsn"], "--json"),
+        (["logs", "--folow"], "--follow"),
+    ],
+)
+def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixture[str], words: list[str], right: str):
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert right in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["up", "--nodes", "0"], "found '0'; allowed: a whole number, 1 or more"),
+        (["up", "--nodes", "two"], "found 'two'"),
+        (["up", "--cpus", "-1"], "allowed: a number above 0"),
+        (["up", "--cpus", "nan"], "allowed: a number above 0"),
+        (["up", "--memory", "1 apple"], "--memory"),
+        (["up", "--volume", "nocolon"], "allowed: HOST:NODE"),
+        (["up", "--volume", "/nowhere/at/all:/x"], "there is no /nowhere/at/all"),
+        (["up", "--env", "novalue"], "allowed: NAME=VALUE"),
+        (["up", "--engine", "podman"], "invalid choice: 'podman'"),
+        (["up", "--name", "Upper Case", "--engine", "local"], "cannot name a cluster"),
+        (["run"], "required"),
+        (["run", "nowhere.yaml"], "nowhere.yaml"),
+        (["run", "nowhere.py"], "nowhere.py"),
+        (["run", "x.py", "--timeout", "soon"], "--timeout"),
+        (["exec", "node0"], "there is no command to run"),
+        (["status", "--", "x"], "takes nothing after --"),
+        (["scenarios", "nowhere"], "there is no folder nowhere"),
+        (["image"], "required"),
+        (["completion", "nosuchshell"], "nosuchshell"),
+        (["--nosuch"], "unrecognized"),
+    ],
+)
+def test_bad_usage_is_a_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str):
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_what_follows_two_dashes_belongs_to_the_script():
+    assert subject.split_rest(["a", "--", "--epochs", "3", "--"]) == (["a"], ["--epochs", "3", "--"])
+    assert subject.split_rest(["a", "--"]) == (["a"], [])
+    assert subject.split_rest(["a"]) == (["a"], None)
+
+
+# -- errors
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (LabError("x"), 1),
+        (ClusterError("x"), 1),
+        (RecordError("x"), 1),
+        (UsageError("x"), 2),
+        (ScenarioError("f:1:2: x"), 2),
+        (EngineUnavailable("x"), 3),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_error_is_a_sentence_and_its_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, as_json: bool
+):
+    module = subject.load_verb("status")
+
+    def fail(arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(module, "run", fail)
+    found, out, err = call(capsys, "status", *(["--json"] if as_json else []))
+    assert found == code
+    assert "Traceback" not in err
+    if as_json and isinstance(error, LabError):
+        assert json.loads(out) == {"error": error.message, "hint": "", "exit_code": code}
+
+
+def test_a_hint_stands_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    def fail(arguments: object) -> int:
+        raise ClusterError("it broke", "mend it")
+
+    monkeypatch.setattr(subject.load_verb("status"), "run", fail)
+    assert call(capsys, "status")[2] == "lab: it broke\n  hint: mend it\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    said = subprocess.run(
+        ["/bin/sh", "-c", f"'{sys.executable}' -m lab.cli.main --help | head -1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert "Traceback" not in said.stderr
+
+
+# -- what it costs
+
+
+def imported_by(code: str) -> set[str]:
+    """Modules that a fresh interpreter has imported after some code."""
+    show = "\nimport sys; print('\\n'.join(sorted(sys.modules)))"
+    said = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{code}{show}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return set(said.stdout.split())
+
+
+HEAVY = {
+    "docker",
+    "yaml",
+    "torch",
+    "rich",
+    "tenacity",
+    "simpleeval",
+    "shtab",
+    "asyncio",
+    "requests",
+    "numpy",
+    "dataclasses",
+}
+
+
+def test_help_imports_nothing_heavy():
+    code = "from lab.cli.main import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+    assert imported_by(code) & HEAVY == set()
+
+
+def test_importing_the_package_imports_nothing_but_typing():
+    assert imported_by("import lab") - imported_by("import typing, __future__") == {"lab"}
+
+
+def test_the_public_names_are_there_and_are_imported_when_used():
+    code = "import lab\nfor name in lab.__all__: getattr(lab, name)\n"
+    assert imported_by(code) & {"docker", "torch", "rich", "yaml", "shtab"} == set()
+
+
+@pytest.mark.parametrize("verb", ["logs", "show", "runs"])
+def test_reading_records_needs_no_engine(verb: str):
+    code = f"from lab.cli.main import main\nmain(['{verb}', '--runs', '/nonexistent'])\n"
+    assert imported_by(code) & {"docker", "torch", "rich", "yaml", "shtab", "requests"} == set()
+
+
+def test_a_run_loads_neither_rich_nor_what_it_does_not_need(tmp_path: Path):
+    (tmp_path / "s.py").write_text("print()\n")
+    code = (
+        "from tests.unit.fake_engine import FakeEngine\n"
+        "from lab.cluster import Cluster\n"
+        f"Cluster(1, name='c', engine=FakeEngine()).run({str(tmp_path / 's.py')!r})\n"
+    )
+    assert (
+        imported_by(code) & {"rich", "tenacity", "simpleeval", "shtab", "torch", "numpy", "asyncio", "docker"} == set()
+    )
+
+
+# -- completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_completion_script_is_one_that_the_shell_can_read(capsys: pytest.CaptureFixture[str], shell: str):
+    import shutil
+
+    code, out, _ = call(capsys, "completion", shell)
+    assert code == 0
+    for verb in VERBS:
+        assert verb in out
+    assert "--nproc-per-node" in out
+    reader = shutil.which(shell)
+    if reader is None:  # zsh is seldom there; bash always is
+        assert out.startswith("#compdef lab")
+        return
+    said = subprocess.run([reader, "-n"], input=out, text=True, capture_output=True, timeout=30)
+    assert said.returncode == 0, said.stderr
+
+
+def test_what_nobody_foresaw_is_a_sentence_and_the_traceback_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("LAB_DEBUG", raising=False)
+    monkeypatch.setattr("lab.cli.cmd_runs.list_records", lambda _: 1 / 0)
+    assert main(["runs"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("lab: something went wrong that should not: ZeroDivisionError: division by zero\n")
+    kept = Path(re.search(r"/\S+lab-error-\S+\.txt", said)[0])  # type: ignore[index]
+    assert "ZeroDivisionError" in kept.read_text()
+    kept.unlink()

@@ -1,0 +1,272 @@
+"""Verbs that print state: JSON on `--json`, and text that says the same."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cli.main import main
+from lab.engine import select
+from lab.errors import EngineUnavailable
+from lab.run.lock import ClusterLock
+from tests.unit.fake_engine import FakeEngine, exits, notes, prints
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    """The engine that every verb finds."""
+    engine = FakeEngine({0: [prints("zero\n"), notes("x", 1), exits()], 1: [prints("one\n", 2), exits()]})
+    monkeypatch.setattr(select, "_docker", lambda: engine)
+    monkeypatch.setattr(select, "_local", no_local)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path / "local"))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "train.py").write_text("print()\n")
+    (tmp_path / "s" / "one.yaml").write_text("name: one\nlearn: a thing\nscript: train.py\nnodes: 2\n")
+    return engine
+
+
+def no_local() -> None:
+    raise EngineUnavailable("no torch", "install it")
+
+
+@pytest.fixture
+def lab(engine: FakeEngine, capsys: pytest.CaptureFixture[str]):
+    def call(*words: str) -> tuple[int, str, str]:
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+def as_json(answer: tuple[int, str, str]) -> Any:
+    code, out, _ = answer
+    assert code == 0, answer
+    return json.loads(out)
+
+
+def test_up_as_json(lab):
+    found = as_json(lab("up", "--nodes", "2", "--name", "c", "--json"))
+    assert (found["name"], found["made"], found["state"], len(found["nodes"])) == ("c", True, "ready", 2)
+    assert as_json(lab("up", "--name", "c", "--json"))["made"] is False
+
+
+def test_up_as_text(lab):
+    assert "cluster c (fake): 2 nodes up in" in lab("up", "--nodes", "2", "--name", "c")[1]
+    assert "cluster c (fake): 2 nodes already up in this shape" in lab("up", "--name", "c")[1]
+    assert lab("up", "--name", "c", "--quiet") == (0, "", "")
+
+
+def test_up_in_another_shape_as_json_is_an_error_in_json(lab):
+    lab("up", "--nodes", "2", "--name", "c")
+    code, out, err = lab("up", "--nodes", "3", "--name", "c", "--json")
+    assert code == 1
+    assert "nodes: 2, asked for 3" in json.loads(out)["error"]
+    assert json.loads(out)["exit_code"] == 1
+    assert "another shape" in err
+
+
+def test_run_as_json_prints_nothing_else_on_standard_output(lab):
+    found = as_json(lab("run", "s/one.yaml", "--name", "c", "--json"))
+    assert (found["verdict"], found["exit_code"], len(found["ranks"])) == ("passed", 0, 2)
+    assert found["ranks"][0]["notes"] == {"x": 1}
+
+
+def test_run_as_text_prefixes_every_line(lab):
+    code, out, _ = lab("run", "s/one.yaml", "--name", "c")
+    assert code == 0
+    assert "node0/rank0 | zero\n" in out
+    assert "node1/rank1 | one\n" in out
+    assert "passed" in out
+
+
+def test_a_quiet_run_prints_the_verdict_only(lab):
+    _, out, err = lab("run", "s/one.yaml", "--name", "c", "--quiet")
+    assert "rank0 |" not in out
+    assert "passed" in out
+    assert err == ""
+
+
+def test_a_run_that_failed_has_exit_code_1_and_says_who(lab, engine: FakeEngine):
+    engine.acts[1] = [exits(3)]
+    code, out, _ = lab("run", "s/one.yaml", "--name", "c")
+    assert code == 1
+    assert "rank 1 (node1) exited with code 3" in out
+
+
+def test_a_dry_run_needs_no_engine(lab, engine: FakeEngine):
+    found = as_json(lab("run", "s/one.yaml", "--dry-run", "--json", "--", "--epochs", "3"))
+    assert found["world_size"] == 2
+    assert found["workers"][1]["argv"] == ["train.py", "--epochs", "3"]
+    assert "MASTER_PORT" in lab("run", "s/one.yaml", "--dry-run")[1]
+    assert engine.calls == []
+
+
+def test_status_as_json(lab):
+    assert as_json(lab("status", "--json")) == []
+    lab("up", "--nodes", "2", "--name", "c")
+    (found,) = as_json(lab("status", "--json"))
+    assert (found["name"], found["state"], found["busy"]) == ("c", "ready", None)
+    assert found["memory_bytes"] == {"node0": None, "node1": None}
+
+
+@contextmanager
+def held(name: str) -> Iterator[None]:
+    with ClusterLock("fake", name).held("a run of x"):
+        yield
+
+
+def test_status_says_who_has_a_cluster(lab):
+    lab("up", "--nodes", "1", "--name", "c")
+    with held("c"):
+        assert "busy with a run of x" in lab("status")[1]
+        assert as_json(lab("status", "--json"))[0]["busy"]["purpose"] == "a run of x"
+    assert "idle" in lab("status")[1]
+
+
+def test_status_without_a_cluster_says_which_engines_answer(lab):
+    assert lab("status")[1] == "no cluster (engines that answer: fake)\n"
+
+
+def test_down_as_json(lab):
+    lab("up", "--nodes", "2", "--name", "c")
+    assert as_json(lab("down", "--name", "c", "--json"))["nodes"] == 2
+    assert as_json(lab("down", "--name", "c", "--json"))["clusters"] == []
+    assert lab("down", "--name", "c")[1] == "nothing to remove\n"
+
+
+def test_down_all_removes_every_cluster(lab, engine: FakeEngine):
+    for name in ("a", "b"):
+        lab("up", "--nodes", "1", "--name", name)
+    assert "removed a, b: 2 nodes" in lab("down", "--all")[1]
+    assert engine.clusters == {}
+
+
+def test_runs_show_and_logs_as_json(lab):
+    assert as_json(lab("runs", "--json")) == []
+    lab("run", "s/one.yaml", "--name", "c")
+    (one,) = as_json(lab("runs", "--json"))
+    assert one["scenario"] == "one"
+    assert as_json(lab("show", "--json"))["run"] == one["run"]
+    lines = [json.loads(line) for line in lab("logs", "--json")[1].splitlines()]
+    assert {(line["rank"], line["stream"], line["text"]) for line in lines} == {
+        (0, "stdout", "zero\n"),
+        (1, "stderr", "one\n"),
+    }
+
+
+def test_runs_and_show_as_text(lab):
+    lab("run", "s/one.yaml", "--name", "c")
+    assert "passed" in lab("runs")[1]
+    shown = lab("show")[1]
+    assert "cluster c" in shown
+    assert "exit 0" in shown
+
+
+def test_logs_of_one_rank_are_as_it_wrote_them_and_others_have_a_prefix(lab):
+    lab("run", "s/one.yaml", "--name", "c")
+    assert lab("logs", "--rank", "0")[1] == "zero\n"
+    assert lab("logs", "--node", "node1")[1] == "node1/rank1 | one\n"
+    assert sorted(lab("logs")[1].splitlines()) == ["node0/rank0 | zero", "node1/rank1 | one"]
+    assert lab("logs", "--follow")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["logs", "--rank", "9"], "has no rank 9; it has ranks 0 to 1"),
+        (["logs", "--node", "node9"], "has no node 'node9'"),
+        (["logs", "--name", "other"], "there are no runs on cluster other"),
+        (["show", "nothing-like-it"], "there is no run 'nothing-like-it'"),
+    ],
+)
+def test_what_a_record_does_not_hold_is_refused(lab, words: list[str], sentence: str):
+    lab("run", "s/one.yaml", "--name", "c")
+    code, _, err = lab(*words)
+    assert code in (1, 2)
+    assert sentence in err
+
+
+def test_following_a_run_ends_when_whoever_ran_it_is_dead(lab, tmp_path: Path):
+    lab("run", "s/one.yaml", "--name", "c")
+    (record,) = (tmp_path / ".lab" / "runs").iterdir()
+    (record / "result.json").unlink()
+    answers: list[Any] = []
+    follower = threading.Thread(target=lambda: answers.append(lab("logs", "--follow")), daemon=True)
+    with held("c"):
+        follower.start()
+        follower.join(0.5)
+        assert follower.is_alive()
+    follower.join(5)
+    assert not follower.is_alive()
+    assert sorted(answers[0][1].splitlines()) == ["node0/rank0 | zero", "node1/rank1 | one"]
+
+
+def test_exec_needs_a_cluster_and_a_node_of_it(lab):
+    assert "there is no cluster c" in lab("exec", "node0", "--name", "c", "--", "true")[2]
+    lab("up", "--nodes", "1", "--name", "c")
+    assert lab("exec", "node0", "--name", "c", "--", "true")[0] == 0
+    assert lab("exec", "0", "--name", "c", "--", "true")[0] == 0
+    code, _, err = lab("exec", "node7", "--name", "c", "--", "true")
+    assert code == 2
+    assert "it has node0" in err
+
+
+def test_scenarios_and_validate_as_json(lab, tmp_path: Path):
+    listed = as_json(lab("scenarios", "s", "--json"))
+    assert [row["name"] for row in listed] == ["one"]
+    assert as_json(lab("validate", "s", "--json"))[0]["valid"] is True
+    (tmp_path / "s" / "bad.yaml").write_text("name: bad\n")
+    code, out, _ = lab("validate", "s", "--json")
+    assert code == 2
+    assert [row["valid"] for row in json.loads(out)] == [False, True]
+    assert lab("scenarios", "s", "--json")[0] == 2
+
+
+def test_doctor_as_json(lab):
+    code, out, _ = lab("doctor", "--json", "--nodes", "1")
+    findings = json.loads(out)
+    assert code in (0, 1)
+    assert {"level", "what", "found", "fix"} <= findings[0].keys()
+    assert "leftovers" in [finding["what"] for finding in findings]
+
+
+def test_doctor_names_a_cluster_of_a_dead_run(lab, engine: FakeEngine):
+    lab("up", "--nodes", "1", "--name", "c")
+    from dataclasses import replace
+
+    engine.clusters["c"] = replace(engine.clusters["c"], run="dead")
+    assert "lab down --name c" in lab("doctor")[1]
+
+
+def test_no_engine_at_all_is_exit_code_3_with_both_reasons(lab, monkeypatch: pytest.MonkeyPatch):
+    def no_docker() -> None:
+        raise EngineUnavailable("no Docker", "start it")
+
+    monkeypatch.setattr(select, "_docker", no_docker)
+    code, _, err = lab("up")
+    assert code == 3
+    assert "no Docker; and no torch" in err
+    assert "install it" in err
+    assert lab("doctor", "--json")[0] == 3
+
+
+def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch):
+    def no_docker() -> None:
+        raise EngineUnavailable("no Docker", "start it")
+
+    monkeypatch.setattr(select, "_docker", no_docker)
+    monkeypatch.setattr(select, "_local", lambda: engine)
+    assert "using the local engine (no Docker)" in lab("up", "--nodes", "1", "--name", "c")[2]

@@ -1,0 +1,66 @@
+"""Every engine is one: what the layers above may call is there, with the same arguments."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import pytest
+
+from lab.engine.docker import DockerEngine
+from lab.engine.docker_channel import DockerChannel
+from lab.engine.local import LocalEngine
+from lab.engine.local_channel import LocalChannel
+from lab.engine.protocol import Channel, Engine, NodeState, Removed
+from tests.unit.fake_engine import FakeChannel, FakeEngine
+
+
+def methods(protocol: type) -> list[str]:
+    return [name for name, value in vars(protocol).items() if inspect.isfunction(value) and not name.startswith("_")]
+
+
+def parameters(function) -> list[tuple[str, object, object]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "implementation"),
+    [
+        (Engine, DockerEngine),
+        (Engine, LocalEngine),
+        (Engine, FakeEngine),
+        (Channel, DockerChannel),
+        (Channel, LocalChannel),
+        (Channel, FakeChannel),
+    ],
+)
+def test_an_implementation_has_every_method_with_the_same_arguments(protocol: type, implementation: type):
+    assert methods(protocol)
+    for name in methods(protocol):
+        assert parameters(getattr(implementation, name)) == parameters(getattr(protocol, name)), name
+
+
+def test_every_engine_has_a_name_of_its_own():
+    assert len({engine.name for engine in (DockerEngine, LocalEngine, FakeEngine)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        (NodeState(running=False, gone=True), "was removed"),
+        (NodeState(running=True), "runs, but its agent does not answer"),
+        (NodeState(running=False, exit_code=137, out_of_memory=True), "was killed by the kernel: out of memory"),
+        (NodeState(running=False, exit_code=137), "was killed (SIGKILL)"),
+        (NodeState(running=False, exit_code=1), "ended with exit code 1"),
+    ],
+)
+def test_the_end_of_a_node_is_a_sentence(state: NodeState, sentence: str):
+    assert state.sentence() == sentence
+
+
+def test_what_was_removed_adds_up():
+    one = Removed(clusters=("a",), nodes=2, networks=1)
+    two = replace(one, clusters=("a", "b"), volumes=1)
+    assert one + two == Removed(clusters=("a", "b"), nodes=4, networks=2, volumes=1)
+    assert not Removed(clusters=("a",))
+    assert Removed(files=1)

@@ -1,0 +1,234 @@
+"""An engine without nodes: agents are scripts in this process, at the other end of socket pairs.
+
+What an agent does in a run is told by `acts`: for each rank the messages that follow `go`, in order. `END` closes the
+channel, as a node that dies does. A rank whose acts hold no exit runs until it is stopped.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
+from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
+from lab.node import wire
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+Message = dict[str, Any]
+END: Message = {"ev": "the node dies"}
+
+
+def prints(text: str, stream: int = 1) -> Message:
+    return {"ev": "output", "stream": stream, "text": text}
+
+
+def notes(name: str, value: Any) -> Message:
+    return {"ev": "note", "name": name, "value": value}
+
+
+def exits(code: int | None = 0, *, signal: str | None = None, error: str = "", **more: Any) -> Message:
+    return {
+        "ev": "exit",
+        "code": code,
+        "signal": signal,
+        "out_of_memory": False,
+        "stopped": False,
+        "error": error,
+        "traceback": "",
+        "error_time": None,
+        "stack": "",
+        **more,
+    }
+
+
+class FakeAgent:
+    """Answers the messages of one node.
+
+    Args:
+        node: its name.
+        acts: what each rank does after `go`.
+        answers: for an operation, the messages that take the place of the usual answer.
+    """
+
+    def __init__(
+        self, node: str, acts: Mapping[int, Sequence[Message]], answers: Mapping[str, Sequence[Message]]
+    ) -> None:
+        self.node = node
+        self.acts = acts
+        self.answers = answers
+        self.heard: list[Message] = []
+        self.running: set[int] = set()
+        self.run = ""
+
+    @property
+    def operations(self) -> list[str]:
+        return [message["op"] for message in self.heard]
+
+    def answer(self, message: Message) -> list[Message]:
+        self.heard.append(message)
+        operation = message["op"]
+        self.run = message.get("run", self.run)
+        usual = getattr(self, f"_on_{operation}", lambda message: [])(message)
+        if operation in self.answers:
+            return [self._whole(answer) for answer in self.answers[operation]]
+        return [self._whole(answer) for answer in usual]
+
+    def _whole(self, answer: Message) -> Message:
+        return {"run": self.run, "time": time.time(), **answer}
+
+    def _on_claim(self, message: Message) -> list[Message]:
+        return [{"ev": "claimed"}]
+
+    def _on_prepare(self, message: Message) -> list[Message]:
+        self.running = {worker["rank"] for worker in message["workers"]}
+        return [{"ev": "prepared"}]
+
+    def _on_go(self, message: Message) -> list[Message]:
+        answers = [{"ev": "started", "rank": rank, "pid": 1000 + rank} for rank in sorted(self.running)]
+        for rank in sorted(self.running):
+            answers += [{"rank": rank, **act} for act in self.acts.get(rank, [exits(0)])]
+        self.running -= {answer["rank"] for answer in answers if answer["ev"] == "exit"}
+        return answers
+
+    def _on_stacks(self, message: Message) -> list[Message]:
+        return [
+            {"ev": "stack", "rank": rank, "text": f'  File "/x/run/work/s.py", line {rank + 1} in f\n'}
+            for rank in sorted(self.running)
+        ]
+
+    def _on_stop(self, message: Message) -> list[Message]:
+        killed = [exits(None, signal="SIGKILL", rank=rank, stopped=True) for rank in sorted(self.running)]
+        self.running = set()
+        return killed
+
+    def _on_check(self, message: Message) -> list[Message]:
+        return [exits(0, rank=-1)]
+
+    def _on_finish(self, message: Message) -> list[Message]:
+        return [{"ev": "finished", "left": {"processes": 0}}]
+
+
+class FakeChannel:
+    """What is sent is answered at once; the answers wait in a socket."""
+
+    def __init__(self, node: Node, agent: FakeAgent) -> None:
+        self.node = node
+        self.agent = agent
+        self.closed = False
+        self._mine, self._theirs = socket.socketpair()
+        self._mine.setblocking(False)
+        for end in (self._mine, self._theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        self._reader = wire.LineReader()
+
+    def fileno(self) -> int:
+        return self._mine.fileno()
+
+    def send(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            if self._theirs.fileno() < 0:
+                raise BrokenPipeError("the node is dead")
+            for answer in self.agent.answer(message):
+                if answer["ev"] == END["ev"]:
+                    self._theirs.close()
+                    return
+                self._theirs.sendall(wire.encode(answer))
+
+    def receive(self) -> bytes | None:
+        try:
+            return self._mine.recv(1 << 18)
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        self.closed = True
+        self._mine.close()
+        self._theirs.close()
+
+
+class FakeEngine:
+    """Clusters in a dictionary.
+
+    Args:
+        acts: what each rank does in a run.
+        answers: by node name, what its agent says instead of the usual, by operation.
+        states: what became of a node whose channel closed; an error is raised.
+    """
+
+    name = "fake"
+
+    def __init__(
+        self,
+        acts: Mapping[int, Sequence[Message]] | None = None,
+        answers: Mapping[str, Mapping[str, Sequence[Message]]] | None = None,
+        states: Mapping[str, NodeState | LabError] | None = None,
+    ) -> None:
+        self.acts = dict(acts or {})
+        self.answers = dict(answers or {})
+        self.states = dict(states or {})
+        self.clusters: dict[str, ClusterInfo] = {}
+        self.channels: list[FakeChannel] = []
+        self.agents: dict[str, FakeAgent] = {}
+        self.calls: list[str] = []
+        self.failure: Callable[[str], None] = lambda call: None
+        """Called with the name of every call; may raise."""
+
+    def _called(self, call: str) -> None:
+        self.calls.append(call)
+        self.failure(call)
+
+    def find(self, cluster: str | None = None) -> list[ClusterInfo]:
+        self._called("find")
+        return [info for name, info in sorted(self.clusters.items()) if cluster in (None, name)]
+
+    def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
+        self._called("create")
+        if cluster in self.clusters:
+            raise ClusterError(f"{cluster} exists")
+        announce(f"starting {shape.nodes} nodes")
+        nodes = tuple(
+            Node(name=f"node{rank}", node_rank=rank, handle=f"{cluster}/node{rank}", address=f"10.0.0.{rank + 1}")
+            for rank in range(shape.nodes)
+        )
+        info = ClusterInfo(name=cluster, engine=self.name, shape=shape, nodes=nodes, owner="me@here", run=run)
+        self.clusters[cluster] = info
+        return info
+
+    def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
+        self._called("connect")
+        for node in nodes:
+            if node.state != "running":
+                raise NodeLost(f"{node.name} cannot be reached")
+        self.agents = {node.name: FakeAgent(node.name, self.acts, self.answers.get(node.name, {})) for node in nodes}
+        self.channels = [FakeChannel(node, self.agents[node.name]) for node in nodes]
+        return list(self.channels)
+
+    def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
+        self._called("remove")
+        gone = [info for name, info in self.clusters.items() if cluster in (None, name)]
+        for info in gone:
+            del self.clusters[info.name]
+        return Removed(clusters=tuple(info.name for info in gone), nodes=sum(len(info.nodes) for info in gone))
+
+    def node_state(self, node: Node) -> NodeState:
+        self._called("node_state")
+        state = self.states.get(node.name, NodeState(running=False, exit_code=137))
+        if isinstance(state, EngineUnavailable):
+            raise state
+        assert isinstance(state, NodeState)
+        return state
+
+    def memory_bytes(self, node: Node) -> int | None:
+        return None
+
+    def kill(self, node: Node) -> None:
+        self._called("kill")
+
+    def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
+        self._called("execute")
+        return 0
+
+    def examine(self, wanted: Wanted) -> list[Finding]:
+        return [Finding(level="ok", what="engine", found="fake")]

@@ -1,0 +1,173 @@
+"""Ranks, environment and arguments of every worker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.errors import UsageError
+from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.plan import make_plan
+from lab.spec.load import scenario_from_script
+from lab.spec.scenario import Expect, Scenario, Volume
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Scenario:
+    (tmp_path / "s.py").write_text("print()\n")
+    return replace(scenario_from_script(tmp_path / "s.py"), args=("--epochs", "3"))
+
+
+def plan(scenario: Scenario, nnodes: int = 2, nproc_per_node: int = 3, **more):
+    return make_plan(scenario, run="r", nnodes=nnodes, nproc_per_node=nproc_per_node, master_addr="node0", **more)
+
+
+def test_ranks_are_node_major(scenario: Scenario):
+    workers = plan(scenario).workers
+    assert [(w.rank, w.node_rank, w.local_rank, w.node) for w in workers] == [
+        (0, 0, 0, "node0"),
+        (1, 0, 1, "node0"),
+        (2, 0, 2, "node0"),
+        (3, 1, 0, "node1"),
+        (4, 1, 1, "node1"),
+        (5, 1, 2, "node1"),
+    ]
+
+
+def test_a_worker_gets_the_variables_of_torchrun(scenario: Scenario):
+    env = plan(scenario).workers[4].env
+    expected = {
+        "RANK": "4",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "6",
+        "LOCAL_WORLD_SIZE": "3",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_RANK": "4",
+        "ROLE_WORLD_SIZE": "6",
+        "MASTER_ADDR": "node0",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "r",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "OMP_NUM_THREADS": "1",
+    }
+    assert expected.items() <= env.items()
+
+
+def test_threads_are_limited_only_where_workers_share_the_machine(scenario: Scenario):
+    assert "OMP_NUM_THREADS" not in plan(scenario, 1, 1).workers[0].env
+    assert plan(scenario, 3, 1).workers[0].env["OMP_NUM_THREADS"] == "1"
+
+
+def test_the_scenarios_own_variables_win(scenario: Scenario):
+    mine = replace(scenario, env={"OMP_NUM_THREADS": "4", "MINE": "x"})
+    assert {"OMP_NUM_THREADS": "4", "MINE": "x"}.items() <= plan(mine).workers[0].env.items()
+
+
+def test_every_rank_has_the_same_arguments(scenario: Scenario):
+    assert {worker.argv for worker in plan(scenario).workers} == {("s.py", "--epochs", "3")}
+
+
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "PYTHONHASHSEED", "MKL_NUM_THREADS", "KMP_AFFINITY", "TORCH_CPP_LOG_LEVEL"]
+)
+def test_a_variable_that_a_fork_cannot_honour_is_refused_unless_cold(scenario: Scenario, name: str):
+    mine = replace(scenario, env={name: "1"})
+    with pytest.raises(UsageError, match=name) as caught:
+        plan(mine)
+    assert "--cold" in caught.value.hint
+    assert plan(mine, cold=True).cold
+    assert plan(replace(mine, cold=True)).cold
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "PYTHONPATH", "TZ", "MY_VARIABLE", "NCCL_DEBUG"])
+def test_a_variable_that_a_fork_can_honour_is_taken(scenario: Scenario, name: str):
+    assert plan(replace(scenario, env={name: "1"})).workers[0].env[name] == "1"
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "nproc_per_node", "sentence"),
+    [
+        (0, 1, "needs at least 1 node and 1 process a node, not 0 and 1"),
+        (1, 0, "not 1 and 0"),
+        (-1, 1, "not -1 and 1"),
+        (4097, 1, "4097 nodes x 1 processes are 4097 ranks; at most 4096"),
+        (64, 65, "at most 4096"),
+    ],
+)
+def test_a_size_that_makes_no_sense_is_refused(scenario: Scenario, nnodes: int, nproc_per_node: int, sentence: str):
+    with pytest.raises(UsageError, match=sentence):
+        plan(scenario, nnodes, nproc_per_node)
+
+
+@pytest.mark.parametrize("expect", [Expect(exit={6: 0}), Expect(logs={9: "x"})])
+def test_what_is_expected_of_a_rank_beyond_the_last_is_refused(scenario: Scenario, expect: Expect):
+    with pytest.raises(UsageError, match="but world_size is 6"):
+        plan(replace(scenario, expect=expect))
+
+
+def test_a_timeout_asked_for_wins_over_the_scenarios(scenario: Scenario):
+    assert plan(scenario).timeout_s == scenario.timeout_s
+    assert plan(scenario, timeout_s=1.5).timeout_s == 1.5
+
+
+def test_a_plan_is_plain_data_as_json(scenario: Scenario):
+    data = json.loads(json.dumps(plan(scenario).to_json()))
+    assert (data["world_size"], len(data["workers"]), data["scenario"]) == (6, 6, "s")
+
+
+def test_the_largest_plan_is_made_in_a_moment(scenario: Scenario):
+    assert len(plan(scenario, 512, 8).workers) == 4096
+
+
+# -- clusters
+
+
+def test_a_shape_survives_its_label():
+    shape = Shape(
+        nodes=3,
+        nproc_per_node=2,
+        image="a/b:1",
+        cpus=0.5,
+        memory_bytes=1 << 30,
+        volumes=(Volume(source=Path("/data ü"), target="/data", read_only=True),),
+        env={"A": 'quote " and ü'},
+    )
+    assert Shape.from_json(shape.to_json()) == shape
+
+
+def test_a_shape_of_another_version_is_read_as_far_as_it_is_known():
+    assert Shape.from_json('{"nodes": 2, "flux": 7}') == Shape(nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nodes": 5}, "nodes: 3, asked for 5"),
+        ({"cpus": 2.0}, "cpus: None, asked for 2.0"),
+        ({"env": {"A": "1"}}, "env: {}, asked for {'A': '1'}"),
+    ],
+)
+def test_what_differs_between_shapes_is_said(change, sentence: str):
+    assert Shape(nodes=3).differences(replace(Shape(nodes=3), **change)) == [sentence]
+    assert Shape(nodes=3).differences(Shape(nodes=3)) == []
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        (["running", "running"], "ready"),
+        (["running", "exited"], "partial"),
+        (["running"], "partial"),
+        (["exited", "dead"], "dead"),
+        ([], "dead"),
+    ],
+)
+def test_a_cluster_is_ready_when_every_node_that_was_asked_for_runs(states: list[str], state: str):
+    nodes = tuple(Node(name=f"node{i}", node_rank=i, handle="", address="", state=s) for i, s in enumerate(states))
+    info = ClusterInfo(name="c", engine="fake", shape=Shape(nodes=2), nodes=nodes, owner="me")
+    assert info.state == state

@@ -1,0 +1,300 @@
+"""The conversation with the agents of a run, against agents that follow a script."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.engine.protocol import NodeState
+from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
+from lab.plan.cluster import Shape
+from lab.plan.plan import make_plan
+from lab.record.read import Record
+from lab.record.write import RecordWriter
+from lab.run import drive as subject
+from lab.run.drive import Driver
+from lab.run.facts import RunFacts
+from lab.run.observe import Silence
+from lab.run.ship import pack_folder
+from lab.spec.load import scenario_from_script
+from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
+
+
+class Driven:
+    """A plan on a fake engine, ready to be driven."""
+
+    def __init__(
+        self, folder: Path, engine: FakeEngine, *, nodes: int, processes: int = 1, timeout_s: float = 5.0
+    ) -> None:
+        script = folder / "script" / "s.py"
+        script.parent.mkdir()
+        script.write_text("print()\n")
+        self.engine = engine
+        self.cluster = engine.create("c", Shape(nodes=nodes), run=None, announce=lambda text: None)
+        self.writer = RecordWriter(folder / "runs", "s")
+        self.plan = make_plan(
+            scenario_from_script(script),
+            run="r",
+            nnodes=nodes,
+            nproc_per_node=processes,
+            master_addr="node0",
+            timeout_s=timeout_s,
+        )
+        self.archive = pack_folder(script.parent)
+        self.record = Record(path=self.writer.path)
+
+    def drive(self, observer: Any = None, **more: Any) -> RunFacts:
+        self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
+        self.driver = Driver(
+            self.plan, self.engine, self.channels, self.writer, observer or Silence(), owner="me", expected_exit={}
+        )
+        try:
+            return self.driver.drive(self.archive, **more)
+        finally:
+            self.writer.close()
+
+
+@pytest.fixture
+def drive(tmp_path: Path):
+    def make(engine: FakeEngine, nodes: int = 2, **more: Any) -> Driven:
+        return Driven(tmp_path, engine, nodes=nodes, **more)
+
+    return make
+
+
+def operations(driven: Driven, node: str = "node0") -> list[str]:
+    return driven.engine.agents[node].operations
+
+
+def test_every_node_is_claimed_given_the_files_prepared_let_go_and_released(drive):
+    driven = drive(FakeEngine(), nodes=3)
+    facts = driven.drive()
+    assert [rank.code for rank in facts.ranks] == [0, 0, 0]
+    for node in ("node0", "node1", "node2"):
+        assert operations(driven, node) == ["claim", "files", "prepare", "go", "finish"]
+
+
+def test_only_the_first_node_hosts_the_store(drive):
+    driven = drive(FakeEngine(), processes=2)
+    driven.drive()
+    first, second = (driven.engine.agents[name].heard[2] for name in ("node0", "node1"))
+    assert first["master"] == {"address": "node0", "port": 29500, "world_size": 4}
+    assert "master" not in second
+    assert [worker["rank"] for worker in second["workers"]] == [2, 3]
+
+
+def test_nobody_is_let_go_before_all_are_prepared(drive):
+    order = []
+    engine = FakeEngine()
+    driven = drive(engine)
+    original = engine.connect
+
+    def connect(*arguments):
+        channels = original(*arguments)
+        for agent in engine.agents.values():
+            answer = agent.answer
+
+            def spy(message, answer=answer, name=agent.node):
+                order.append((message["op"], name))
+                return answer(message)
+
+            agent.answer = spy
+        return channels
+
+    engine.connect = connect
+    driven.drive()
+    assert order.index(("go", "node0")) > order.index(("prepare", "node1"))
+
+
+def test_output_and_notes_reach_record_and_observer_in_order(drive):
+    seen = []
+
+    class Watch(Silence):
+        def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
+            seen.append((rank, node, stream, data))
+
+    engine = FakeEngine({0: [prints("a\n"), prints("b\n", 2), notes("x", [1.5]), exits()], 1: [prints("ü\n"), exits()]})
+    driven = drive(engine)
+    facts = driven.drive(Watch())
+    assert [piece for piece in seen if piece[0] == 0] == [(0, "node0", 1, b"a\n"), (0, "node0", 2, b"b\n")]
+    assert driven.record.log(0) == b"a\nb\n"
+    assert driven.record.log(1) == "ü\n".encode()
+    assert facts.ranks[0].notes == {"x": [1.5]}
+    kinds = [event["event"] for event in driven.record.events()]
+    assert kinds.count("started") == kinds.count("exited") == 2
+    assert kinds.count("note") == 1
+
+
+def test_a_failure_stops_the_others(drive):
+    driven = drive(FakeEngine({0: [exits(1, error="ValueError: no")], 1: []}))
+    began = time.monotonic()
+    facts = driven.drive()
+    assert time.monotonic() - began < 2
+    assert facts.ranks[1].stopped
+    assert facts.ranks[1].signal == "SIGKILL"
+    assert not facts.timed_out
+    stops = [message for message in driven.engine.agents["node1"].heard if message["op"] == "stop"]
+    assert stops
+    assert not stops[0]["hard"]
+
+
+def test_a_rank_that_ignores_the_request_is_killed(drive):
+    engine = FakeEngine({0: [exits(1)], 1: []}, answers={"node1": {"stop": []}})
+    driven = drive(engine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subject, "_STOP_DEADLINE_S", 0.1)
+        driven.drive()
+    assert [message["hard"] for message in engine.agents["node1"].heard if message["op"] == "stop"] == [False, True]
+    assert operations(driven, "node1")[-1] == "finish"
+
+
+def test_a_run_that_does_not_end_times_out_with_the_stack_of_each_rank(drive):
+    driven = drive(FakeEngine({0: [], 1: []}), timeout_s=0.2)
+    facts = driven.drive()
+    assert facts.timed_out
+    assert [("line 1" in facts.ranks[0].stack), ("line 2" in facts.ranks[1].stack)] == [True, True]
+    assert all(rank.stopped for rank in facts.ranks)
+    assert operations(driven)[-1] == "finish"
+    assert facts.duration_s == pytest.approx(0.2, abs=0.15)
+
+
+def test_a_node_that_dies_in_mid_run_is_a_lost_node(drive):
+    driven = drive(FakeEngine({0: [], 1: [prints("last words\n"), END]}))
+    facts = driven.drive()
+    (lost,) = facts.lost_nodes
+    assert (lost.node, lost.how) == ("node1", "was killed (SIGKILL)")
+    assert facts.ranks[1].node_lost
+    assert facts.ranks[0].stopped
+    assert driven.record.log(1) == b"last words\n"
+
+
+@pytest.mark.parametrize("operation", ["claim", "prepare"])
+def test_a_node_that_dies_before_the_run_began_is_an_error(drive, operation: str):
+    driven = drive(FakeEngine(answers={"node1": {operation: [END]}}))
+    with pytest.raises(NodeLost, match=r"node1 was killed \(SIGKILL\) before the run began"):
+        driven.drive()
+    assert operations(driven)[-1] == "finish"
+    assert "go" not in operations(driven)
+
+
+def test_a_node_that_was_removed_is_said_to_be(drive):
+    engine = FakeEngine(
+        {0: [END], 1: [END]}, states={n: NodeState(running=False, gone=True) for n in ("node0", "node1")}
+    )
+    facts = drive(engine).drive()
+    assert [lost.how for lost in facts.lost_nodes] == ["was removed", "was removed"]
+
+
+def test_an_engine_that_is_gone_is_not_a_lost_node(drive):
+    engine = FakeEngine({0: [END], 1: [END]}, states={n: EngineUnavailable("it is gone") for n in ("node0", "node1")})
+    facts = drive(engine).drive()
+    assert facts.engine_lost == "it is gone"
+    assert facts.lost_nodes == []
+
+
+def test_an_agent_that_refuses_ends_the_run_before_it_begins(drive):
+    engine = FakeEngine(
+        answers={"node1": {"prepare": [{"ev": "refused", "op": "prepare", "reason": "port 29500 is taken"}]}}
+    )
+    driven = drive(engine)
+    facts = driven.drive()
+    assert facts.refused == "node1 could not start the run: port 29500 is taken"
+    assert not facts.began
+    assert "go" not in operations(driven)
+    assert operations(driven)[-1] == "finish"
+
+
+def test_an_agent_that_somebody_else_has_is_an_error_that_says_who(drive):
+    busy = {"ev": "busy", "run": "theirs", "owner": "eve@there", "age_s": 12.0}
+    driven = drive(FakeEngine(answers={"node1": {"claim": [busy], "files": [], "prepare": []}}))
+    with pytest.raises(ClusterBusy, match="node1 is busy with run theirs of eve@there, for 12 s"):
+        driven.drive()
+    assert operations(driven)[-1] == "finish"
+
+
+def test_an_agent_that_says_nothing_is_waited_for_until_the_deadline_and_named(drive, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subject, "_ANSWER_DEADLINE_S", 0.1)
+    driven = drive(FakeEngine(answers={"node1": {"prepare": []}}))
+    with pytest.raises(NodeLost, match=r"waited 0 s for node1 to prepare the run"):
+        driven.drive()
+
+
+def test_a_release_that_nobody_confirms_is_not_waited_for_without_end(drive, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subject, "_FINISH_DEADLINE_S", 0.1)
+    began = time.monotonic()
+    facts = drive(FakeEngine(answers={"node1": {"finish": []}})).drive()
+    assert time.monotonic() - began < 2
+    assert [rank.code for rank in facts.ranks] == [0, 0]
+
+
+def test_ctrl_c_stops_everything_at_once_and_is_on_record(drive):
+    class Interrupt(Silence):
+        def output(self, *arguments: object) -> None:
+            raise KeyboardInterrupt
+
+    driven = drive(FakeEngine({0: [prints("x\n")], 1: []}))
+    began = time.monotonic()
+    facts = driven.drive(Interrupt())
+    assert time.monotonic() - began < 1
+    assert facts.interrupted
+    for node in ("node0", "node1"):
+        assert operations(driven, node)[-2:] == ["stop", "finish"]
+        assert driven.engine.agents[node].heard[-2]["hard"]
+
+
+def test_a_record_that_cannot_be_written_cancels_the_run(drive, monkeypatch: pytest.MonkeyPatch):
+    driven = drive(FakeEngine({0: [prints("x\n")], 1: []}))
+
+    def fail(*arguments: object) -> None:
+        raise RecordError("no room")
+
+    monkeypatch.setattr(driven.writer, "output", fail)
+    with pytest.raises(RecordError):
+        driven.drive()
+    assert operations(driven, "node0")[-1] == operations(driven, "node1")[-1] == "finish"
+
+
+def test_what_belongs_to_another_run_is_passed_over(drive):
+    stale = [
+        {"ev": "output", "run": "old", "rank": 0, "stream": 1, "text": "stale\n"},
+        {"ev": "exit", "run": "old", "rank": 0, "code": 1},
+        {"ev": "no such event"},
+        {"ev": "claimed"},
+    ]
+    driven = drive(FakeEngine(answers={"node0": {"claim": stale}}))
+    facts = driven.drive()
+    assert [rank.code for rank in facts.ranks] == [0, 0]
+    assert list(driven.record.output()) == []
+
+
+def test_the_check_runs_on_the_first_node_after_all_ranks_ended(drive):
+    driven = drive(FakeEngine())
+    found = []
+    driven.drive(afterwards=lambda facts: found.append(driven.driver.check("c.py:check", [{"rank": 0}], 1.0)))
+    assert found[0].code == 0
+    assert operations(driven)[-2:] == ["check", "finish"]
+    assert "check" not in operations(driven, "node1")
+
+
+def test_the_check_is_left_out_when_a_rank_failed(drive):
+    called = []
+    drive(FakeEngine({0: [exits(1)]})).drive(afterwards=called.append)
+    assert called == []
+
+
+def test_a_check_that_does_not_end_says_so(drive):
+    driven = drive(FakeEngine(answers={"node0": {"check": []}}))
+    found = []
+    driven.drive(afterwards=lambda facts: found.append(driven.driver.check("c.py:check", [], 0.1)))
+    assert found[0].error == "the check did not end within 0 s"
+
+
+def test_every_event_is_a_line_of_json(drive):
+    driven = drive(FakeEngine({0: [prints("x\n"), exits(1)], 1: []}))
+    driven.drive()
+    for line in (driven.writer.path / "events.jsonl").read_text().splitlines():
+        assert "time" in json.loads(line)

@@ -1,0 +1,108 @@
+"""Where a rank was, from what faulthandler and tracebacks look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.run.stacks import Place, find_place, find_raised, shorten_paths, shorten_stack
+
+DUMP = """Thread 0x00007f11 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+  File "/opt/venv/lib/torch/_inductor/worker.py", line 3 in run
+
+Thread 0x00007f22 (most recent call first):
+  File "/opt/venv/lib/torch/distributed/distributed_c10d.py", line 5356 in barrier
+  File "/opt/venv/lib/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "/var/lab/run/work/pkg/train.py", line 2 in step
+  File "/var/lab/run/work/main.py", line 9 in <module>
+  File "/opt/lab/labnode/worker.py", line 106 in _run_script
+  File "<string>", line 1 in <module>
+"""
+CRASH = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f33 (most recent call first):
+  File "/var/lab/run/work/main.py", line 4 in crash
+
+Thread 0x00007f22 (most recent call first):
+  File "/var/lab/run/work/main.py", line 9 in <module>
+
+Extension modules: numpy, torch._C (total: 20)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("def step():\n    dist.barrier()  # wait\n")
+    return tmp_path
+
+
+def test_the_innermost_line_of_the_script_on_the_main_thread_counts(folder: Path):
+    place = find_place(DUMP, folder)
+    assert place == Place(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
+    assert place.sentence() == "in barrier at pkg/train.py:2"
+
+
+def test_a_crash_counts_on_its_own_thread(folder: Path):
+    assert find_place(CRASH, folder) == Place(file="main.py", line=4, call="")
+
+
+def test_the_wait_of_ddp_has_its_class_as_name(folder: Path):
+    dump = (
+        '  File "/x/torch/autograd/graph.py", line 8 in run\n'
+        '  File "/x/torch/nn/parallel/distributed.py", line 1600 in forward\n'
+        '  File "/var/lab/run/work/main.py", line 9 in <module>\n'
+    )
+    assert find_place(dump, folder).call == "DistributedDataParallel.forward"
+
+
+def test_a_line_without_its_source_is_told_by_number(folder: Path):
+    place = find_place('  File "/var/lab/run/work/gone.py", line 7 in f\n', folder)
+    assert place.sentence() == "at gone.py:7"
+
+
+def test_a_line_beyond_the_end_of_its_file_has_no_source(folder: Path):
+    assert find_place('  File "/var/lab/run/work/pkg/train.py", line 70 in f\n', folder).source == ""
+
+
+@pytest.mark.parametrize("dump", ["", "(no Python stack)", "Thread 0x1 (most recent call first):\n", "garbage\n\0"])
+def test_what_holds_no_frame_is_no_place(folder: Path, dump: str):
+    assert find_place(dump, folder) is None
+
+
+def test_code_outside_the_scripts_folder_is_told_by_its_path(folder: Path):
+    assert (
+        find_place('  File "/usr/lib/python3.11/runpy.py", line 7 in f\n', folder).file
+        == "/usr/lib/python3.11/runpy.py"
+    )
+
+
+def test_a_traceback_has_its_innermost_line_last(folder: Path):
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/tmp/lab-1/c/node0/run/work/main.py", line 9, in <module>\n    step()\n'
+        '  File "/tmp/lab-1/c/node0/run/work/pkg/train.py", line 2, in step\n    dist.barrier()\n'
+        '  File "/x/torch/distributed/distributed_c10d.py", line 5356, in barrier\n    work.wait()\n'
+        "RuntimeError: Connection closed by peer\n"
+    )
+    place = find_raised(traceback, folder)
+    assert (place.file, place.line, place.call) == ("pkg/train.py", 2, "barrier")
+
+
+def test_paths_become_relative_to_the_scripts_folder():
+    assert shorten_paths('File "/tmp/lab-0-a1/c/node0/run/work/a.py", line 1') == 'File "a.py", line 1'
+    assert shorten_paths("nothing to do") == "nothing to do"
+
+
+def test_a_stack_is_shown_without_the_labs_own_frames():
+    shown = shorten_stack(DUMP)
+    assert "labnode" not in shown
+    assert "<string>" not in shown
+    assert "threading.py" not in shown
+    assert 'File "pkg/train.py", line 2 in step' in shown
+
+
+def test_a_crash_is_shown_without_the_list_of_extension_modules():
+    assert "Extension modules" not in shorten_stack(CRASH)

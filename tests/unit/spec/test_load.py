@@ -1,0 +1,383 @@
+"""What a valid scenario file or script becomes, and files that are none."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lab.errors import ScenarioError
+from lab.spec.load import load_scenario, scenario_from_script, slug
+from lab.spec.scenario import Expect, Resources, Scenario, Volume
+
+EVERYTHING = """\
+name: scatter
+learn: Rank 0 splits a list of tensors and hands the i-th one to rank i.
+predict: What does rank 2 hold after the call?
+nodes: 3
+nproc_per_node: 1
+backend: gloo
+script: train.py
+args: [--lr, 0.10, 'x y']
+env: {NAME: text, COUNT: 010, RATE: 1e-6}
+timeout: 2m
+cold: yes
+resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
+volumes:
+  - data:/data:ro
+  - /:/host
+expect:
+  exit: {0: 0, 1: 1, 2: -9}
+  notes:
+    received: [10.0 * rank]
+    loss: {0: 1e-6, 1: .nan, 2: -.inf}
+    backend: gloo
+    nested: {a: [1, ~, true, 2024-01-01]}
+  logs: {1: 'receiving \\d+'}
+  check: verify.py:check_sums
+  verdict: failed
+  culprit: 1
+  reason: 'rank 1 .*'
+  tolerance: {relative: 1e-3, absolute: 0}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a script, a check and a folder of data."""
+    (tmp_path / "train.py").write_text("import torch\n")
+    (tmp_path / "verify.py").write_text("def check_sums(results):\n    return True\n")
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(text: str | bytes, name: str = "scenario.yaml") -> Scenario:
+    path = Path(name)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load_scenario(path)
+
+
+def refusal_of(text: str | bytes) -> str:
+    with pytest.raises(ScenarioError) as refusal:
+        load(text)
+    return refusal.value.message
+
+
+def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
+    scenario = load(EVERYTHING)
+    loss = scenario.expect.notes["loss"]
+    assert math.isnan(loss.pop(1))
+    assert scenario == Scenario(
+        name="scatter",
+        script=folder / "train.py",
+        source=folder / "scenario.yaml",
+        learn="Rank 0 splits a list of tensors and hands the i-th one to rank i.",
+        predict="What does rank 2 hold after the call?",
+        nodes=3,
+        nproc_per_node=1,
+        backend="gloo",
+        args=("--lr", "0.10", "x y"),
+        env={"NAME": "text", "COUNT": "010", "RATE": "1e-6"},
+        timeout_s=120,
+        cold=True,
+        resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
+        volumes=(
+            Volume(source=folder / "data", target="/data", read_only=True),
+            Volume(source=Path("/"), target="/host"),
+        ),
+        expect=Expect(
+            exit={0: 0, 1: 1, 2: -9},
+            notes={
+                "received": ["10.0 * rank"],
+                "loss": {0: 1e-6, 2: -math.inf},
+                "backend": "gloo",
+                "nested": {"a": [1, None, True, "2024-01-01"]},
+            },
+            logs={1: "receiving \\d+"},
+            check="verify.py:check_sums",
+            verdict="failed",
+            culprit=1,
+            reason="rank 1 .*",
+            relative_tolerance=1e-3,
+            absolute_tolerance=0,
+        ),
+    )
+
+
+def test_a_script_is_all_that_a_scenario_needs(folder: Path) -> None:
+    assert load("script: train.py\n", "All Reduce (2).yaml") == Scenario(
+        name="all-reduce-2", script=folder / "train.py", source=folder / "All Reduce (2).yaml"
+    )
+
+
+def test_paths_are_relative_to_the_file_and_not_to_the_current_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("scenario.yaml").write_text("script: train.py\nvolumes: ['data:/data']\n")
+    monkeypatch.chdir("/")
+    scenario = load_scenario(folder / "scenario.yaml")
+    assert scenario.script == folder / "train.py"
+    assert scenario.volumes[0].source == folder / "data"
+
+
+def test_a_script_may_lie_in_a_folder_below_and_has_its_check_there(folder: Path) -> None:
+    Path("below").mkdir()
+    Path("below/go.py").write_text("")
+    Path("below/judge.py").write_text("from elsewhere import fair\n")
+    scenario = load("script: below/go.py\nexpect: {check: judge.py:fair}\n")
+    assert (scenario.script, scenario.expect.check) == (folder / "below/go.py", "judge.py:fair")
+
+
+def test_a_link_inside_the_folder_is_a_script(folder: Path) -> None:
+    Path("alias.py").symlink_to("train.py")
+    assert load("script: alias.py\n").script == folder / "alias.py"
+
+
+def test_a_check_that_may_be_defined_at_run_time_is_left_to_the_run(folder: Path) -> None:
+    Path("verify.py").write_text("from elsewhere import *\n")
+    assert load("script: train.py\nexpect: {check: 'verify.py:anything'}\n").expect.check == "verify.py:anything"
+
+
+def test_yes_no_on_and_off_are_booleans_where_a_boolean_is_asked_for(folder: Path) -> None:
+    for word, meaning in {"yes": True, "on": True, "True": True, "no": False, "off": False, "false": False}.items():
+        assert load(f"script: train.py\ncold: {word}\n").cold is meaning
+
+
+def test_an_anchor_repeats_a_value(folder: Path) -> None:
+    scenario = load("script: train.py\nenv: {A: &a x, B: *a}\nexpect: {notes: {p: &l [1, rank], q: *l}}\n")
+    assert scenario.env == {"A": "x", "B": "x"}
+    assert scenario.expect.notes == {"p": [1, "rank"], "q": [1, "rank"]}
+
+
+def test_a_problem_that_an_alias_repeats_is_told_once(folder: Path) -> None:
+    message = refusal_of("script: train.py\nexpect: {notes: {p: &l [rank + foo], q: *l}}\n")
+    assert [line.split(":")[1:3] for line in message.split("\n")] == [["2", "25"], ["2", "25"]]
+    assert "expect.notes.p[0]" in message
+    assert "expect.notes.q[0]" in message
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(folder: Path) -> None:
+    assert load(b"\xef\xbb\xbfscript: train.py\r\nnodes: 2\r\n").nodes == 2
+
+
+def test_an_expression_is_tried_before_the_run_only_where_the_ranks_are_known(folder: Path) -> None:
+    text = "script: train.py\nexpect: {notes: {a: '[1, 2][rank]'}}\n"
+    assert load(text).expect.notes == {"a": "[1, 2][rank]"}
+    assert "for rank 2: list index out of range" in refusal_of(f"nodes: 3\nnproc_per_node: 1\n{text}")
+
+
+def test_an_expression_of_one_rank_is_tried_for_that_rank_only(folder: Path) -> None:
+    scenario = load("script: train.py\nnodes: 2\nnproc_per_node: 1\nexpect: {notes: {a: {0: 1, 1: 1 / rank}}}\n")
+    assert scenario.expect.notes == {"a": {0: 1, 1: "1 / rank"}}
+
+
+# ------------------------------------------------------------------------------------------------ files that are none
+
+
+def test_a_missing_file_is_refused_with_a_near_match(folder: Path) -> None:
+    Path("scatter.yaml").write_text("")
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(Path("scater.yaml"))
+    assert refusal.value.message == "scater.yaml:1:1: no such file (did you mean 'scatter.yaml'?)"
+
+
+def test_a_file_in_a_missing_folder_is_refused_with_the_folder(folder: Path) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(Path("nowhere/a.yaml"))
+    assert refusal.value.message == "nowhere/a.yaml:1:1: no such file; the folder 'nowhere' does not exist"
+
+
+def test_a_folder_is_refused_with_what_it_holds(folder: Path) -> None:
+    Path("data/b.yaml").write_text("")
+    Path("data/a.yml").write_text("")
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(Path("data"))
+    assert refusal.value.message == "data:1:1: is a folder; allowed: a scenario file; it holds a.yml, b.yaml"
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(folder: Path) -> None:
+    Path("loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(Path("loop.yaml"))
+    assert refusal.value.message == "loop.yaml:1:1: cannot be read: Too many levels of symbolic links"
+
+
+def test_a_file_without_permission_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("lab.spec.document.os.stat", denied)
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(Path("secret.yaml"))
+    assert refusal.value.message == "secret.yaml:1:1: cannot be read: Permission denied"
+
+
+def test_a_pipe_is_refused_without_waiting_for_a_writer(folder: Path) -> None:
+    os.mkfifo("pipe.yaml")
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(Path("pipe.yaml"))
+    assert refusal.value.message == "pipe.yaml:1:1: is not a regular file; allowed: a scenario file"
+
+
+def test_a_path_that_no_file_can_have_is_refused(folder: Path) -> None:
+    for path in ("a\0b.yaml", "a" * 5000):
+        with pytest.raises(ScenarioError, match=":1:1: cannot be read: "):
+            load_scenario(Path(path))
+
+
+def test_a_file_over_1_mib_is_refused(folder: Path) -> None:
+    text = "script: train.py\n#"
+    assert load(text + "x" * (1024 * 1024 - len(text))).name == "scenario"
+    message = refusal_of(text + "x" * (1024 * 1024 - len(text) + 1))
+    assert message == "scenario.yaml:1:1: the file is larger than 1 MiB; allowed: up to 1 MiB"
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_place(folder: Path) -> None:
+    message = refusal_of("script: train.py\nlearn: é".encode() + b"\xe9\n")
+    assert message == "scenario.yaml:2:9: found the byte 0xe9; allowed: UTF-8 text"
+
+
+def test_utf16_is_refused_by_its_name(folder: Path) -> None:
+    message = refusal_of("script: train.py\n".encode("utf-16"))
+    assert message == "scenario.yaml:1:1: the file is UTF-16; allowed: UTF-8"
+
+
+# ------------------------------------------------------------------------------------------------------------ bounds
+
+
+def test_an_alias_bomb_is_refused_before_it_grows(folder: Path) -> None:
+    levels = [f"  V{i}: &v{i} [{', '.join([f'*v{i - 1}'] * 10)}]" for i in range(1, 40)]
+    begin = time.monotonic()
+    message = refusal_of("script: train.py\nenv:\n  V0: &v0 [x, x, x, x, x, x, x, x, x, x]\n" + "\n".join(levels))
+    assert message == (
+        "scenario.yaml:7:12: alias *v3 repeats too much; allowed: 20000 values in all, aliases written out"
+    )
+    assert time.monotonic() - begin < 5
+
+
+def test_too_many_values_are_refused(folder: Path) -> None:
+    message = refusal_of("script: train.py\nargs: [" + "a," * 30_000 + "]\n")
+    assert message.endswith(": the file holds too much; allowed: 20000 values in all, aliases written out")
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "[" * 100_000,
+        "[" * 400 + "]" * 400,
+        "{a: " * 400 + "}" * 400,
+        "\n" + "".join(" " * depth + "-\n" for depth in range(1, 400)),
+    ],
+    ids=["open", "lists", "mappings", "blocks"],
+)
+def test_deep_nesting_is_refused(folder: Path, nested: str) -> None:
+    assert refusal_of(f"script: train.py\nargs: {nested}").endswith(": nested too deep; allowed: 20 levels")
+
+
+def test_only_the_first_problems_are_shown(folder: Path) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        load("script: train.py\n" + "".join(f"k{number}: 1\n" for number in range(30)))
+    assert len(refusal.value.message.split("\n")) == 20
+    assert refusal.value.hint == "10 more problems are not shown"
+
+
+WORDS = ["script", "train.py", "nodes", "expect", "notes", "env", "1e999", "yes", "<<", "---", "  ", "\n", "\t", "\0"]
+SIGNS = [": ", "- ", ", ", "| ", "> ", "? ", "# ", "&a ", "*a ", "!!str ", *"[]{}~%@0é\\\"'"]
+pieces = st.sampled_from([*WORDS, *SIGNS])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(pieces, max_size=30).map(lambda parts: "".join(parts).encode()) | st.binary(max_size=60))
+def test_any_bytes_are_a_scenario_or_a_scenario_error(folder: Path, data: bytes) -> None:
+    try:
+        assert load(data).script == folder / "train.py"
+    except ScenarioError as error:
+        lines = error.message.split("\n")
+        assert all(line.startswith("scenario.yaml:") for line in lines)
+
+
+# ----------------------------------------------------------------------------------------------------- plain scripts
+
+
+def test_a_plain_script_is_a_scenario_named_after_its_file(folder: Path) -> None:
+    Path("My Script.py").write_text("")
+    assert scenario_from_script(Path("My Script.py")) == Scenario(name="my-script", script=folder / "My Script.py")
+
+
+def test_a_plain_script_takes_what_the_command_line_gives(folder: Path) -> None:
+    scenario = scenario_from_script(
+        Path("train.py"),
+        args=["--lr", "1"],
+        env={"A": "b"},
+        nodes=2,
+        nproc_per_node=4,
+        backend="nccl",
+        timeout_s=5,
+        cold=True,
+    )
+    assert scenario == Scenario(
+        name="train",
+        script=folder / "train.py",
+        args=("--lr", "1"),
+        env={"A": "b"},
+        nodes=2,
+        nproc_per_node=4,
+        backend="nccl",
+        timeout_s=5,
+        cold=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("trian.py", "trian.py:1:1: no such script (did you mean 'train.py'?)"),
+        ("nowhere/a.py", "nowhere/a.py:1:1: no such script; the folder 'nowhere' does not exist"),
+        (".", ".:1:1: is a folder; allowed: a script; it holds train.py, verify.py"),
+        ("/dev/null", "/dev/null:1:1: is not a regular file; allowed: a script"),
+    ],
+)
+def test_what_is_no_script_is_refused(folder: Path, path: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        scenario_from_script(Path(path))
+    assert refusal.value.message == message
+
+
+def test_values_of_the_command_line_that_make_no_sense_are_refused_together(folder: Path) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        scenario_from_script(
+            Path("train.py"), nodes=0, nproc_per_node=True, backend="glo", timeout_s=math.nan, env={"RANK": "1"}
+        )
+    assert sorted(refusal.value.message.split("\n")) == [
+        "train.py:1:1: backend: found 'glo' (did you mean 'gloo'?); allowed: gloo, nccl, mpi, ucc",
+        "train.py:1:1: env: found RANK, which the lab sets itself; allowed: any other variable",
+        "train.py:1:1: nodes: found 0; allowed: a whole number from 1 to 1024",
+        "train.py:1:1: nproc_per_node: found True; allowed: a whole number from 1 to 1024",
+        "train.py:1:1: timeout: found nan; allowed: more than 0 and at most 2592000 seconds",
+    ]
+
+
+@given(st.text(max_size=100))
+def test_any_file_name_makes_a_valid_name(stem: str) -> None:
+    name = slug(stem)
+    assert 0 < len(name) <= 63
+    assert name == slug(name)
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_")
+    assert name[0] not in "-_"
+
+
+def test_loading_a_scenario_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, lab.spec.load\n"
+        "heavy = {'simpleeval', 'rich', 'hypothesis', 'torch', 'docker', 'difflib', 'asyncio'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,224 @@
+"""The Python API, on an engine without nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import Cluster, RunOptions
+from lab.errors import ClusterBusy, ClusterError, EngineUnavailable, LabError, RecordError, UsageError
+from lab.plan.cluster import Shape
+from lab.record.read import list_records
+from lab.run.lock import ClusterLock
+from lab.run.observe import Silence
+from lab.spec.open import open_scenario
+from lab.spec.scenario import Scenario
+from tests.unit.fake_engine import END, FakeEngine, exits, prints
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / "s.py").write_text("print()\n")
+    return tmp_path
+
+
+SCRIPT = "s/s.py"
+
+
+def test_a_cluster_lives_as_long_as_its_block():
+    engine = FakeEngine()
+    with Cluster(2, name="c", engine=engine) as cluster:
+        assert list(engine.clusters) == ["c"]
+        assert cluster.run(SCRIPT).passed
+    assert engine.clusters == {}
+
+
+def test_up_again_in_the_same_shape_changes_nothing():
+    engine = FakeEngine()
+    assert Cluster(2, name="c", engine=engine).up()[1] is True
+    assert Cluster(2, name="c", engine=engine).up()[1] is False
+    assert Cluster(name="c", engine=engine).up()[1] is False
+    assert engine.calls.count("create") == 1
+
+
+def test_up_in_another_shape_says_what_differs_and_how_to_change_it():
+    engine = FakeEngine()
+    Cluster(2, name="c", engine=engine).up()
+    with pytest.raises(ClusterError, match=r"nodes: 2, asked for 3; cpus: None, asked for 1\.5") as caught:
+        Cluster(3, name="c", engine=engine, cpus=1.5).up()
+    assert "lab down" in caught.value.hint
+
+
+def test_a_run_without_a_cluster_makes_one_of_the_size_it_needs_and_removes_it():
+    engine = FakeEngine({0: [prints("hello\n"), exits()]})
+    result = Cluster(name="c", engine=engine).run(SCRIPT, nodes=2, nproc_per_node=2)
+    assert (result.passed, len(result.ranks), result.ranks[0].log) == (True, 4, "hello\n")
+    assert engine.clusters == {}
+    assert engine.calls[-1] == "remove"
+
+
+def test_a_run_keeps_its_cluster_where_asked():
+    engine = FakeEngine()
+    Cluster(name="c", engine=engine).run(SCRIPT, options=RunOptions(nodes=2, keep=True))
+    assert engine.clusters["c"].run is None
+
+
+def test_a_cluster_of_a_dead_run_is_removed_with_a_word():
+    engine, said = FakeEngine(), []
+    engine.create("c", Shape(nodes=2), run="20200101-old", announce=lambda text: None)
+    Cluster(name="c", engine=engine, announce=said.append).run(SCRIPT)
+    assert said[0] == "removed what was left of cluster c: it was made for run 20200101-old, which is dead"
+
+
+def test_a_run_that_is_refused_before_it_begins_leaves_no_record():
+    engine = FakeEngine()
+    with Cluster(2, name="c", engine=engine) as cluster:
+        with pytest.raises(ClusterError, match="s needs 3 nodes, cluster c has 2"):
+            cluster.run(SCRIPT, nodes=3)
+        with pytest.raises(UsageError, match="at most 4096"):
+            cluster.run(SCRIPT, nproc_per_node=5000)
+    assert list_records() == []
+
+
+def test_a_node_that_dies_before_the_run_leaves_a_record_that_says_so():
+    engine = FakeEngine(answers={"node0": {"claim": [END]}})
+    with pytest.raises(LabError, match="before the run began"):
+        Cluster(1, name="c", engine=engine).run(SCRIPT)
+    (record,) = list_records()
+    assert record.result()["verdict"] == "error"
+    assert "before the run began" in record.result()["reason"]
+    assert engine.clusters == {}
+
+
+def test_channels_are_closed_whatever_happens():
+    engine = FakeEngine({0: [END]})
+    Cluster(1, name="c", engine=engine).run(SCRIPT)
+    assert all(channel.closed for channel in engine.channels)
+
+
+def test_an_error_while_the_cluster_is_made_leaves_no_record():
+    engine = FakeEngine()
+
+    def fail(call: str) -> None:
+        if call == "create":
+            raise ClusterError("no room")
+
+    engine.failure = fail
+    with pytest.raises(ClusterError, match="no room"):
+        Cluster(1, name="c", engine=engine).run(SCRIPT)
+    assert list_records() == []
+
+
+def test_a_cluster_that_cannot_be_removed_after_its_run_is_named():
+    engine, said = FakeEngine(), []
+
+    def fail(call: str) -> None:
+        if call == "remove" and "connect" in engine.calls:
+            raise EngineUnavailable("it stopped answering")
+
+    engine.failure = fail
+    assert Cluster(1, name="c", engine=engine, announce=said.append).run(SCRIPT).passed
+    assert said[-1].startswith("warning: cluster c is still there")
+    assert "it stopped answering" in said[-1]
+    assert "`lab down --name c`" in said[-1]
+
+
+def test_a_record_that_cannot_be_made_is_an_error_before_a_cluster_is_made(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    engine = FakeEngine()
+    with pytest.raises(RecordError, match="cannot write the record"):
+        Cluster(1, name="c", engine=engine).run(SCRIPT, runs=tmp_path / "file" / "runs")
+    assert "create" not in engine.calls
+
+
+def test_a_busy_cluster_is_refused_but_down_goes_ahead():
+    engine = FakeEngine()
+    cluster = Cluster(1, name="c", engine=engine)
+    cluster.up()
+    with ClusterLock("fake", "c").held("a run of something"):
+        with pytest.raises(ClusterBusy, match="cluster c is busy with a run of something"):
+            cluster.run(SCRIPT)
+        assert cluster.busy()["purpose"] == "a run of something"
+        assert cluster.down().nodes == 1
+    assert cluster.busy() is None
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "with space", "-x", "a" * 41, "ü", "a/b", ".."])
+def test_a_name_that_no_cluster_may_have_is_refused(name: str):
+    if name:
+        with pytest.raises(UsageError, match="cannot name a cluster"):
+            Cluster(name=name, engine=FakeEngine())
+    else:
+        assert Cluster(name=name, engine=FakeEngine()).name
+
+
+def test_every_rank_that_failed_is_on_record_and_the_first_is_the_culprit():
+    engine = FakeEngine({0: [], 1: [exits(1, error="ValueError: mine", error_time=5.0)]})
+    result = Cluster(2, name="c", engine=engine).run(SCRIPT, nodes=2)
+    assert (result.verdict, result.exit_code) == ("failed", 1)
+    assert result.culprit.rank == 1
+    (record,) = list_records()
+    assert record.result()["culprit"]["rank"] == 1
+
+
+def test_an_engine_that_goes_away_in_mid_run_is_exit_code_3():
+    engine = FakeEngine({0: [END]}, states={"node0": EngineUnavailable("it is gone")})
+    result = Cluster(1, name="c", engine=engine).run(SCRIPT)
+    assert (result.verdict, result.exit_code, result.reason) == ("error", 3, "it is gone")
+
+
+# -- many runs
+
+
+def many(count: int) -> list[Scenario]:
+    return [replace(open_scenario(Path(SCRIPT)), name=f"s{i}", nodes=1) for i in range(count)]
+
+
+def test_many_runs_share_one_cluster_that_is_removed_at_the_end():
+    engine = FakeEngine()
+    outcomes = Cluster(name="c", engine=engine).run_all(many(3))
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0, 0]
+    assert engine.calls.count("create") == 1
+    assert engine.clusters == {}
+
+
+def test_a_failure_does_not_keep_the_others_from_running():
+    engine = FakeEngine({0: [exits(1)]})
+    assert [outcome.exit_code for outcome in Cluster(name="c", engine=engine).run_all(many(3))] == [1, 1, 1]
+
+
+def test_ctrl_c_ends_many_runs_and_not_only_the_one_that_runs():
+    class Interrupt(Silence):
+        def output(self, *arguments: object) -> None:
+            raise KeyboardInterrupt
+
+    engine = FakeEngine({0: [prints("x\n")]})
+    outcomes = Cluster(name="c", engine=engine).run_all(many(3), observer=Interrupt())
+    assert [outcome.exit_code for outcome in outcomes] == [130]
+    assert engine.clusters == {}
+
+
+def test_an_engine_that_goes_away_ends_many_runs():
+    engine = FakeEngine({0: [END]}, states={"node0": EngineUnavailable("it is gone")})
+    outcomes = Cluster(name="c", engine=engine).run_all(many(3))
+    assert [outcome.exit_code for outcome in outcomes] == [3]
+
+
+def test_a_cluster_whose_node_died_is_made_anew_for_the_next_of_many_runs():
+    engine = FakeEngine({0: [END]})
+    died = []
+
+    def ended(scenario: Scenario, outcome: object) -> None:
+        info = engine.clusters["c"]
+        engine.clusters["c"] = replace(info, nodes=(replace(info.nodes[0], state="exited"),))
+        died.append(scenario.name)
+        engine.acts = {}
+
+    outcomes = Cluster(name="c", engine=engine).run_all(many(2), ended=ended)
+    assert [outcome.exit_code for outcome in outcomes] == [1, 0]
+    assert engine.calls.count("create") == 2
