@@ -12,9 +12,15 @@ RESULT = "result.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
 """One line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]."""
+TRACE = "trace"
 CHECK_LOG = "check.log"
 
 
 def rank_log(rank: int) -> str:
     """Name of a rank's log; rank -1 is the scenario's own check."""
     return f"rank{rank}.log" if rank >= 0 else CHECK_LOG
+
+
+def rank_trace(rank: int) -> str:
+    """Name of a rank's trace."""
+    return f"rank{rank}.jsonl"

@@ -1,0 +1,188 @@
+"""A trace as data: what every rank called, when, with what. All times are seconds since the run's first line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+POINT_TO_POINT = frozenset({"send", "recv"})
+UNSYNCHRONISED = POINT_TO_POINT | {"broadcast", "scatter", "reduce", "gather"}
+"""Operations in which a rank may be done before the others have come."""
+ROOTED = frozenset({"broadcast", "scatter", "reduce", "gather"})
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One tensor at one side of a call."""
+
+    dtype: str
+    """As PyTorch names it: `float32`."""
+    shape: tuple[int, ...]
+    values: Sequence[Any] | None = None
+    """Its elements in order, where it was small enough to be kept."""
+    summary: Mapping[str, Any] | None = None
+    """`n`, `norm`, `min`, `max`, `hash`, perhaps `sampled`, where it was not."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group."""
+
+    name: str
+    """PyTorch's name of it."""
+    ranks: tuple[int, ...]
+    """Global ranks, in the order of group ranks."""
+    backend: str = ""
+    description: str = ""
+
+    @property
+    def label(self) -> str:
+        """How a person would call it."""
+        if self.description in ("default_pg", "") and self.name == "0":
+            return "default"
+        if self.description and self.description not in ("undefined", "default_pg"):
+            return self.description
+        return "default" if self.description == "default_pg" else f"[{', '.join(map(str, self.ranks))}]"
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of one rank."""
+
+    rank: int
+    index: int
+    """Number within the rank's trace, from 1."""
+    op: str
+    group: str
+    """Name of the group; key of `Trace.groups`."""
+    seq: int | None
+    """Number of this collective within its group, from 1; None for point to point."""
+    begin: float
+    """Seconds: the call reached the backend."""
+    end: float | None = None
+    """Seconds: it completed; None if it never did while the trace went on."""
+    error: str = ""
+    asynchronous: bool = False
+    reduce_op: str = ""
+    root: int | None = None
+    """Global rank of the source (broadcast, scatter) or destination (reduce, gather)."""
+    peer: int | None = None
+    """Global rank of the other side (send, recv); None for a receive from any rank that received nothing."""
+    tag: int = 0
+    inputs: tuple[Buffer, ...] = ()
+    """With values before the call."""
+    outputs: tuple[Buffer, ...] = ()
+    """With values after the call; of a call in place, the same tensors as `inputs`."""
+    in_place: bool = False
+    bytes_in: int = 0
+    bytes_out: int = 0
+    splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """Output and input splits of all_to_all_single."""
+    source: str = ""
+    """`file:line` of the script that led to it."""
+    function: str = ""
+    via: str = ""
+    """What that line called: `all_reduce`, `backward`."""
+    phase: str = ""
+    """The innermost mark around it: `forward`, `backward`, `DDP()`, `step`, ...; empty outside."""
+    bucket: int | None = None
+    """Index of the DDP bucket that it reduces, in the order of reduction."""
+    parameters: tuple[str, ...] = ()
+    """Names of the parameters in that bucket."""
+
+    @property
+    def state(self) -> str:
+        """`completed`, `failed`, or `unfinished`."""
+        return "failed" if self.error else "unfinished" if self.end is None else "completed"
+
+    @property
+    def point_to_point(self) -> bool:
+        """Whether it is a send or a receive."""
+        return self.op in POINT_TO_POINT
+
+    @property
+    def bytes(self) -> int:
+        """The larger of what it took and what it gave."""
+        return max(self.bytes_in, self.bytes_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A phase of a rank's training step."""
+
+    rank: int
+    name: str
+    begin: float
+    end: float | None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How a DistributedDataParallel module of one rank sorted its parameters into buckets."""
+
+    rank: int
+    module: int
+    """Number of the module in its process, from 1."""
+    group: str
+    time: float
+    rebuilt: bool
+    buckets: tuple[tuple[str, ...], ...]
+    """Names of the parameters of each bucket, in the order of reduction."""
+    sizes: tuple[int, ...]
+    """Elements in each bucket."""
+
+
+@dataclass(slots=True)
+class RankTrace:
+    """The trace of one rank."""
+
+    rank: int
+    recorder: str = ""
+    """`compiled` or `python`; empty where the rank has no trace."""
+    torch: str = ""
+    boot: str = ""
+    first: float = 0.0
+    """Seconds at its first line."""
+    last: float = 0.0
+    """Seconds at its last line."""
+    stopped: bool = False
+    """Whether the worker ended by itself, with its trace complete."""
+    calls: list[Call] = field(default_factory=list)
+    """In the order in which they began."""
+    marks: list[Mark] = field(default_factory=list)
+    buckets: list[Buckets] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Trace:
+    """The trace of a run."""
+
+    world_size: int
+    ranks: dict[int, RankTrace]
+    groups: dict[str, Group]
+    origin: float
+    """Unix time (seconds) of time 0."""
+    clock_error_s: float
+    """Bound of the error when times of different nodes are compared."""
+    problems: list[str] = field(default_factory=list)
+    """What is missing or damaged, a sentence each."""
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every call of every rank, in the order in which they began."""
+        return sorted((call for rank in self.ranks.values() for call in rank.calls), key=lambda call: call.begin)
+
+    @property
+    def last(self) -> float:
+        """Seconds at the last line of any rank."""
+        return max((rank.last for rank in self.ranks.values()), default=0.0)
