@@ -12,8 +12,9 @@ _REDUCTIONS = frozenset({"all_reduce", "all_reduce_coalesced", "all_gather", "re
 def assign_buckets(rank: RankTrace) -> None:
     """Set `Call.bucket` and `Call.parameters` of every reduction that a backward pass issued for a DDP module.
 
-    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as many
-    elements as the next bucket is that bucket's. Where a communication hook sends something else, nothing is assigned.
+    DDP reduces its buckets in their order, so the n-th reduction of a backward pass on the module's group that has as
+    many elements as the next bucket is that bucket's. Where a communication hook sends something else, nothing is
+    assigned.
     """
     if not rank.buckets:
         return

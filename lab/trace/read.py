@@ -91,6 +91,8 @@ class _RankReader:
         """Nanoseconds to be added to the node's clock to have Unix time."""
         self.origin = 0
         self.damaged = 0
+        self.generations: dict[str, int] = {}
+        """How many groups of each name there have been."""
         self.start: dict[str, Any] = {}
         self.open: dict[int, Call] = {}
         self.names: dict[int, list[tuple[str, int]]] = {}
@@ -170,7 +172,9 @@ class _RankReader:
         )
 
     def _group(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        name = str(line["g"])
+        plain = str(line["g"])
+        self.generations[plain] = self.generations.get(plain, 0) + 1
+        name = self._name(plain)
         group = Group(
             name=name,
             ranks=tuple(int(rank) for rank in line["ranks"]),
@@ -179,6 +183,11 @@ class _RankReader:
         )
         self.trace.groups.setdefault(name, group)
 
+    def _name(self, plain: str) -> str:
+        """PyTorch gives a name again after destroy_process_group: the second group of that name is another group."""
+        generation = self.generations.get(plain, 1)
+        return plain if generation == 1 else f"{plain}'{generation}"
+
     def _global(self, group: str, rank: Any) -> int | None:
         if not isinstance(rank, int) or rank < 0:
             return None
@@ -186,7 +195,7 @@ class _RankReader:
         return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
 
     def _begin(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        group = str(line.get("g", ""))
+        group = self._name(str(line.get("g", "")))
         in_place = "out" not in line
         splits = line.get("split")
         inputs = _buffers(line.get("in", ()), line.get("iv"), line.get("is"))
@@ -257,7 +266,7 @@ class _RankReader:
             Buckets(
                 rank=self.rank,
                 module=module,
-                group=str(line.get("g", "")),
+                group=self._name(str(line.get("g", ""))),
                 time=self._seconds(line),
                 rebuilt=bool(line.get("rebuilt")),
                 buckets=tuple(tuple(known[i][0] for i in bucket) for bucket in buckets),

@@ -1,0 +1,159 @@
+"""The calls of all ranks put together: one step for each collective, one for each message."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+from lab.trace.model import Call, Group, Trace
+
+
+@dataclass(slots=True)
+class Step:
+    """One collective with the calls of its ranks, or one message with its send and its receive."""
+
+    number: int
+    """From 1, in the order of beginning, over all groups."""
+    group: Group
+    seq: int | None
+    """Number of the collective within its group; None for a message."""
+    calls: dict[int, Call] = field(default_factory=dict)
+    """By rank: everybody who entered. A message a rank sends to itself has its send only."""
+    expected: tuple[int, ...] = ()
+    """Ranks that ought to take part."""
+
+    @property
+    def op(self) -> str:
+        """What most ranks called; a message is called `send`."""
+        names = [call.op for call in self.calls.values()]
+        return max(sorted(set(names)), key=names.count) if self.seq is not None else "send"
+
+    @property
+    def message(self) -> bool:
+        """Whether it is point to point."""
+        return self.seq is None
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Ranks that never entered."""
+        return tuple(rank for rank in self.expected if rank not in self.calls)
+
+    @property
+    def begin(self) -> float:
+        """When the first rank entered."""
+        return min(call.begin for call in self.calls.values())
+
+    @property
+    def ready(self) -> float | None:
+        """When the last rank entered: the earliest moment at which all data can have flowed.
+
+        None if somebody never did.
+        """
+        return None if self.missing else max(call.begin for call in self.calls.values())
+
+    @property
+    def end(self) -> float | None:
+        """When the last rank was done; None if somebody never was."""
+        ends = [call.end for call in self.calls.values()]
+        return None if self.missing or any(end is None for end in ends) else max(end for end in ends if end is not None)
+
+    @property
+    def last(self) -> int | None:
+        """The rank that entered last; None if somebody never did."""
+        return None if self.missing else max(self.calls.values(), key=lambda call: call.begin).rank
+
+    @property
+    def source(self) -> int | None:
+        """Global rank that the data comes from, where there is one."""
+        if self.message:
+            return next((c.rank if c.op == "send" else c.peer for c in self.calls.values()), None)
+        return next((c.root for c in self.calls.values() if c.op in ("broadcast", "scatter")), None)
+
+    @property
+    def destination(self) -> int | None:
+        """Global rank that the data goes to, where there is one."""
+        if self.message:
+            return next((c.peer if c.op == "send" else c.rank for c in self.calls.values()), None)
+        return next((c.root for c in self.calls.values() if c.op in ("reduce", "gather")), None)
+
+    @property
+    def state(self) -> str:
+        """`completed`, `failed` (on some rank), `unfinished` (some rank never came or was never done)."""
+        states = {call.state for call in self.calls.values()}
+        if "failed" in states:
+            return "failed"
+        return "unfinished" if self.missing or "unfinished" in states else "completed"
+
+    @property
+    def waited(self) -> dict[int, float]:
+        """Seconds that each rank was inside before the last one entered."""
+        ready = self.ready
+        return {} if ready is None else {rank: ready - call.begin for rank, call in self.calls.items()}
+
+    @property
+    def title(self) -> str:
+        """How a person would call it: `all_reduce #3`, `send 0 → 1`."""
+        if self.message:
+            ends = [("?" if end is None else str(end)) for end in (self.source, self.destination)]
+            return f"send {ends[0]} → {ends[1]}"
+        return f"{self.op} #{self.seq}" + ("" if self.group.label == "default" else f" in {self.group.label}")
+
+
+def match(trace: Trace) -> list[Step]:
+    """Every collective and every message of a run, in the order in which they began.
+
+    Collectives of a group are the same one where their numbers are; the n-th send from one rank to another with a tag
+    is the n-th receive there.
+    """
+    steps = [*_collectives(trace), *_messages(trace)]
+    steps.sort(key=lambda step: step.begin)
+    for number, step in enumerate(steps, start=1):
+        step.number = number
+    return steps
+
+
+def _group(trace: Trace, name: str, calls: list[Call]) -> Group:
+    known = trace.groups.get(name)
+    return known if known is not None else Group(name=name, ranks=tuple(sorted({call.rank for call in calls})))
+
+
+def _collectives(trace: Trace) -> list[Step]:
+    by_key: dict[tuple[str, int], list[Call]] = defaultdict(list)
+    for rank in trace.ranks.values():
+        for call in rank.calls:
+            if call.seq is not None:
+                by_key[call.group, call.seq].append(call)
+    steps = []
+    for (name, seq), calls in by_key.items():
+        group = _group(trace, name, calls)
+        steps.append(Step(0, group, seq, {call.rank: call for call in calls}, group.ranks))
+    return steps
+
+
+def _messages(trace: Trace) -> list[Step]:
+    sends: dict[tuple[str, int | None, int, int], deque[Call]] = defaultdict(deque)
+    receives: list[Call] = []
+    steps = []
+    for call in trace.calls:
+        if call.seq is not None:
+            continue
+        if call.op == "send":
+            sends[call.group, call.rank, call.peer if call.peer is not None else -1, call.tag].append(call)
+        else:
+            receives.append(call)
+    for call in receives:
+        waiting = sends.get((call.group, call.peer, call.rank, call.tag))
+        sender = waiting.popleft() if waiting else None
+        group = _group(trace, call.group, [call])
+        ends = [rank for rank in (call.peer, call.rank) if rank is not None]
+        step = Step(0, group, None, {}, tuple(dict.fromkeys(ends)))
+        for one in (sender, call):
+            if one is not None:
+                step.calls.setdefault(one.rank, one)
+        steps.append(step)
+    for queue in sends.values():
+        for call in queue:
+            ends = [rank for rank in (call.rank, call.peer) if rank is not None]
+            group = _group(trace, call.group, [call])
+            steps.append(Step(0, group, None, {call.rank: call}, tuple(dict.fromkeys(ends))))
+    return steps
