@@ -96,6 +96,8 @@ class Collector:
             out_of_memory=rank.out_of_memory,
             stopped=rank.stopped,
             error=rank.error,
+            traceback=rank.traceback,
+            raised=rank.raised,
             time=rank.ended,
         )
 

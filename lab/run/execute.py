@@ -10,6 +10,7 @@ from typing import Any
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, RecordError
+from lab.explain.stacks import shorten_paths, shorten_stack
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.result import Expectation, RankResult, Result
@@ -21,7 +22,6 @@ from lab.run.judge import judge
 from lab.run.judgement import Context, Judgement
 from lab.run.observe import Observer
 from lab.run.ship import pack_folder
-from lab.run.stacks import shorten_paths, shorten_stack
 from lab.run.whole import check_whole_run
 from lab.spec.dump import dump_scenario
 from lab.spec.expressions import rank_variables

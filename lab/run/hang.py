@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+from lab.explain.stacks import Place, find_place
+from lab.explain.words import name_ranks
 from lab.record.result import Culprit
 from lab.run.facts import RankFacts, RunFacts
-from lab.run.judgement import Context, Judgement, head, name_ranks, went_alone
-from lab.run.stacks import Place, find_place
+from lab.run.judgement import Context, Judgement, head, went_alone
 from lab.spec.units import format_duration
 
 

@@ -6,12 +6,13 @@ import re
 import signal
 from pathlib import Path
 
+from lab.explain.stacks import find_place, find_raised, shorten_paths
+from lab.explain.words import name_ranks
 from lab.record.result import Culprit
 from lab.run.facts import RankFacts, RunFacts
 from lab.run.fingerprints import OddOne, find_odd_one
 from lab.run.hang import judge_hang
-from lab.run.judgement import TRACEBACK_LINES, Context, Judgement, head, name_ranks, went_alone
-from lab.run.stacks import find_place, find_raised, shorten_paths
+from lab.run.judgement import TRACEBACK_LINES, Context, Judgement, head, went_alone
 from lab.spec.units import format_bytes, format_duration
 
 _PEER_LOST = re.compile(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.explain.stacks import Place, shorten_stack
+from lab.explain.words import name_ranks
 from lab.record.result import Culprit
-from lab.run.stacks import Place, shorten_stack
 from lab.spec.scenario import Verdict
 
 TRACEBACK_LINES = 12
@@ -38,18 +39,6 @@ class Context:
 def head(stack: str) -> str:
     """The innermost lines of a stack."""
     return "\n".join(shorten_stack(stack).splitlines()[:TRACEBACK_LINES])
-
-
-def name_ranks(ranks: list[int]) -> str:
-    """`rank 3`, `ranks 0 and 2`, `ranks 0, 1 and 5`, `ranks 0-7`."""
-    ranks = sorted(ranks)
-    if not ranks:
-        return "no rank"
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > 2 and ranks == list(range(ranks[0], ranks[-1] + 1)):
-        return f"ranks {ranks[0]}-{ranks[-1]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def went_alone(place: Place | None, gone: list[int]) -> str:

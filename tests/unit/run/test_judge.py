@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lab.explain.words import name_ranks
 from lab.run.facts import LostNode, RankFacts, RunFacts
 from lab.run.judge import is_failure, judge
-from lab.run.judgement import Context, name_ranks
+from lab.run.judgement import Context
 
 PEER = (
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "

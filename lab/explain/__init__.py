@@ -1,0 +1,1 @@
+"""Explanations: sentences from the facts of a record."""
