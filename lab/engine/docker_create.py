@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.engine import docker_boot
 from lab.engine import ownership as label
 from lab.engine.docker_channel import DockerChannel
 from lab.engine.payload import node_archive
@@ -16,17 +19,14 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 if TYPE_CHECKING:
     from lab.engine.docker import DockerEngine
 
-_IMPORT_ROOT = "/opt/lab"
 _AGENT_ROOT = "/var/lab"
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID"]
 _READY_TIMEOUT_S = 180.0
+_BOOT = Path(docker_boot.__file__).read_text(encoding="utf-8")
 _START = (
-    "for python in python3 python; do "
-    "$python -c 'import importlib.util as u, sys; sys.exit(u.find_spec(\"torch\") is None)' 2>/dev/null "
-    f"&& exec $python -c 'import sys; sys.path.append(\"{_IMPORT_ROOT}\"); from labnode.agent import main; main()' "
-    '"$0"; done; '
-    "echo 'no python on PATH can import torch' >&2; exit 71"
+    'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0" "$0" "$1"; done; '
+    f"echo 'there is no python on PATH' >&2; exit {docker_boot.NO_TORCH}"
 )
 
 
@@ -61,12 +61,12 @@ def _start_node(
 ) -> DockerChannel:
     import docker.types
 
-    name = f"node{node_rank}"
+    name, archive = f"node{node_rank}", node_archive()
     config = {
         "node": name,
         "root": _AGENT_ROOT,
         "container": True,
-        "import_root": _IMPORT_ROOT,
+        "import_root": docker_boot.IMPORT_ROOT,
         "socket": None,
     }
     binds = [f"lab-{cluster}-shared:/shared"]
@@ -91,7 +91,7 @@ def _start_node(
         lambda: engine.api.create_container(
             image,
             entrypoint=["/bin/sh", "-c", _START],
-            command=[json.dumps(config)],
+            command=[_BOOT, json.dumps(config)],
             name=f"lab-{cluster}-{name}",
             hostname=name,
             user="0:0",
@@ -105,10 +105,10 @@ def _start_node(
         )
     )
     node = Node(name=name, node_rank=node_rank, handle=created["Id"], address="")
-    engine.call(lambda: engine.api.put_archive(node.handle, "/", node_archive(_IMPORT_ROOT.lstrip("/"))))
     channel = engine.attach(node)
     engine.call(lambda: engine.api.start(node.handle))
-    channel.send(HELLO)
+    with suppress(OSError):  # it has ended already: whoever waits for it finds out why
+        channel.send(b"%10d" % len(archive) + archive + HELLO)
     return channel
 
 
@@ -116,7 +116,7 @@ def _explain_lost(engine: DockerEngine, channel: Channel, image: str) -> LabErro
     state = engine.node_state(channel.node)
     said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
     last = f": {said[-1]}" if said else ""
-    if state.exit_code == 71:
+    if state.exit_code == docker_boot.NO_TORCH:
         return ImageError(f"image {image} holds no Python that can import torch", "use an image with torch installed")
     hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
     return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)

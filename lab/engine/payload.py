@@ -23,12 +23,12 @@ def node_files() -> dict[str, bytes]:
 
 
 @lru_cache(maxsize=1)
-def node_archive(prefix: str) -> bytes:
-    """The files as an uncompressed tar whose paths begin with `prefix`."""
+def node_archive() -> bytes:
+    """The files as an uncompressed tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, content in node_files().items():
-            entry = tarfile.TarInfo(f"{prefix}/{path}")
+            entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(content), 0o644
             archive.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
