@@ -1,11 +1,13 @@
-# The lab's default node image: Python with torch and numpy, plus tc and ip for network faults. Nothing of the lab is
-# in it: the agent is copied into the node when it starts, so this image changes only when torch does.
+# The lab's default node image: Python with torch and numpy, tc and ip for network faults, and the compiled recorder for
+# this torch. Nothing else of the lab is in it: the agent is copied into the node when it starts, so this image changes
+# only when torch or the C++ of the recorder does. A node whose recorder does not fit uses the one in Python.
 #
 #   lab image build                                   # builds this file, with progress
 #   docker build -t lab-node:0.1.0 .                  # the same by hand
 #
 # Build arguments
 #   BASE                    an image with Python >= 3.9 and its venv module
+#   BUILD_BASE              the same with g++ and Python's headers, where apt cannot fetch them; nothing of it is kept
 #   TORCH                   version of torch
 #   PIP_INDEX_URL           package index instead of pip's own
 #   PIP_EXTRA_INDEX_URL     further index, such as PyTorch's for CPU builds (pip's own brings CUDA: 3 GB more)
@@ -15,8 +17,9 @@
 # Works with the classic builder of engine 20.10 and with BuildKit.
 
 ARG BASE=python:3.11-slim-bookworm
+ARG BUILD_BASE=${BASE}
 
-FROM ${BASE} AS build
+FROM ${BUILD_BASE} AS build
 # By this label `lab image build` finds the left-over of this stage, and removes it.
 LABEL lab.image.stage=build
 ARG TORCH=2.13.0
@@ -24,6 +27,13 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PIP_PROGRESS_BAR=off
+# A compiler for the recorder. Where none can be had, the image works with the recorder in Python, which is slower.
+RUN headers="$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; \
+    if ! command -v g++ >/dev/null 2>&1 || ! [ -e "$headers" ]; then \
+      { apt-get update -qq && apt-get install -y -qq --no-install-recommends g++ \
+        && { [ -e "$headers" ] || apt-get install -y -qq --no-install-recommends python3-dev; }; } >/tmp/apt.log 2>&1 \
+      || { tail -n 5 /tmp/apt.log; echo "warning: no g++ with Python's headers here"; }; \
+    fi
 COPY wheels/ /wheels/
 # The last line drops the C++ test programs and the protobuf compiler that torch's wheel carries: 130 MB.
 RUN python3 -m venv /opt/venv \
@@ -31,6 +41,10 @@ RUN python3 -m venv /opt/venv \
  && /opt/venv/bin/pip install "$@" "torch==${TORCH}" numpy \
  && /opt/venv/bin/python3 -c 'import numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)' \
  && cd "$(/opt/venv/bin/python3 -c 'import torch; print(torch.__path__[0])')" && rm -rf test bin/*test* bin/*Test bin/protoc*
+COPY lab/node/recorder/ /build/recorder/
+RUN mkdir -p /opt/lab-recorder && cd /build \
+ && { /opt/venv/bin/python3 recorder/build.py /opt/lab-recorder \
+      || echo "warning: this image goes without the compiled recorder; the one in Python takes its place"; }
 
 FROM ${BASE}
 ARG TORCH=2.13.0
@@ -49,5 +63,6 @@ RUN if ! command -v tc >/dev/null 2>&1 || ! command -v ip >/dev/null 2>&1; then 
     python3 -m compileall -q -j 0 -x '/(test|tests|lib2to3|idlelib|site-packages|dist-packages)/' \
       "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" >/dev/null 2>&1 || true
 COPY --from=build /opt/venv /opt/venv
+COPY --from=build /opt/lab-recorder /opt/lab-recorder
 ENV PATH=/opt/venv/bin:$PATH
 CMD ["python3"]

@@ -21,7 +21,9 @@ from lab.errors import ImageError, LabError
 
 SUITE = "bookworm"
 LOCAL_BASE = f"lab-base:{SUITE}"
+LOCAL_BUILD_BASE = f"lab-build-base:{SUITE}"
 PACKAGES = "python3,python3-pip,python3-venv,iproute2,ca-certificates"
+BUILD_PACKAGES = f"{PACKAGES},g++,python3-dev"
 PLATFORMS = [f"manylinux_2_{minor}_{platform.machine()}" for minor in range(28, 16, -1)]
 
 
@@ -67,9 +69,9 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
     ways = [plan_build()]
     if not named:
         ways += [
-            plan_build(base=base, wheels=wheels)
+            plan_build(base=base, build_base=build_base, wheels=wheels)
             for wheels in wheel_folder(cache, "*").parent.glob(wheel_folder(cache, "*").name)
-            for base in (None, LOCAL_BASE)
+            for base, build_base in ((None, None), (LOCAL_BASE, LOCAL_BUILD_BASE))
         ]
     found = inspect_image(client, DEFAULT_IMAGE)
     if found and not force and found.recipe in {way.recipe for way in ways}:
@@ -90,9 +92,10 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
             made = build_image(client, wheels=wheels, on_progress=Show())
     else:
         print(f"== building {DEFAULT_IMAGE} without a registry: base by mmdebstrap, wheels downloaded on this machine")
-        make_base(client)
+        make_base(client, LOCAL_BASE, PACKAGES)
+        make_base(client, LOCAL_BUILD_BASE, BUILD_PACKAGES)
         wheels = download_wheels(client, LOCAL_BASE, cache)
-        made = build_image(client, base=LOCAL_BASE, wheels=wheels, on_progress=Show())
+        made = build_image(client, base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels, on_progress=Show())
     took = time.monotonic() - started
     print(f"== {made.name}: torch {made.torch}, {made.size_bytes / 1e9:.1f} GB, made in {took:.0f} s")
     return 0
@@ -129,23 +132,23 @@ def base_is_here(client: docker.DockerClient) -> bool:
     return True
 
 
-def make_base(client: docker.DockerClient) -> None:
+def make_base(client: docker.DockerClient, image: str, packages: str) -> None:
     """Make a minimal Debian with Python, without any registry."""
-    if inspect_image(client, LOCAL_BASE):
+    if inspect_image(client, image):
         return
     if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
         raise ImageError(
             "the registry cannot be reached, and a base image of one's own needs root and mmdebstrap",
             "docs/air-gapped.md says how to bring a base image and wheels from elsewhere",
         )
-    print(f"   mmdebstrap {SUITE}: about 20 s")
+    print(f"   {image} by mmdebstrap: 20 to 40 s")
     with tempfile.TemporaryDirectory() as folder:
         tar = Path(folder, "base.tar")
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(tar)]
+        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}", SUITE, str(tar)]
         run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900)
         if run.returncode:
             raise ImageError(f"mmdebstrap failed with {run.returncode}: {run.stderr.strip()[-500:]}")
-        name, tag = LOCAL_BASE.split(":")
+        name, tag = image.split(":")
         client.api.import_image_from_file(str(tar), repository=name, tag=tag)
 
 

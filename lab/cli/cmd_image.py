@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="build")
     build = actions.add_parser("build", help="build it")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
+    build.add_argument("--build-base", help="the same with g++ and Python's headers, where apt cannot fetch them")
     build.add_argument(
         "--wheels", type=Path, metavar="FOLDER", help="install torch from these wheels, without a network"
     )
@@ -38,6 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         info = build_image(
             open_client(),
             base=arguments.base,
+            build_base=arguments.build_base,
             wheels=arguments.wheels,
             tag=arguments.tag,
             index_url=arguments.index_url,

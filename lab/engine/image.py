@@ -99,6 +99,7 @@ def build_image(
     client: docker.DockerClient,
     *,
     base: str | None = None,
+    build_base: str | None = None,
     wheels: Path | None = None,
     tag: str = DEFAULT_IMAGE,
     index_url: str | None = None,
@@ -112,6 +113,7 @@ def build_image(
     Args:
         client: the engine.
         base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
+        build_base: the same with a compiler, for the recorder; None: `LAB_IMAGE_BUILD_BASE`, else the base image.
         wheels: folder of wheels to install from, without any index; None: `LAB_IMAGE_WHEELS`, else the index.
         tag: name of the image.
         index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
@@ -126,7 +128,14 @@ def build_image(
     """
     from lab.engine.image_context import plan_build
 
-    context = plan_build(base=base, wheels=wheels, index_url=index_url, extra_index_url=extra_index_url, torch=torch)
+    context = plan_build(
+        base=base,
+        build_base=build_base,
+        wheels=wheels,
+        index_url=index_url,
+        extra_index_url=extra_index_url,
+        torch=torch,
+    )
     log = BuildLog(context.upload_bytes)
     before = inspect_image(client, tag)
 

@@ -1,4 +1,4 @@
-"""What is sent to the engine to build the node image: Dockerfile, wheels if there are any, build arguments."""
+"""What is sent to the engine to build the node image: Dockerfile, C++ sources, wheels if any, build arguments."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import ImageError
+from lab.node.recorder import build
 
 BASE_VARIABLE = "LAB_IMAGE_BASE"
 """Environment variable: the base image where none is given."""
+BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
+"""Environment variable: the image that the recorder is compiled in where none is given."""
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
 """Environment variable: the folder of wheels where none is given."""
 PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
 """Environment variables of pip that the build takes over."""
 
+_RECORDER = "lab/node/recorder"
+"""Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
 _CHUNK_BYTES = 1 << 20
 _REPORT_BYTES = 16 << 20
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
@@ -27,6 +32,8 @@ class BuildContext:
     """One build, fully decided."""
 
     dockerfile: Path
+    recorder: tuple[Path, ...]
+    """C++ of the recorder and what compiles it, sorted by name."""
     wheels: tuple[Path, ...]
     """Wheels to install from, sorted by name; empty: the package index is used."""
     build_args: Mapping[str, str]
@@ -35,7 +42,7 @@ class BuildContext:
     @property
     def upload_bytes(self) -> int:
         """Roughly how much is sent to the engine."""
-        return sum(path.stat().st_size for path in (self.dockerfile, *self.wheels))
+        return sum(path.stat().st_size for path in (self.dockerfile, *self.recorder, *self.wheels))
 
     @property
     def recipe(self) -> str:
@@ -47,7 +54,7 @@ class BuildContext:
 
         lines = [f"{name}={value}" for name, value in sorted(self.build_args.items()) if not name.startswith("PIP_")]
         lines += [f"{path.name} {path.stat().st_size}" for path in self.wheels]
-        digest = hashlib.sha256(self.dockerfile.read_bytes())
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in (self.dockerfile, *self.recorder)))
         digest.update("\n".join(lines).encode())
         return digest.hexdigest()[:16]
 
@@ -63,7 +70,9 @@ class BuildContext:
         folder.type, folder.mode = tarfile.DIRTYPE, 0o755
         yield folder.tobuf(tarfile.GNU_FORMAT)
         sent = reported = 0
-        members = [("Dockerfile", self.dockerfile), *((f"wheels/{path.name}", path) for path in self.wheels)]
+        members = [("Dockerfile", self.dockerfile)]
+        members += [(f"{_RECORDER}/{path.name}", path) for path in self.recorder]
+        members += [(f"wheels/{path.name}", path) for path in self.wheels]
         for name, path in members:
             member = tarfile.TarInfo(name)
             member.mode = 0o644  # and mtime 0: the engine's cache must not depend on when a wheel was downloaded
@@ -83,6 +92,7 @@ class BuildContext:
 def plan_build(
     *,
     base: str | None = None,
+    build_base: str | None = None,
     wheels: Path | None = None,
     index_url: str | None = None,
     extra_index_url: str | None = None,
@@ -93,6 +103,8 @@ def plan_build(
 
     Args:
         base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
+        build_base: the same with g++ and Python's headers; None: `LAB_IMAGE_BUILD_BASE`, else the base image, where the
+            build installs them if apt works.
         wheels: folder with wheels of torch, numpy and what they need; None: `LAB_IMAGE_WHEELS`, else the index is used.
         index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
         extra_index_url: further package index; None: `PIP_EXTRA_INDEX_URL`.
@@ -107,11 +119,16 @@ def plan_build(
     found = _find_wheels(wheels) if wheels is not None else ()
     if found and torch is None:
         torch = _torch_version(found)
-    args = {"BASE": base or environ.get(BASE_VARIABLE), "TORCH": torch}
+    args = {
+        "BASE": base or environ.get(BASE_VARIABLE),
+        "BUILD_BASE": build_base or environ.get(BUILD_BASE_VARIABLE),
+        "TORCH": torch,
+    }
     args |= {name: environ.get(name) for name in PIP_VARIABLES}
     args |= {name: url for name, url in zip(PIP_VARIABLES, (index_url, extra_index_url), strict=False) if url}
     given = {name: value for name, value in args.items() if value}
-    return BuildContext(dockerfile=find_dockerfile(), wheels=found, build_args=given)
+    recorder = tuple(map(Path, sorted([build.__file__, *build.sources()])))
+    return BuildContext(dockerfile=find_dockerfile(), recorder=recorder, wheels=found, build_args=given)
 
 
 def find_dockerfile() -> Path:

@@ -10,6 +10,7 @@ import pytest
 
 from lab.engine.image_context import find_dockerfile, plan_build
 from lab.errors import ImageError
+from lab.node.recorder import build
 
 LONG = f"markupsafe-3.0.4-cp311-cp311-{'.'.join(['manylinux2014_x86_64'] * 5)}.whl"
 
@@ -29,7 +30,7 @@ def test_nothing_given_means_the_dockerfiles_own_defaults():
     context = plan_build(environ={})
     assert context.build_args == {}
     assert context.wheels == ()
-    assert context.dockerfile.read_text().count("FROM ${BASE}") == 2
+    assert "FROM ${BUILD_BASE} AS build" in context.dockerfile.read_text()
 
 
 def test_the_checkouts_dockerfile_is_found():
@@ -51,8 +52,10 @@ def test_arguments_win_over_the_environment():
 
 
 def test_the_environment_names_base_and_wheels(wheels: Path):
-    context = plan_build(environ={"LAB_IMAGE_BASE": "env:1", "LAB_IMAGE_WHEELS": str(wheels)})
-    assert context.build_args == {"BASE": "env:1", "TORCH": "2.13.0"}
+    context = plan_build(
+        environ={"LAB_IMAGE_BASE": "env:1", "LAB_IMAGE_BUILD_BASE": "env:2", "LAB_IMAGE_WHEELS": str(wheels)}
+    )
+    assert context.build_args == {"BASE": "env:1", "BUILD_BASE": "env:2", "TORCH": "2.13.0"}
     assert [path.name[:5] for path in context.wheels] == ["marku", "numpy", "torch"]
 
 
@@ -63,7 +66,9 @@ def test_the_context_is_an_archive_that_tar_reads(wheels: Path):
         dockerfile = archive.extractfile("Dockerfile")
         assert dockerfile is not None
         assert dockerfile.read() == find_dockerfile().read_bytes()
-    assert members == {
+    recorder = {f"lab/node/recorder/{Path(path).name}" for path in (build.__file__, *build.sources())}
+    assert recorder > {"lab/node/recorder/build.py", "lab/node/recorder/native.cpp"}
+    assert {name: members[name] for name in members.keys() - recorder} == {
         "wheels": 0,
         "Dockerfile": find_dockerfile().stat().st_size,
         f"wheels/{LONG}": 512,
@@ -83,7 +88,7 @@ def test_the_context_is_read_in_pieces_and_tells_how_far_it_is(wheels: Path):
 
 def test_without_wheels_the_folder_is_there_all_the_same():
     archive = tarfile.open(fileobj=io.BytesIO(b"".join(plan_build(environ={}).tar())))
-    assert [(member.name, member.isdir()) for member in archive] == [("wheels", True), ("Dockerfile", False)]
+    assert [(member.name, member.isdir()) for member in archive][:2] == [("wheels", True), ("Dockerfile", False)]
 
 
 def test_the_recipe_changes_with_what_goes_into_the_image_and_with_nothing_else(wheels: Path):
@@ -93,6 +98,7 @@ def test_the_recipe_changes_with_what_goes_into_the_image_and_with_nothing_else(
     first = recipe(base="a:1")
     assert recipe(base="a:1", index_url="http://elsewhere") == first
     assert recipe(base="b:1") != first
+    assert recipe(base="a:1", build_base="b:1") != first
     (wheels / "numpy-2.4.6-cp311-cp311-manylinux_2_28_x86_64.whl").write_bytes(b"other")
     assert recipe(base="a:1") != first
 

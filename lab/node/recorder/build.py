@@ -1,0 +1,89 @@
+"""Builds the compiled recorder for the torch of this interpreter: one call of the C++ compiler.
+
+    python -m lab.node.recorder.build [FOLDER]
+
+Without a folder, for the local engine (`~/.cache/lab/recorder`). Needs g++ >= 11 and Python's headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+
+MODULE = "lab_recorder_native"
+_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-w")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def cache_folder() -> str:
+    """Where the recorder for the local engine is kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "lab", "recorder")
+
+
+def sources() -> list[str]:
+    """Paths of the C++ files."""
+    return sorted(os.path.join(_HERE, name) for name in os.listdir(_HERE) if name.endswith((".cpp", ".hpp")))
+
+
+def source_hash() -> str:
+    """A short fingerprint of the C++ files and of how they are compiled."""
+    digest = hashlib.sha256(" ".join(_FLAGS).encode())
+    for path in sources():
+        with open(path, "rb") as file:
+            digest.update(os.path.basename(path).encode() + b"\0" + file.read())
+    return digest.hexdigest()[:12]
+
+
+def file_name(torch_version: str) -> str:
+    """Name of the compiled recorder for a version of torch and this interpreter: another one's is never loaded."""
+    return f"recorder-torch{torch_version}-{sys.implementation.cache_tag}-{platform.machine()}-{source_hash()}.so"
+
+
+def build(folder: str) -> str:
+    """Compile, and return the path of the result.
+
+    Raises:
+        OSError: there is no compiler, or the folder cannot be written to.
+        RuntimeError: the compiler refused; the text is what it said first.
+    """
+    import torch
+
+    home = os.path.dirname(torch.__file__)
+    target = os.path.join(folder, file_name(torch.__version__))
+    partial = f"{target}.{os.getpid()}"
+    os.makedirs(folder, exist_ok=True)
+    include = (sysconfig.get_path("include"), os.path.join(home, "include"))
+    command = [
+        *(os.environ.get("CXX", "g++"), *_FLAGS),
+        *(f"-I{path}" for path in include),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+        *(path for path in sources() if path.endswith(".cpp")),
+        *(f"-L{os.path.join(home, 'lib')}", "-ltorch_cpu", "-lc10", "-o", partial),
+    ]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError("\n".join(done.stderr.strip().splitlines()[:12]) or f"exit code {done.returncode}")
+    os.rename(partial, target)
+    return target
+
+
+def main() -> int:
+    """Build into the folder that the command line names."""
+    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0 if len(sys.argv) == 2 else 2
+    try:
+        print(build(sys.argv[1] if len(sys.argv) == 2 else cache_folder()))
+    except (OSError, RuntimeError, ImportError) as error:
+        print(f"the compiled recorder cannot be built: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

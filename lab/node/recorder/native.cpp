@@ -1,0 +1,346 @@
+// The compiled recorder: a c10d backend that forwards every call to the real one and writes down when it began and when
+// it was over. docs/trace.md is the format of its lines.
+
+#include <ATen/ATen.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <optional>
+
+#include "native_call.hpp"
+#include "native_log.hpp"
+#include "native_source.hpp"
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
+
+namespace recorder {
+
+using namespace c10d;
+
+class RecordingBackend : public Backend {
+ public:
+  explicit RecordingBackend(c10::intrusive_ptr<Backend> inner)
+      : Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {
+    pg_uid_ = inner_->getGroupUid();
+    pg_desc_ = inner_->getGroupDesc();
+    bound_device_id_ = inner_->getBoundDeviceId();
+    use_pg_for_symm_mem_rendezvous_ = inner_->getUsePgForSymmMemRendezvous();
+    init();
+  }
+
+  // -- what is recorded
+
+  WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& options) override {
+    return record(
+        {"broadcast", OpType::BROADCAST},
+        [&](Begin& begin) { begin.in_place(tensors).root(options.rootRank).async(options); },
+        [&] { return inner_->broadcast(tensors, options); });
+  }
+
+  WorkPtr allreduce(Tensors& tensors, const AllreduceOptions& options) override {
+    return record(
+        {"all_reduce", OpType::ALLREDUCE},
+        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->allreduce(tensors, options); });
+  }
+
+  WorkPtr allreduce_sparse(Tensors& tensors, const AllreduceOptions& options) override {
+    return record(
+        {"all_reduce", OpType::_ALLREDUCE_SPARSE},
+        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->allreduce_sparse(tensors, options); });
+  }
+
+  WorkPtr allreduce_coalesced(Tensors& tensors, const AllreduceCoalescedOptions& options) override {
+    return record(
+        {"all_reduce_coalesced", OpType::ALLREDUCE_COALESCED},
+        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->allreduce_coalesced(tensors, options); });
+  }
+
+  WorkPtr reduce(Tensors& tensors, const ReduceOptions& options) override {
+    return record(
+        {"reduce", OpType::REDUCE},
+        [&](Begin& begin) {
+          begin.in_place(tensors).reduce(options.reduceOp).root(options.rootRank).async(options);
+        },
+        [&] { return inner_->reduce(tensors, options); });
+  }
+
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
+    return record(
+        {"all_gather", OpType::ALLGATHER},
+        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).async(options); },
+        [&] { return inner_->allgather(outputs, inputs, options); });
+  }
+
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const AllgatherOptions& options) override {
+    return record(
+        {"all_gather_into_tensor", OpType::_ALLGATHER_BASE},
+        [&](Begin& begin) { begin.from_to({input}, {output}).async(options); },
+        [&] { return inner_->_allgather_base(output, input, options); });
+  }
+
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
+    return record(
+        {"all_gather_coalesced", OpType::ALLGATHER_COALESCED},
+        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).async(options); },
+        [&] { return inner_->allgather_coalesced(outputs, inputs, options); });
+  }
+
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const AllgatherOptions& options)
+      override {
+    return record(
+        {"all_gather_into_tensor_coalesced", OpType::COALESCED},
+        [&](Begin& begin) { begin.from_to(inputs, outputs).async(options); },
+        [&] { return inner_->allgather_into_tensor_coalesced(outputs, inputs, options); });
+  }
+
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const GatherOptions& options) override {
+    return record(
+        {"gather", OpType::GATHER},
+        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).root(options.rootRank).async(options); },
+        [&] { return inner_->gather(outputs, inputs, options); });
+  }
+
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const ScatterOptions& options) override {
+    return record(
+        {"scatter", OpType::SCATTER},
+        [&](Begin& begin) { begin.from_to(flat(inputs), outputs).root(options.rootRank).async(options); },
+        [&] { return inner_->scatter(outputs, inputs, options); });
+  }
+
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const ReduceScatterOptions& options) override {
+    return record(
+        {"reduce_scatter", OpType::REDUCE_SCATTER},
+        [&](Begin& begin) { begin.from_to(flat(inputs), outputs).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->reduce_scatter(outputs, inputs, options); });
+  }
+
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const ReduceScatterOptions& options) override {
+    return record(
+        {"reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE},
+        [&](Begin& begin) { begin.from_to({input}, {output}).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->_reduce_scatter_base(output, input, options); });
+  }
+
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const ReduceScatterOptions& options)
+      override {
+    return record(
+        {"reduce_scatter_tensor_coalesced", OpType::REDUCE_SCATTER_TENSOR_COALESCED},
+        [&](Begin& begin) { begin.from_to(inputs, outputs).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+  }
+
+  WorkPtr alltoall_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      std::vector<int64_t>& output_splits,
+      std::vector<int64_t>& input_splits,
+      const AllToAllOptions& options) override {
+    return record(
+        {"all_to_all_single", OpType::ALLTOALL_BASE},
+        [&](Begin& begin) { begin.from_to({input}, {output}).split(output_splits, input_splits).async(options); },
+        [&] { return inner_->alltoall_base(output, input, output_splits, input_splits, options); });
+  }
+
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override {
+    return record(
+        {"all_to_all", OpType::ALLTOALL},
+        [&](Begin& begin) { begin.from_to(inputs, outputs).async(options); },
+        [&] { return inner_->alltoall(outputs, inputs, options); });
+  }
+
+  WorkPtr send(Tensors& tensors, int destination, int tag) override {
+    return record(
+        {"send", OpType::SEND},
+        [&](Begin& begin) { begin.from_to(tensors, {}).peer(destination, tag); },
+        [&] { return inner_->send(tensors, destination, tag); });
+  }
+
+  WorkPtr recv(Tensors& tensors, int source, int tag) override {
+    return record(
+        {"recv", OpType::RECV},
+        [&](Begin& begin) { begin.from_to({}, tensors).peer(source, tag); },
+        [&] { return inner_->recv(tensors, source, tag); });
+  }
+
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    return record(
+        {"recv", OpType::RECVANYSOURCE},
+        [&](Begin& begin) { begin.from_to({}, tensors).peer(-1, tag); },
+        [&] { return inner_->recvAnysource(tensors, tag); });
+  }
+
+  WorkPtr barrier(const BarrierOptions& options) override {
+    return record(
+        {"barrier", OpType::BARRIER},
+        [&](Begin& begin) { begin.async(options); },
+        [&] { return inner_->barrier(options); });
+  }
+
+  void monitoredBarrier(const BarrierOptions& options, bool wait_all_ranks) override {
+    record(
+        {"monitored_barrier", OpType::UNKNOWN},
+        [&](Begin& begin) { begin.async(false); },
+        [&]() -> WorkPtr {
+          inner_->monitoredBarrier(options, wait_all_ranks);
+          return nullptr;
+        });
+  }
+
+  // -- what makes another backend
+
+  c10::intrusive_ptr<Backend> split(
+      const c10::intrusive_ptr<Store>& store,
+      const std::vector<int>& ranks,
+      const c10::intrusive_ptr<Options>& options) override {
+    return wrap(inner_->split(store, ranks, options));
+  }
+
+  c10::intrusive_ptr<Backend> merge(
+      const c10::intrusive_ptr<Store>& store,
+      const c10::intrusive_ptr<Options>& options,
+      const int& rank,
+      const int& size) override {
+    return wrap(inner_->merge(store, options, rank, size));
+  }
+
+  c10::intrusive_ptr<Backend> shrink(
+      const std::vector<int64_t>& excluded,
+      int flags,
+      const c10::intrusive_ptr<Options>& options) override {
+    return wrap(inner_->shrink(excluded, flags, options));
+  }
+
+  static c10::intrusive_ptr<Backend> wrap(c10::intrusive_ptr<Backend> backend) {
+    if (!backend || dynamic_cast<RecordingBackend*>(backend.get()) != nullptr)
+      return backend;
+    return c10::make_intrusive<RecordingBackend>(std::move(backend));
+  }
+
+  // -- what is only passed on
+
+  // clang-format off
+  const std::string getBackendName() const override { return inner_->getBackendName(); }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return inner_->getBackendOptions(); }
+  void setGroupUid(const std::string& uid) override { pg_uid_ = uid; inner_->setGroupUid(uid); }
+  bool supportsSplitting() const override { return inner_->supportsSplitting(); }
+  bool supportsCoalescing() const override { return inner_->supportsCoalescing(); }
+  bool supportsTimeEstimation() const override { return inner_->supportsTimeEstimation(); }
+  bool supportsShrinking() const override { return inner_->supportsShrinking(); }
+  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
+  void startCoalescing() override { inner_->startCoalescing(); }
+  WorkPtr endCoalescing() override { return inner_->endCoalescing(); }
+  void setSequenceNumberForGroup() override { inner_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return inner_->getSequenceNumberForGroup(); }
+  void waitForPendingWorks() override { inner_->waitForPendingWorks(); }
+  void enableCollectivesTiming() override { inner_->enableCollectivesTiming(); }
+  void eagerConnectSingleDevice(at::Device device) override { inner_->eagerConnectSingleDevice(device); }
+  ErrorType getError() override { return inner_->getError(); }
+  std::shared_ptr<c10::Allocator> getMemAllocator() override { return inner_->getMemAllocator(); }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override { return inner_->allocateTensor(size, options); }
+  bool supportsTensorAlloc(c10::DeviceIndex device) override { return inner_->supportsTensorAlloc(device); }
+  void abort() override { inner_->abort(); }
+  void shutdown() override { inner_->shutdown(); }
+  void suspend() override { inner_->suspend(); }
+  void resume() override { inner_->resume(); }
+  std::unordered_map<std::string, uint64_t> getMemoryStats() override { return inner_->getMemoryStats(); }
+  // clang-format on
+
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<WorkInfo>)>&& hook) override {
+    inner_->registerOnCompletionHook(std::move(hook));
+    onCompletionHook_ = [](const std::shared_ptr<WorkInfo>&) {}; // so that hasHooks() tells the truth
+  }
+
+ private:
+  // Writes the begin line, issues the call, and sees to the end line. No lock is held on the way.
+  template <class Describe, class Issue>
+  WorkPtr record(Operation operation, Describe&& describe, Issue&& issue) {
+    std::optional<End> end = begin(operation, describe);
+    if (!end)
+      return issue();
+    WorkPtr work;
+    try {
+      work = issue();
+    } catch (...) {
+      end->write(std::current_exception());
+      throw;
+    }
+    if (!work) {
+      end->write();
+      return work;
+    }
+    if (const auto future = future_of(work, operation.type)) {
+      future->addCallback(
+          [end = *std::move(end)](Future& done) { end.write(done.hasError() ? done.exception_ptr() : nullptr); }, false);
+      return work;
+    }
+    return c10::make_intrusive<RecordedWork>(std::move(work), *std::move(end), operation.type);
+  }
+
+  // Nothing where recording is off, or the call cannot be described: it is then issued all the same.
+  template <class Describe>
+  std::optional<End> begin(Operation operation, Describe&& describe) noexcept {
+    if (!log().on.load(std::memory_order_relaxed))
+      return std::nullopt;
+    const int64_t seq = isP2POp(operation.type) ? 0 : ++collectives_;
+    try {
+      Begin begin(operation.name, pg_uid_, seq);
+      describe(begin);
+      return begin.write();
+    } catch (...) { // such as shapes that are symbols
+      return std::nullopt;
+    }
+  }
+
+  c10::intrusive_ptr<Future> future_of(const WorkPtr& work, OpType type) {
+    const uint32_t bit = 1u << (static_cast<uint8_t>(type) & 31);
+    if (without_future_.load(std::memory_order_relaxed) & bit)
+      return nullptr;
+    try {
+      if (auto future = work->getFuture())
+        return future;
+    } catch (const std::exception&) { // the backend has none for such calls; being told so is slow, so ask only once
+    }
+    without_future_ |= bit;
+    return nullptr;
+  }
+
+  const c10::intrusive_ptr<Backend> inner_;
+  std::atomic<int64_t> collectives_{0};
+  // A bit for each type of operation whose works turned out to have no future.
+  std::atomic<uint32_t> without_future_{0};
+};
+
+} // namespace recorder
+
+PYBIND11_MODULE(lab_recorder_native, module) {
+  using namespace recorder;
+  module.doc() = "The compiled recorder of collectives. Off until start().";
+  stop_in_forks();
+  module.def(
+      "start",
+      [](int fd, std::string folder, std::vector<std::string> hidden, int64_t values) {
+        source().start(std::move(folder), std::move(hidden));
+        log().calls = 0;
+        log().values = values;
+        log().fd = fd;
+        log().on = true;
+      },
+      pybind11::arg("fd"),
+      pybind11::arg("folder"),
+      pybind11::arg("hidden"),
+      pybind11::arg("values"),
+      "Begin to record: lines go to the descriptor, paths are told relative to the script's folder.");
+  module.def(
+      "write",
+      [](const pybind11::bytes& line) { log().write(std::string_view(line)); },
+      pybind11::arg("line"),
+      "Append one whole line, if recording.");
+  module.def(
+      "wrap", &RecordingBackend::wrap, pybind11::arg("backend"), "A backend that records what it forwards to the given one.");
+  module.def("stop", [] { log().on = false; }, "Write no more lines.");
+}

@@ -1,0 +1,243 @@
+// One call: its begin line, its end line, and the handle that sees it end where the backend has no future for it.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "native_json.hpp"
+#include "native_log.hpp"
+#include "native_source.hpp"
+#include "native_values.hpp"
+
+namespace recorder {
+
+using Future = c10::ivalue::Future;
+using TensorLists = std::vector<Tensors>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+struct Operation {
+  const char* name;
+  c10d::OpType type;
+};
+
+inline Tensors flat(const TensorLists& lists) {
+  Tensors all;
+  for (const auto& list : lists)
+    all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+constexpr size_t kLongestReason = 300;
+
+// The first line of what an exception says.
+inline std::string reason_of(const std::exception_ptr& error) {
+  std::string reason;
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& known) {
+    reason = known.what_without_backtrace();
+  } catch (const std::exception& known) {
+    reason = known.what();
+  } catch (...) {
+    reason = "unknown error";
+  }
+  reason.erase(std::min(reason.find('\n'), reason.size()));
+  if (reason.size() > kLongestReason) {
+    size_t end = kLongestReason;
+    while ((static_cast<unsigned char>(reason[end]) & 0xc0) == 0x80) // not within a character
+      end--;
+    reason.erase(end);
+  }
+  return reason;
+}
+
+class End {
+ public:
+  End(int64_t number, Tensors results) : number_(number), results_(std::move(results)) {}
+
+  // `sender`: group rank from which a receive from any rank got its data.
+  void write(const std::exception_ptr& error = nullptr, int sender = -1) const noexcept {
+    if (!log().on.load(std::memory_order_relaxed))
+      return;
+    try {
+      Json json;
+      json.raw("{\"k\":\"end\",\"t\":").integer(now_ns()).key("i").integer(number_);
+      if (error)
+        json.key("err").string(reason_of(error));
+      else if (!results_.empty())
+        write_contents(json, "ov", "os", results_, log().values);
+      if (sender >= 0)
+        json.key("peer").integer(sender);
+      log().write(json.raw("}\n").text);
+    } catch (...) { // out of memory: a line is lost, the run is not
+    }
+  }
+
+ private:
+  int64_t number_;
+  Tensors results_;
+};
+
+class Begin {
+ public:
+  // `seq`: number of the collective within its group; 0 for point to point.
+  Begin(const char* operation, const std::string& group, int64_t seq) : number_(++log().calls), limit_(log().values) {
+    json_.key("i").integer(number_).key("op").raw("\"").raw(operation).raw("\"").key("g").string(group);
+    if (seq > 0)
+      json_.key("seq").integer(seq);
+  }
+
+  Begin& in_place(const Tensors& tensors) {
+    describe_inputs(tensors);
+    results(tensors);
+    return *this;
+  }
+
+  Begin& from_to(const Tensors& inputs, const Tensors& outputs) {
+    describe_inputs(inputs);
+    const int64_t bytes = write_shapes(json_, "out", outputs);
+    json_.key("ob").integer(bytes);
+    results(outputs);
+    return *this;
+  }
+
+  Begin& root(int64_t group_rank) {
+    json_.key("root").integer(group_rank);
+    return *this;
+  }
+
+  Begin& peer(int group_rank, int tag) {
+    json_.key("peer").integer(group_rank).key("tag").integer(tag);
+    return *this;
+  }
+
+  Begin& reduce(const c10d::ReduceOp& operation) {
+    static constexpr const char* kNames[] = {
+        "SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+    const auto number = static_cast<size_t>(static_cast<c10d::ReduceOp::RedOpType>(operation));
+    if (number < std::size(kNames))
+      json_.key("red").raw("\"").raw(kNames[number]).raw("\"");
+    return *this;
+  }
+
+  Begin& split(const std::vector<int64_t>& output, const std::vector<int64_t>& input) {
+    if (output.empty() && input.empty())
+      return *this;
+    json_.key("split").raw("[");
+    list(output);
+    json_.raw(",");
+    list(input);
+    json_.raw("]");
+    return *this;
+  }
+
+  template <class Options>
+  Begin& async(const Options& options) {
+    return async(options.asyncOp);
+  }
+
+  Begin& async(bool asked) {
+    json_.key("async").boolean(asked);
+    return *this;
+  }
+
+  // The time is taken last: what the recorder itself takes does not count as the call's.
+  End write() {
+    source().write(json_);
+    Json line;
+    line.raw("{\"k\":\"begin\",\"t\":").integer(now_ns()).raw(",").raw(json_.text).raw("}\n");
+    log().write(line.text);
+    return {number_, std::move(results_)};
+  }
+
+ private:
+  void describe_inputs(const Tensors& tensors) {
+    const int64_t bytes = write_shapes(json_, "in", tensors);
+    json_.key("ib").integer(bytes);
+    if (limit_ > 0 && !tensors.empty())
+      write_contents(json_, "iv", "is", tensors, limit_);
+  }
+
+  void results(const Tensors& tensors) {
+    if (limit_ > 0)
+      results_ = tensors;
+  }
+
+  void list(const std::vector<int64_t>& numbers) {
+    json_.raw("[");
+    for (size_t i = 0; i < numbers.size(); i++) {
+      if (i)
+        json_.raw(",");
+      json_.integer(numbers[i]);
+    }
+    json_.raw("]");
+  }
+
+  const int64_t number_;
+  const int64_t limit_;
+  Tensors results_;
+  Json json_;
+};
+
+// The handle of a call whose backend has no future for it (gloo's send, recv, reduce_scatter): ends when it is waited
+// for, or seen to be completed.
+class RecordedWork : public c10d::Work {
+ public:
+  RecordedWork(WorkPtr inner, End end, c10d::OpType type)
+      : Work(-1, type), inner_(std::move(inner)), end_(std::move(end)), type_(type) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    try {
+      const bool done = inner_->wait(timeout);
+      if (done)
+        finish(nullptr);
+      else
+        finish(std::make_exception_ptr(std::runtime_error("aborted")));
+      return done;
+    } catch (...) {
+      finish(std::current_exception());
+      throw;
+    }
+  }
+
+  bool isCompleted() override {
+    const bool done = inner_->isCompleted();
+    if (done)
+      finish(inner_->isSuccess() ? nullptr : inner_->exception());
+    return done;
+  }
+
+  // clang-format off
+  bool isSuccess() const override { return inner_->isSuccess(); }
+  std::exception_ptr exception() const override { return inner_->exception(); }
+  int sourceRank() const override { return inner_->sourceRank(); }
+  Tensors result() override { return inner_->result(); }
+  void synchronize() override { inner_->synchronize(); }
+  void blockCurrentStream() override { inner_->blockCurrentStream(); }
+  void abort() override { inner_->abort(); }
+  c10::intrusive_ptr<Future> getFuture() override { return inner_->getFuture(); }
+  c10::intrusive_ptr<Future> getFutureResult() override { return inner_->getFutureResult(); }
+  float getDuration() const override { return inner_->getDuration(); }
+  uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
+  // clang-format on
+
+ private:
+  void finish(const std::exception_ptr& error) {
+    if (!ended_.exchange(true))
+      end_.write(error, !error && type_ == c10d::OpType::RECVANYSOURCE ? inner_->sourceRank() : -1);
+  }
+
+  const WorkPtr inner_;
+  const End end_;
+  const c10d::OpType type_;
+  std::atomic<bool> ended_{false};
+};
+
+} // namespace recorder
