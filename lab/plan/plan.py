@@ -91,7 +91,8 @@ def make_plan(
         raise UsageError(
             f"{nnodes} nodes x {nproc_per_node} processes are {world_size} ranks; at most {MAX_WORLD_SIZE}"
         )
-    for rank in (*scenario.expect.exit, *scenario.expect.logs):
+    calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
+    for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
             raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
     cold = cold or scenario.cold

@@ -63,7 +63,7 @@ class Expectation:
     """One thing that had to come out, and whether it did."""
 
     what: str
-    """`exit`, `log`, `check`, `verdict`, `culprit`, `reason`, or `note NAME`."""
+    """`exit`, `log`, `calls`, `check`, `verdict`, `culprit`, `reason`, or `note NAME`."""
     rank: int | None
     """The rank it speaks of; None for the whole run."""
     expected: Any

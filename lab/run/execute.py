@@ -13,8 +13,10 @@ from lab.errors import LabError, RecordError
 from lab.explain.stacks import shorten_paths, shorten_stack
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
+from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.record.write import RecordWriter
+from lab.run.calls import check_calls
 from lab.run.drive import Driver
 from lab.run.expectations import check_expectations
 from lab.run.facts import RankFacts, RunFacts
@@ -92,6 +94,7 @@ def _result(plan: Plan, cluster: ClusterInfo, facts: RunFacts, bare: Judgement, 
         variables = rank_variables(plan.nnodes, plan.nproc_per_node)
         expectations = (
             *check_expectations(expect, ranks, variables),
+            *check_calls(expect, Record(path=writer.path), variables),
             *_check_function(expect.check, facts.check),
             *check_whole_run(expect, bare),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -37,7 +38,15 @@ def _expect(expect: Expect) -> dict[str, Any]:
         value = getattr(expect, name)
         if value != getattr(default, name):
             data[name] = dict(value) if name in ("exit", "notes", "logs") else value
+    if expect.calls is not None:
+        data["calls"] = _calls(expect.calls)
     tolerance = {"relative": expect.relative_tolerance, "absolute": expect.absolute_tolerance}
     if tolerance != {"relative": default.relative_tolerance, "absolute": default.absolute_tolerance}:
         data["tolerance"] = tolerance
     return data
+
+
+def _calls(calls: Sequence[str] | Mapping[int, Sequence[str]]) -> list[str] | dict[int, list[str]]:
+    if isinstance(calls, Mapping):
+        return {rank: list(items) for rank, items in calls.items()}
+    return list(calls)

@@ -11,13 +11,14 @@ from typing import Any, TypeVar, cast, get_args
 from yaml.nodes import MappingNode, Node, SequenceNode
 
 from lab.errors import ScenarioError
+from lab.spec.calls import parse_calls
 from lab.spec.document import position_of
 from lab.spec.expressions import RankVariables, evaluate, is_expression
 from lab.spec.paths import check_reference
 from lab.spec.problems import InvalidError, Problems
 from lab.spec.scenario import Expect, Verdict
 from lab.spec.section import EXPECT_KEYS, TOLERANCE_KEYS, Section, pairs, text_key
-from lab.spec.values import choice, describe, kind_of, number, pattern, refused, scalar, whole_number
+from lab.spec.values import choice, describe, items, kind_of, number, pattern, refused, scalar, text, whole_number
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 MAX_RANK = 1024 * 1024 - 1
@@ -80,6 +81,7 @@ def read_expect(node: Node, field: str, world: World, script: Path | None, probl
         exit=section.read("exit", partial(_per_rank, world=world, read=code, problems=problems), {}),
         notes=section.read("notes", partial(_notes, world=world, problems=problems), {}),
         logs=section.read("logs", partial(_per_rank, world=world, read=pattern, problems=problems), {}),
+        calls=section.read("calls", partial(_calls, world=world, problems=problems), None),
         check=section.read("check", partial(check_reference, script=script), None),
         verdict=cast(Verdict, section.read("verdict", partial(choice, choices=VERDICTS), "passed")),
         culprit=section.read("culprit", partial(_rank, world=world), None),
@@ -162,4 +164,33 @@ def _plain(node: Node, field: str, ranks: Sequence[RankVariables], problems: Pro
                     evaluate(value, variables)
         except ScenarioError as error:
             raise InvalidError(position_of(node), f"{field}: {error.message}") from None
+    return value
+
+
+def _calls(
+    node: Node, field: str, world: World, problems: Problems
+) -> tuple[str, ...] | dict[int, tuple[str, ...]] | None:
+    """What each rank must have called; every item has been tried for some of the ranks that it speaks of."""
+    if not isinstance(node, MappingNode):
+        return _call_items(node, field, world.tried_ranks, problems)
+    lists = {}
+    for key, value in pairs(node, field, "a mapping whose keys are ranks, such as {0: ...}", problems):
+        with problems.attempt():
+            rank = _rank_key(key, field, world)
+            lists[rank] = _call_items(value, f"{field}.{rank}", world.variables(rank), problems)
+    return lists
+
+
+def _call_items(node: Node, field: str, ranks: Sequence[RankVariables], problems: Problems) -> tuple[str, ...]:
+    allowed = "a list of calls, such as [all_gather, broadcast from 0], or one for each rank"
+    return items(node, field, allowed, partial(_call_item, ranks=ranks), problems)
+
+
+def _call_item(node: Node, field: str, ranks: Sequence[RankVariables]) -> str:
+    value = text(node, field, "a call, such as all_reduce SUM float32[45]", quotable=False)
+    try:
+        for variables in (None, *ranks):
+            parse_calls(value, variables)
+    except ScenarioError as error:
+        raise InvalidError(position_of(node), f"{field}: {error.message}") from None
     return value

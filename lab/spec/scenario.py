@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,9 @@ class Expect:
     all integers holds one value per rank; anything else is the same for every rank."""
     logs: Mapping[int, str] = field(default_factory=dict)
     """Regular expression per rank that must be found somewhere in the rank's log."""
+    calls: Sequence[str] | Mapping[int, Sequence[str]] | None = None
+    """What each rank must have called, in order, in the notation of `lab.spec.calls`: a list for all ranks, or one for
+    each rank that a mapping names. None: not checked."""
     check: str | None = None
     """`file.py:function` in the script's folder, called inside node 0 with the list of all ranks' results."""
     verdict: Verdict = "passed"

@@ -28,7 +28,7 @@ SCENARIO_KEYS = (
     "expect",
 )
 RESOURCES_KEYS = ("cpus", "memory", "gpus")
-EXPECT_KEYS = ("exit", "notes", "logs", "check", "verdict", "culprit", "reason", "tolerance")
+EXPECT_KEYS = ("exit", "notes", "logs", "calls", "check", "verdict", "culprit", "reason", "tolerance")
 TOLERANCE_KEYS = ("relative", "absolute")
 PLANNED_KEYS = ("faults", "network")
 """Names that a later version gives a meaning."""

@@ -46,7 +46,7 @@ REFUSED_KEYS = [
         "an unknown key of expect",
         SCRIPT + "expect:\n  exits: {0: 1}\n",
         (
-            "3:3: expect: unknown key 'exits' (did you mean 'exit'?); allowed: exit, notes, logs, check, "
+            "3:3: expect: unknown key 'exits' (did you mean 'exit'?); allowed: exit, notes, logs, calls, check, "
             "verdict, culprit, reason, tolerance"
         ),
     ),
@@ -204,7 +204,7 @@ REFUSED_TYPES = [
         "text for expect",
         SCRIPT + "expect: passed\n",
         (
-            "2:9: expect: found 'passed'; allowed: a mapping with the keys exit, notes, logs, check, "
+            "2:9: expect: found 'passed'; allowed: a mapping with the keys exit, notes, logs, calls, check, "
             "verdict, culprit, reason, tolerance"
         ),
     ),
@@ -212,7 +212,7 @@ REFUSED_TYPES = [
         "nothing for expect",
         SCRIPT + "expect:\n",
         (
-            "2:8: expect: found nothing; allowed: a mapping with the keys exit, notes, logs, check, verdict, "
+            "2:8: expect: found nothing; allowed: a mapping with the keys exit, notes, logs, calls, check, verdict, "
             "culprit, reason, tolerance"
         ),
     ),

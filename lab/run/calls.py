@@ -1,0 +1,74 @@
+"""Whether the ranks called what `expect: calls:` states, in that order: compares it with their traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lab.errors import ScenarioError
+from lab.record.read import Record
+from lab.record.result import Expectation
+from lab.spec.calls import Pattern, parse_calls
+from lab.spec.expressions import RankVariables
+from lab.spec.scenario import Expect
+from lab.trace.model import Group, RankTrace
+from lab.trace.notation import render_call
+from lab.trace.read import read_trace
+from lab.trace.sequence import Difference, first_difference
+
+_NOT_RECORDED = "(calls were not recorded: tracing was off, so run it without --no-trace)"
+_NO_TRACE = "(no trace of this rank is on record)"
+
+
+def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterator[Expectation]:
+    """Compare what each rank called with what it had to call.
+
+    Args:
+        expect: what must come out.
+        record: of the run, with its traces.
+        variables: what arithmetic may use, by rank.
+
+    Yields:
+        One expectation for each rank of which calls are stated: as stated, or the first place where they differ.
+    """
+    stated = expect.calls
+    if stated is None:
+        return
+    trace = read_trace(record)
+    recorded = any(rank.recorder or rank.calls for rank in trace.ranks.values())
+    by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
+    for rank, items in sorted(by_rank.items()):
+        of_rank = trace.ranks.get(rank)
+        if of_rank is None or not (of_rank.recorder or of_rank.calls):
+            got = _NO_TRACE if recorded else _NOT_RECORDED
+            yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=got, met=False)
+            continue
+        try:
+            patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
+        except ScenarioError as error:  # only with a number of ranks that was not known when the scenario was loaded
+            yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=f"({error.message})", met=False)
+            continue
+        yield _compare(patterns, of_rank, trace.groups)
+
+
+def _compare(patterns: list[Pattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
+    difference = first_difference(patterns, rank.calls, groups)
+    if difference is None:
+        count = f"{len(rank.calls)} call{'' if len(rank.calls) == 1 else 's'}"
+        return Expectation(what="calls", rank=rank.rank, expected="as stated", got=f"as stated: {count}", met=True)
+    expected = "no further call" if difference.expected is None else difference.expected.text
+    return Expectation(what="calls", rank=rank.rank, expected=expected, got=_got(difference, rank, groups), met=False)
+
+
+def _got(difference: Difference, rank: RankTrace, groups: Mapping[str, Group]) -> str:
+    call = difference.got
+    if call is None:
+        more = "nothing like it" if difference.after_gap else "nothing more"
+        return f"{more}, after {_last(rank, groups)}" if rank.calls else "no call at all"
+    states_phase = difference.expected is not None and difference.expected.phase is not None
+    where = f" at {call.source}" if call.source else ""
+    return f"call {call.index}: {render_call(call, groups, phase=states_phase)}{where}"
+
+
+def _last(rank: RankTrace, groups: Mapping[str, Group]) -> str:
+    call = rank.calls[-1]
+    return f"call {call.index}: {render_call(call, groups)}{f' at {call.source}' if call.source else ''}"

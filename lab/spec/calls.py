@@ -1,0 +1,202 @@
+"""The notation of `expect: calls:`, in which a scenario states what ranks call: `all_reduce SUM float32[45] x3`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lab.errors import ScenarioError
+from lab.spec.expressions import VARIABLES, RankVariables, evaluate, is_expression
+from lab.spec.problems import did_you_mean, shown
+
+OPERATIONS = (
+    "broadcast", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather", "all_gather_into_tensor",
+    "all_gather_coalesced", "all_gather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
+    "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single", "barrier",
+    "monitored_barrier", "send", "recv",
+)  # fmt: skip
+"""Operations as a trace names them."""
+REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+DTYPES = (
+    "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32",
+    "uint64", "bool", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+)  # fmt: skip
+PHASES = ("init_process_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step", "destroy_process_group")
+"""What a trace marks; a call is made during the innermost one."""
+FORM = "OPERATION [SUM] [float32[2,3]] [from RANK] [to RANK] [tag N] [in GROUP] [during PHASE] [xTIMES], or ..."
+"""The notation in one line."""
+MAX_CALLS = 10_000
+"""Most calls that the items of one rank may stand for."""
+
+_WORD = re.compile(r'(?:"[^"]*"|\[[^\]]*\]|[^\s"\[])+')
+_TENSOR = re.compile(r"(?:([1-9]\d{0,5})\*)?(\w+)(?:\[([\d, ]*)\])?")
+_REPEATED = re.compile(r"(.*\S)\s+x(-?\d{1,9})", re.DOTALL)
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_WHOLE = re.compile(r"\d{1,9}")
+_RANKS = {"from": "source", "to": "destination"}
+_LONGEST = 2000
+_DEEPEST = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallPattern:
+    """What is stated of one call; None is not compared."""
+
+    text: str
+    """As it was written, with its arithmetic done."""
+    op: str
+    reduce_op: str | None = None
+    tensors: tuple[tuple[str, tuple[int, ...] | None], ...] | None = None
+    """Dtype and shape of each tensor that the rank puts in; of a call into which it puts none, of those it gets."""
+    source: int | None = None
+    """Global rank after `from`."""
+    destination: int | None = None
+    """Global rank after `to`."""
+    tag: int | None = None
+    group: str | None = None
+    """Label of the group."""
+    phase: str | None = None
+    """The mark around it."""
+
+
+class Anything:
+    """`...`: any calls, any number of them."""
+
+    text = "..."
+
+
+ANYTHING: Final = Anything()
+Pattern = CallPattern | Anything
+
+
+def parse_calls(text: str, variables: RankVariables | None = None) -> tuple[Pattern, ...]:
+    """What one item of a list of calls stands for.
+
+    Args:
+        text: the item. `{...}` in it is arithmetic on what differs between ranks.
+        variables: those of the rank; None: only the form is checked, with 1 for every arithmetic.
+
+    Returns:
+        The calls in order, repeated ones as often as stated.
+
+    Raises:
+        ScenarioError: it is not in the notation; the message names what was found and what is allowed.
+    """
+    if len(text) > _LONGEST:
+        raise ScenarioError(f"found {shown(text)}; allowed: up to {_LONGEST} characters")
+    filled = _BRACES.sub(lambda braces: _compute(braces[1], variables), text)
+    return tuple(_parse(filled.strip(), variables.world_size if variables else None))
+
+
+def _compute(expression: str, variables: RankVariables | None) -> str:
+    expression = expression.strip()
+    if not is_expression(expression):
+        meant = did_you_mean(expression, VARIABLES)
+        raise ScenarioError(f"found {{{expression}}}{meant}; allowed in braces: arithmetic on {', '.join(VARIABLES)}")
+    value = 1 if variables is None else evaluate(expression, variables)
+    return str(int(value) if isinstance(value, bool) else value)
+
+
+def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[Pattern]:
+    if text == "...":
+        yield ANYTHING
+        return
+    repeated = _REPEATED.fullmatch(text)
+    body, times = (repeated[1], int(repeated[2])) if repeated else (text, 1)
+    if times < 0:
+        raise ScenarioError(f"found {shown(text)}; allowed: 0 or more times")
+    if times == 0:
+        return  # its form was checked without variables; for this rank it may name ranks that do not exist
+    if body.startswith("("):
+        if depth == _DEEPEST:
+            raise ScenarioError(f"found {shown(text)}; allowed: brackets up to {_DEEPEST} deep")
+        once = [pattern for item in _inside(body) for pattern in _parse(item, world_size, depth + 1)]
+    else:
+        once = [_parse_call(body, world_size)]
+    if len(once) * times > MAX_CALLS:
+        raise ScenarioError(f"found {shown(text)}; allowed: up to {MAX_CALLS} calls")
+    yield from once * times
+
+
+def _inside(body: str) -> list[str]:
+    """The items between a pair of round brackets, which commas separate."""
+    items, depth, start = [], 0, 1
+    for place, character in enumerate(body):
+        depth += (character in "([") - (character in ")]")
+        if (character == "," and depth == 1) or (depth == 0 and place == len(body) - 1):
+            items.append(body[start:place].strip())
+            start = place + 1
+        elif depth == 0:
+            break
+    if depth != 0 or start != len(body):
+        raise ScenarioError(f"found {shown(body)}; allowed: (CALL, CALL) xTIMES, with one closing bracket")
+    return items
+
+
+def _parse_call(text: str, world_size: int | None) -> CallPattern:
+    words = _WORD.findall(text)
+    if not words or _WORD.sub("", text).strip():
+        raise ScenarioError(f"found {shown(text)}; allowed: {FORM}")
+    op = words.pop(0)
+    if op not in OPERATIONS:
+        meant = did_you_mean(op, OPERATIONS)
+        raise ScenarioError(f"found {shown(text)}, with the operation {op!r}{meant}; allowed: {', '.join(OPERATIONS)}")
+    parts: dict[str, Any] = {}
+    while words:
+        word = words.pop(0)
+        if word in _RANKS or word == "tag":
+            name = _RANKS.get(word, "tag")
+            value: Any = _number(word, words, text, world_size)
+        elif word == "in":
+            name, value = "group", _next(word, words, text).strip('"')
+        elif word == "during":
+            name, value = "phase", _next(word, words, text)
+            if value not in PHASES:
+                meant = did_you_mean(value, PHASES)
+                found = f"found {shown(text)}, with the phase {value!r}{meant}"
+                raise ScenarioError(f"{found}; allowed: {', '.join(PHASES)}")
+        elif word in REDUCE_OPS:
+            name, value = "reduce_op", word
+        else:
+            name, value = "tensors", _tensors(word, text)
+        if name in parts:
+            raise ScenarioError(f"found {shown(text)}, which says more than once what {word!r} says; allowed: {FORM}")
+        parts[name] = value
+    return CallPattern(text=text, op=op, **parts)
+
+
+def _next(word: str, words: list[str], text: str) -> str:
+    if not words:
+        raise ScenarioError(f"found {shown(text)}, with nothing after {word!r}; allowed: {FORM}")
+    return words.pop(0)
+
+
+def _number(word: str, words: list[str], text: str, world_size: int | None) -> int:
+    value = _next(word, words, text)
+    allowed = "a whole number, 0 or more," if word == "tag" else "a rank"
+    if word in _RANKS and world_size is not None:
+        allowed = f"a rank from 0 to {world_size - 1}"
+    if not _WHOLE.fullmatch(value) or (word in _RANKS and world_size is not None and int(value) >= world_size):
+        raise ScenarioError(f"found {shown(text)}; allowed: {allowed} after {word!r}")
+    return int(value)
+
+
+def _tensors(word: str, text: str) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+    """Those of `float32[2]`, `3*float32[2]`, `float32[2]+int64`."""
+    found: list[tuple[str, tuple[int, ...] | None]] = []
+    for one in word.split("+"):
+        match = _TENSOR.fullmatch(one)
+        if match is None or match[2] not in DTYPES:
+            name = match[2] if match else one
+            words = (*DTYPES, *REDUCE_OPS, "from", "to", "tag", "in", "during")
+            raise ScenarioError(
+                f"found {shown(text)}, with {name!r}{did_you_mean(name, words)}; "
+                f"allowed: a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"
+            )
+        sizes = match[3]
+        shape = None if sizes is None else tuple(int(size) for size in sizes.replace(",", " ").split())
+        found += [(match[2], shape)] * int(match[1] or 1)
+    return tuple(found)

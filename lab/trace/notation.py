@@ -1,0 +1,99 @@
+"""A recorded call in the notation of `expect: calls:`, and whether it is the one that a scenario states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from lab.spec.calls import CallPattern
+from lab.trace.model import Buffer, Call, Group
+
+
+def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
+    """The call as a scenario would state it: `broadcast float32[165] from 0`.
+
+    Args:
+        call: from a trace.
+        groups: `Trace.groups`; a group other than the default one is named.
+        phase: whether to say in which phase of a training step it was made.
+    """
+    words = [call.op]
+    if call.reduce_op:
+        words.append(call.reduce_op)
+    if own_tensors(call):
+        words.append(_render_tensors(own_tensors(call)))
+    for word, rank in (("from", source_of(call)), ("to", destination_of(call))):
+        if rank is not None:
+            words.append(f"{word} {rank}")
+    if call.tag:
+        words.append(f"tag {call.tag}")
+    label = _label(call, groups)
+    if label != "default":
+        words.append(f'in "{label}"' if " " in label and not label.startswith("[") else f"in {label}")
+    if phase and call.phase:
+        words.append(f"during {call.phase}")
+    return " ".join(words)
+
+
+def render_calls(calls: Iterable[Call], groups: Mapping[str, Group]) -> list[str]:
+    """Calls in order, equal ones that follow each other as one item: `all_reduce SUM float32[4] x3`."""
+    items = []
+    for text, same in groupby(render_call(call, groups) for call in calls):
+        times = len(list(same))
+        items.append(text if times == 1 else f"{text} x{times}")
+    return items
+
+
+def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
+    """Whether a recorded call is what a scenario states; what is not stated is not compared."""
+    return (
+        call.op == pattern.op
+        and pattern.reduce_op in (None, call.reduce_op)
+        and pattern.source in (None, source_of(call))
+        and pattern.destination in (None, destination_of(call))
+        and pattern.tag in (None, call.tag)
+        and pattern.group in (None, _label(call, groups), call.group)
+        and pattern.phase in (None, call.phase)
+        and _fit_tensors(own_tensors(call), pattern)
+    )
+
+
+def own_tensors(call: Call) -> tuple[Buffer, ...]:
+    """What the rank puts in; where it puts nothing in, what it gets."""
+    return call.inputs or call.outputs
+
+
+def source_of(call: Call) -> int | None:
+    """Global rank that the data of the call comes from, where there is one: what `from` states."""
+    if call.op == "recv":
+        return call.peer
+    return call.root if call.op in ("broadcast", "scatter") else None
+
+
+def destination_of(call: Call) -> int | None:
+    """Global rank that the data of the call goes to, where there is one: what `to` states."""
+    if call.op == "send":
+        return call.peer
+    return call.root if call.op in ("reduce", "gather") else None
+
+
+def _label(call: Call, groups: Mapping[str, Group]) -> str:
+    group = groups.get(call.group)
+    return group.label if group is not None else call.group
+
+
+def _render_tensors(tensors: Iterable[Buffer]) -> str:
+    parts = []
+    for text, same in groupby(f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]" for tensor in tensors):
+        count = len(list(same))
+        parts.append(text if count == 1 else f"{count}*{text}")
+    return "+".join(parts)
+
+
+def _fit_tensors(tensors: tuple[Buffer, ...], pattern: CallPattern) -> bool:
+    if pattern.tensors is None:
+        return True
+    return len(tensors) == len(pattern.tensors) and all(
+        tensor.dtype == dtype and shape in (None, tensor.shape)
+        for tensor, (dtype, shape) in zip(tensors, pattern.tensors, strict=True)
+    )
