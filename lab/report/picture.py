@@ -1,0 +1,259 @@
+"""What one collective or message did with the data of each rank, as data: before, after, whence, and whether right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lab.report.picture_disagreement import disagreement_of
+from lab.report.picture_expected import agrees, expected_values, source_buffer
+from lab.report.picture_parts import Part, input_parts, output_parts
+from lab.report.picture_words import plain_number, value_text
+from lab.trace.model import Buffer, Call
+from lab.trace.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A tensor on one side of a call."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...]
+    """Whence its elements come, in their order."""
+    values: tuple[Any, ...] | None = None
+    """Its elements as recorded; None where they were not kept or do not exist yet."""
+    summary: Mapping[str, Any] | None = None
+    """`n`, `norm`, `min`, `max`, `hash` of one that was too large to be kept."""
+    expected: tuple[Any, ...] | None = None
+    """What each element ought to be; None for what nobody can say. Only on outputs."""
+    wrong: tuple[int, ...] = ()
+    """Elements that are not as expected."""
+    wrong_hash: bool = False
+    """Whether it is not the tensor that it should be a copy of, as the hashes of both tell."""
+    compared: int = 0
+    """Elements that were compared with what they ought to be."""
+    pickled: bool = False
+    """Whether these bytes are a Python object."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return sum(part.count for part in self.parts)
+
+    @property
+    def defined(self) -> bool:
+        """Whether the operation says what this tensor holds."""
+        return any(part.sources for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RankPicture:
+    """One rank's side of it."""
+
+    rank: int
+    state: str
+    """`completed`, `failed`, `unfinished`, or `missing`: it never entered."""
+    op: str = ""
+    """What it called; empty where it never entered."""
+    role: str = ""
+    """`source` or `destination`, where there is one."""
+    before: tuple[Block, ...] = ()
+    after: tuple[Block, ...] = ()
+    error: str = ""
+    waited_s: float | None = None
+    """Seconds it was inside before the last one came; None if somebody never came."""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it holds something else than the operation should have given."""
+        return any(block.wrong or block.wrong_hash for block in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One collective or message."""
+
+    number: int
+    """Of the step, from 1."""
+    title: str
+    op: str
+    message: bool
+    reduce_op: str
+    """`SUM`...; empty where nothing is reduced."""
+    group: str
+    group_ranks: tuple[int, ...]
+    backend: str
+    seq: int | None
+    tag: int | None
+    """Of a message."""
+    source: str
+    """`file:line` of the script."""
+    function: str
+    via: str
+    bytes: int
+    """The most that a rank gave or took."""
+    least_bytes: int
+    bucket: int | None
+    """Of DistributedDataParallel, where it reduced one."""
+    parameters: tuple[str, ...]
+    state: str
+    ranks: tuple[RankPicture, ...]
+    world_size: int
+    """Of the run; it decides on colours."""
+    disagreement: str
+    """In what the calls of the ranks did not fit each other, a sentence; empty where they did."""
+    unmet: tuple[str, ...]
+    """Expectations of the scenario about notes of these ranks that were not met, a sentence each."""
+
+    @property
+    def check(self) -> str:
+        """`right`, `wrong`, `partly` (what could be compared is right), `unchecked`, or `nothing` to compare."""
+        left_open = self.op == "reduce"  # what it leaves on other ranks than its root is not defined
+        outputs = [block for rank in self.ranks for block in rank.after if block.count]
+        blocks = [block for block in outputs if block.defined or not left_open]
+        if any(rank.wrong for rank in self.ranks):
+            return "wrong"
+        if not blocks:
+            return "nothing"
+        compared, all_of_them = sum(b.compared for b in blocks), sum(b.count for b in blocks)
+        return "unchecked" if not compared else "right" if compared == all_of_them else "partly"
+
+    def rank(self, rank: int) -> RankPicture:
+        """The side of one rank."""
+        return next(one for one in self.ranks if one.rank == rank)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {**asdict(self), "check": self.check}
+
+
+def picture_of(step: Step, expectations: Sequence[Mapping[str, Any]] = (), world_size: int = 0) -> Picture:
+    """The picture of a step.
+
+    Args:
+        step: the calls of all ranks that belong together.
+        expectations: those of the run, as in `result.json`; told are those about notes that were not met.
+        world_size: ranks of the run; 0: as many as the step shows.
+    """
+    first = next(iter(step.calls.values()))
+    disagreement = disagreement_of(step)
+    order = (step.source, step.destination) if step.message else step.group.ranks
+    ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
+    return Picture(
+        number=step.number,
+        title=step.title,
+        op=step.op,
+        message=step.message,
+        reduce_op="/".join(dict.fromkeys(c.reduce_op for c in step.calls.values() if c.reduce_op)),
+        group=step.group.label,
+        group_ranks=step.group.ranks,
+        backend=step.group.backend,
+        seq=step.seq,
+        tag=first.tag if step.message else None,
+        source=first.source,
+        function=first.function,
+        via=first.via,
+        bytes=max(call.bytes for call in step.calls.values()),
+        least_bytes=min(call.bytes for call in step.calls.values()),
+        bucket=first.bucket,
+        parameters=first.parameters,
+        state=step.state,
+        ranks=tuple(_rank_picture(step, rank, checked=not disagreement) for rank in ranks),
+        world_size=max(world_size, max(ranks) + 1),
+        disagreement=disagreement,
+        unmet=tuple(
+            f"rank {e['rank']}: {e['what']}: expected {value_text(e['expected'])}, got {value_text(e['got'])}"
+            for e in expectations
+            if not e["met"] and str(e["what"]).startswith("note ") and e["rank"] in ranks
+        ),
+    )
+
+
+def _rank_picture(step: Step, rank: int, *, checked: bool) -> RankPicture:
+    role = "source" if rank == step.source else "destination" if rank == step.destination else ""
+    call = step.calls.get(rank)
+    if call is None:
+        return RankPicture(rank, "missing", role=role)
+    sends_only = call.op == "send"
+    return RankPicture(
+        rank=rank,
+        state=call.state,
+        op=call.op,
+        role=role,
+        before=() if call.op == "recv" else tuple(_input(step, call, i) for i in range(len(call.inputs))),
+        after=() if sends_only else _outputs(step, call, checked=checked),
+        error=call.error,
+        waited_s=step.waited.get(rank),
+    )
+
+
+def _input(step: Step, call: Call, index: int) -> Block:
+    buffer = call.inputs[index]
+    return Block(
+        dtype=buffer.dtype,
+        shape=buffer.shape,
+        parts=input_parts(step, call, index),
+        values=_kept(buffer),
+        summary=buffer.summary,
+        pickled=_pickled(call, buffer),
+    )
+
+
+def _outputs(step: Step, call: Call, *, checked: bool) -> tuple[Block, ...]:
+    return tuple(
+        _output(step, call, buffer, parts, checked=checked)
+        for buffer, parts in zip(call.outputs, output_parts(step, call), strict=True)
+    )
+
+
+def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, checked: bool) -> Block:
+    done = call.state == "completed"
+    values = _kept(buffer) if done else None  # until the end, those of a call in place are its inputs
+    block = Block(
+        dtype=buffer.dtype,
+        shape=buffer.shape,
+        parts=parts,
+        values=values,
+        summary=buffer.summary if done else None,
+        pickled=_pickled(call, buffer),
+    )
+    if not checked or not done:
+        return block
+    if values is not None:
+        return _compared(step, block, values)
+    same = _same_hash(step, buffer, parts)
+    return block if same is None else replace(block, compared=buffer.count, wrong_hash=not same)
+
+
+def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
+    wrong, expected = [], []
+    for i, (value, tolerance) in enumerate(expected_values(step, block.parts, block.dtype)):
+        expected.append(plain_number(value))
+        if value is not None and not agrees(values[i], value, tolerance):
+            wrong.append(i)
+    known = sum(value is not None for value in expected)
+    return replace(block, expected=tuple(expected) if known else None, wrong=tuple(wrong), compared=known)
+
+
+def _kept(buffer: Buffer) -> tuple[Any, ...] | None:
+    """The values, where all of them are on record."""
+    return tuple(buffer.values) if buffer.values is not None and len(buffer.values) == buffer.count else None
+
+
+def _same_hash(step: Step, buffer: Buffer, parts: tuple[Part, ...]) -> bool | None:
+    """Whether a tensor is a copy of the one it should be; None where the hashes do not tell."""
+    if len(parts) != 1 or len(parts[0].sources) != 1 or parts[0].reduced:
+        return None
+    source = parts[0].sources[0]
+    origin = source_buffer(step, source.rank, source.tensor)
+    if origin is None or source.start or (origin.count, origin.dtype) != (buffer.count, buffer.dtype):
+        return None
+    ours, theirs = (summary.get("hash") if summary else None for summary in (buffer.summary, origin.summary))
+    return None if not ours or not theirs else bool(ours == theirs)
+
+
+def _pickled(call: Call, buffer: Buffer) -> bool:
+    """The functions for Python objects send their sizes first, as int64, and then the pickles, as bytes."""
+    return buffer.dtype == "uint8" and "object" in call.via

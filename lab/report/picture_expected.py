@@ -1,0 +1,166 @@
+"""What an operation should have given, computed from the recorded inputs of all ranks, and whether it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+from lab.report.picture_parts import Part
+from lab.trace.model import Buffer
+from lab.trace.steps import Step
+
+_PRECISION = {
+    "float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7,
+    "complex128": 2.0**-52, "complex64": 2.0**-23,
+}  # fmt: skip
+"""Distance from 1 to the next number."""
+_LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028234e38}
+_COARSE = 0.25
+"""Precision of what is not listed: floats of 8 bits."""
+
+Number = int | float | complex | bool
+
+
+def expected_values(step: Step, parts: Sequence[Part], dtype: str) -> list[tuple[Number | None, float]]:
+    """The value and the tolerance of each element of a tensor.
+
+    The value is None where nobody can say: an input is not on record, or the definition leaves it open. The tolerance
+    is above 0 only for sums, means and products of floats, which depend on the order in which a backend adds.
+    """
+    return [one for part in parts for one in _of_part(step, part, dtype)]
+
+
+def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None, float]]:
+    columns = [_values(step, source.rank, source.tensor) for source in part.sources]
+    red = reduce_op(step) if part.reduced else ""
+    for k in range(part.count):
+        cells = [
+            values[source.start + k] if values is not None and source.start + k < len(values) else None
+            for source, values in zip(part.sources, columns, strict=True)
+        ]
+        numbers = [number_of(cell) for cell in cells if cell is not None]
+        if not cells or len(numbers) < len(cells):
+            yield None, 0.0
+        elif part.reduced:
+            yield reduce_numbers(red, dtype, numbers)
+        else:
+            yield numbers[0], 0.0
+
+
+def _values(step: Step, rank: int, tensor: int) -> Sequence[Any] | None:
+    buffer = source_buffer(step, rank, tensor)
+    return None if buffer is None else buffer.values
+
+
+def source_buffer(step: Step, rank: int, tensor: int) -> Buffer | None:
+    """An input of a rank as it was before the call; None where there is none on record."""
+    call = step.calls.get(rank)
+    return call.inputs[tensor] if call is not None and tensor < len(call.inputs) else None
+
+
+def reduce_op(step: Step) -> str:
+    """`SUM`, `MAX`, ...; empty where the ranks did not say the same."""
+    said = {call.reduce_op for call in step.calls.values()}
+    return said.pop() if len(said) == 1 else ""
+
+
+def number_of(value: Any) -> Number:
+    """A recorded value as a number: `"nan"`, `"inf"` and `[real, imaginary]` are those of JSON's making."""
+    if isinstance(value, str):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return complex(number_real(value[0]), number_real(value[1]))
+    number: Number = value
+    return number
+
+
+def number_real(value: Any) -> float:
+    """A real number of a record."""
+    return float(value)
+
+
+def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
+    """The result of a reduction and how far a backend's may be from it; None for what cannot be said."""
+    if dtype == "bool":
+        return _reduce_booleans(red, [bool(number) for number in numbers]), 0.0
+    if any(isinstance(number, complex) for number in numbers):
+        return _reduce_complex(red, dtype, [complex(number) for number in numbers])
+    reals = [number.real for number in numbers]
+    whole = not _is_float(dtype)
+    if red in ("MIN", "MAX"):
+        if any(math.isnan(real) for real in reals):
+            return None, 0.0  # which of the two a backend keeps depends on the order
+        return (min(reals) if red == "MIN" else max(reals)), 0.0
+    if whole and red in ("BAND", "BOR", "BXOR"):
+        return reduce(_BITS[red], (int(real) for real in reals)), 0.0
+    if red == "PRODUCT":
+        product = math.prod(reals)
+        return (_wrap(int(product), dtype), 0.0) if whole else _rounded(product, abs(product), len(reals), dtype)
+    if red == "SUM":
+        total = sum(reals)
+        sizes = sum(abs(real) for real in reals)
+        return (_wrap(int(total), dtype), 0.0) if whole else _rounded(total, sizes, len(reals), dtype)
+    if red == "AVG" and not whole:
+        sizes = sum(abs(real) for real in reals) / len(reals)
+        return _rounded(sum(reals) / len(reals), sizes, len(reals) + 1, dtype)
+    return None, 0.0
+
+
+_BITS = {"BAND": int.__and__, "BOR": int.__or__, "BXOR": int.__xor__}
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def _reduce_booleans(red: str, values: Sequence[bool]) -> bool | None:
+    """For booleans a sum is an `or`, a product an `and`."""
+    if red in ("SUM", "MAX", "BOR"):
+        return any(values)
+    if red in ("PRODUCT", "MIN", "BAND"):
+        return all(values)
+    return sum(values) % 2 == 1 if red == "BXOR" else None
+
+
+def _reduce_complex(red: str, dtype: str, values: Sequence[complex]) -> tuple[Number | None, float]:
+    tolerance = _PRECISION.get(dtype, _COARSE) * (len(values) + 1)
+    if red in ("SUM", "AVG"):
+        share = len(values) if red == "AVG" else 1
+        return sum(values) / share, tolerance * sum(abs(value) for value in values) / share
+    if red == "PRODUCT":
+        product = math.prod(values)
+        return product, 4 * tolerance * abs(product)
+    return None, 0.0
+
+
+def _rounded(value: float, sizes: float, operands: int, dtype: str) -> tuple[Number | None, float]:
+    if _LARGEST.get(dtype, math.inf) < sizes < math.inf:
+        return None, 0.0  # whether it overflows on the way depends on the order
+    return value, _PRECISION.get(dtype, _COARSE) * operands * sizes
+
+
+def _wrap(value: int, dtype: str) -> int:
+    """An integer as so many bits hold it."""
+    digits = dtype.lstrip("uint")
+    if not digits.isdecimal():
+        return value
+    bits = int(digits)
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if not dtype.startswith("u") and value >> (bits - 1) else value
+
+
+def agrees(actual: Any, expected: Number, tolerance: float) -> bool:
+    """Whether a recorded value is the expected one."""
+    number = number_of(actual)
+    if number == expected:
+        return True
+    if _is_nan(number) or _is_nan(expected):
+        return _is_nan(number) and _is_nan(expected)
+    difference = abs(number - expected)
+    return bool(difference <= tolerance) and not math.isinf(abs(expected)) and not math.isinf(difference)
+
+
+def _is_nan(number: Number) -> bool:
+    return number != number  # the definition of nan, and it holds for complex numbers too

@@ -1,0 +1,228 @@
+"""What a picture says in sentences: what the operation does, what it was, and what came out wrong."""
+
+from __future__ import annotations
+
+from lab.report.picture import Block, Picture, RankPicture
+from lab.report.picture_words import number_text, ranks_text, shape_text, texts_that_differ
+from lab.spec.units import format_bytes, format_duration
+
+_REDUCTIONS = {
+    "SUM": "sum", "AVG": "mean", "PRODUCT": "product", "MIN": "minimum", "MAX": "maximum",
+    "BAND": "bitwise and", "BOR": "bitwise or", "BXOR": "bitwise exclusive or", "PREMUL_SUM": "sum, scaled first,",
+}  # fmt: skip
+_DOES = {
+    "broadcast": "{root} gives its tensor to every rank.",
+    "all_reduce": "Every rank gets the {red} over all ranks, element by element.",
+    "all_reduce_coalesced": "Every rank gets the {red} over all ranks of every tensor, element by element.",
+    "reduce": "{root} gets the {red} over all ranks; what the others hold afterwards is not defined.",
+    "all_gather": "Every rank gets the tensors of all ranks, in the order of ranks.",
+    "all_gather_coalesced": "Every rank gets the tensors of all ranks, in the order of ranks.",
+    "all_gather_into_tensor": "Every rank gets the tensors of all ranks, joined in the order of ranks.",
+    "all_gather_into_tensor_coalesced": "Every rank gets the tensors of all ranks, joined in the order of ranks.",
+    "gather": "{root} gets the tensors of all ranks, in the order of ranks; the others get nothing.",
+    "scatter": "{root} hands its i-th tensor to the i-th rank.",
+    "reduce_scatter": "The i-th rank gets the {red} over the i-th tensors of all ranks.",
+    "reduce_scatter_tensor": "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.",
+    "reduce_scatter_tensor_coalesced": "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.",
+    "all_to_all": "The i-th tensor of rank r goes to the i-th rank, where it stands at place r.",
+    "all_to_all_single": "Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks.",
+    "barrier": "Nobody goes on before everybody has come. No data moves.",
+    "monitored_barrier": "Nobody goes on before everybody has come; rank 0 tells who has not. No data moves.",
+    "send": "One rank sends, one receives; the others know nothing of it.",
+}
+_MOST_WRONG = 6
+
+
+def sentence(picture: Picture) -> str:
+    """What the operation does."""
+    root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
+    red = _REDUCTIONS.get(picture.reduce_op, "reduction")
+    return _DOES.get(picture.op, "").format(root=root, red=red)
+
+
+def facts(picture: Picture) -> list[str]:
+    """Operation, group, size and place, in short phrases."""
+    found = [picture.reduce_op] if picture.reduce_op else []
+    if picture.message:
+        found.append(f"tag {picture.tag}")
+    found.append(
+        f"group {picture.group}"
+        if picture.group == "default"
+        else f"group {picture.group} of {ranks_text(picture.group_ranks)}"
+    )
+    if picture.backend:
+        found.append(picture.backend)
+    if picture.bytes:
+        most = "" if picture.least_bytes == picture.bytes else "at most "
+        found.append(format_bytes(picture.bytes) if picture.message else f"{most}{format_bytes(picture.bytes)} a rank")
+    if picture.bucket is not None:
+        found.append(f"bucket {picture.bucket} of DistributedDataParallel")
+    return found
+
+
+def place(picture: Picture) -> str:
+    """Where the script called it: `train.py:10 in main, via backward`."""
+    if not picture.source:
+        return ""
+    function = f" in {picture.function}" if picture.function and picture.function != "<module>" else ""
+    via = f", via {picture.via}" if picture.via and picture.via != picture.op else ""
+    return f"{picture.source}{function}{via}"
+
+
+def parameters(picture: Picture) -> str:
+    """The parameters whose gradients a bucket holds."""
+    names = list(picture.parameters)
+    if len(names) > 6:
+        names = [*names[:4], f"… {len(names) - 5} more …", names[-1]]
+    return f"gradients of {', '.join(names)}" if names else ""
+
+
+def kind_text(picture: Picture, *, after: bool) -> str:
+    """Dtype and shape of the tensors on one side: `float32[3]`, `3 × float32[1]`; of many, that they differ."""
+    sides = [rank.after if after else rank.before for rank in picture.ranks]
+    blocks = [block for side in sides for block in side]
+    if not blocks:
+        return ""
+    kinds = {shape_text(block.dtype, block.shape) for block in blocks}
+    if len(kinds) > 1:
+        return f"{', '.join(sorted({block.dtype for block in blocks}))} of several sizes"
+    counts = {len(side) for side in sides if side}
+    number = f"{counts.pop()} × " if len(counts) == 1 and counts != {1} else ""
+    return number + kinds.pop()
+
+
+def uniform(picture: Picture, *, after: bool) -> bool:
+    """Whether all tensors of a side have one dtype and shape, so that it is enough to say it once."""
+    return not kind_text(picture, after=after).endswith("sizes")
+
+
+def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
+    """What is said where a rank has no tensors to show."""
+    if rank.state == "missing":
+        return _never(picture, rank)
+    if after and rank.state == "unfinished":
+        return "never finished"
+    if after and rank.state == "failed":
+        return "failed"
+    return "nothing" if not after else ""
+
+
+def _never(picture: Picture, rank: RankPicture) -> str:
+    if not picture.message:
+        return "never entered"
+    return "never sent" if rank.role == "source" else "never received"
+
+
+def verdict(picture: Picture) -> tuple[str, str]:
+    """Whether the outputs are right: `good`, `bad` or `unknown`, and a sentence; empty where nothing is there."""
+    if picture.check == "wrong":
+        wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
+        ranks = ranks_text([rank.rank for rank in picture.ranks if rank.wrong])
+        places = "1 place" if wrong == 1 else f"{wrong} places"
+        return "bad", f"Not what {picture.op} of the recorded inputs gives, in {places} on {ranks}."
+    if picture.check == "right":
+        return "good", f"Every output is what {picture.op} of the recorded inputs gives."
+    if picture.check == "partly":
+        return "good", "All outputs that could be compared with the recorded inputs are right; some could not be."
+    if picture.check == "nothing":
+        return "", ""
+    return "unknown", f"Outputs were not compared with inputs: {_why_unchecked(picture)}."
+
+
+def _why_unchecked(picture: Picture) -> str:
+    if picture.disagreement:
+        return "the calls do not fit each other"
+    if picture.state != "completed":
+        return "not every rank went through with it"
+    if picture.reduce_op == "PREMUL_SUM":
+        return "the factor is not on record"
+    if any(block.values is None for rank in picture.ranks for block in (*rank.before, *rank.after)):
+        return "the tensors were too large for their values to be kept (see lab run --trace-values)"
+    return "not all inputs are on record"
+
+
+def remarks(picture: Picture) -> list[str]:
+    """What else there is to say, the important first."""
+    found = [picture.disagreement[:1].upper() + picture.disagreement[1:] + "."] if picture.disagreement else []
+    missing = [rank for rank in picture.ranks if rank.state == "missing"]
+    unfinished = [rank.rank for rank in picture.ranks if rank.state == "unfinished"]
+    if missing:
+        ranks = ranks_text([rank.rank for rank in missing])
+        found.append(f"{_capital(ranks)} {_never(picture, missing[0])}.")
+    if unfinished:
+        found.append(f"{_capital(ranks_text(unfinished))} never finished.")
+    found += [f"Rank {rank.rank} failed: {rank.error.splitlines()[0]}" for rank in picture.ranks if rank.error]
+    found += _wrong_elements(picture)
+    pickles = [block for rank in picture.ranks for block in (*rank.before, *rank.after) if block.pickled]
+    if pickles:
+        found.append("These bytes are Python objects, pickled; where they differ in length, the shorter are padded.")
+    undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
+    if undefined and picture.op == "reduce" and not missing:
+        found.append(f"What {ranks_text(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is left over.")
+    found += [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
+    return found
+
+
+def _wrong_elements(picture: Picture) -> list[str]:
+    places = [(rank, i, block, k) for rank in picture.ranks for i, block in enumerate(rank.after) for k in block.wrong]
+    found = [_wrong_element(picture, *one) for one in places[:_MOST_WRONG]]
+    if len(places) > _MOST_WRONG:
+        found.append(f"And {len(places) - _MOST_WRONG} more: see --json.")
+    found += [
+        f"Rank {rank.rank} holds a tensor that is no copy of rank {block.parts[0].origins[0]}'s: their hashes differ."
+        for rank in picture.ranks
+        for block in rank.after
+        if block.wrong_hash
+    ]
+    return found
+
+
+def _wrong_element(picture: Picture, rank: RankPicture, index: int, block: Block, element: int) -> str:
+    if block.values is None or block.expected is None:
+        return ""
+    got, expected = texts_that_differ(block.values[element], block.expected[element])
+    where = f"tensor {index}, element {element}" if len(rank.after) > 1 else f"element {element}"
+    return f"Rank {rank.rank}, {where}: {got}, but it should be {expected}{_because(picture, block, element)}."
+
+
+def _because(picture: Picture, block: Block, element: int) -> str:
+    """Whence the expected value comes: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
+    for part in block.parts:
+        if element < part.count:
+            break
+        element -= part.count
+    else:
+        return ""
+    inputs = []
+    for source in part.sources:
+        values = picture.rank(source.rank).before[source.tensor].values or ()
+        inputs.append((number_text(values[source.start + element]), source.rank))
+    if not part.reduced:
+        return f", from rank {inputs[0][1]}"
+    if picture.reduce_op == "SUM" and len(inputs) <= 4:
+        return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
+    return f": the {_REDUCTIONS.get(picture.reduce_op, 'reduction')} of {', '.join(value for value, _ in inputs[:8])}"
+
+
+def waits(picture: Picture) -> list[tuple[int, str, float]]:
+    """Rank, how long it waited for the last one in words, and as a share of the longest wait."""
+    longest = max((rank.waited_s or 0.0 for rank in picture.ranks), default=0.0)
+    found = []
+    for rank in picture.ranks:
+        if rank.waited_s is None:
+            found.append(
+                (
+                    rank.rank,
+                    absence(picture, rank, after=True) or "waited in vain",
+                    0.0 if rank.state == "missing" else 1.0,
+                )
+            )
+        elif rank.waited_s == 0:
+            found.append((rank.rank, "came last", 0.0))
+        else:
+            found.append((rank.rank, f"waited {format_duration(rank.waited_s)}", rank.waited_s / longest))
+    return found
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

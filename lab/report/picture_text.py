@@ -1,0 +1,280 @@
+"""A picture of one step for a terminal: ranks as rows, boxes in the colours of those whose data they hold."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.report import picture_story as story
+from lab.report.picture import Block, Picture, RankPicture
+from lab.report.picture_parts import Part
+from lab.report.picture_words import ELLIPSIS, label_text, number_text, ranks_text, shape_text, shown_of, summary_text
+from lab.report.style import Style
+from lab.report.text_boxes import Drawing, drawing_of
+
+_ARROW = " ──▶ "
+_BAR_COLUMNS = 24
+_MOST_RANKS = 12
+_WIDEST = 120
+"""Columns where lines may be as long as they like."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How much is shown, and how."""
+
+    stacked: bool
+    """First all ranks before, then all ranks after; else side by side."""
+    values: int
+    """Of a part."""
+    boxes: int
+    """Parts of a tensor, and tensors of a rank."""
+
+
+_LIMITS = (
+    _Limits(False, 32, 16), _Limits(True, 32, 16), _Limits(False, 8, 16), _Limits(True, 8, 16), _Limits(False, 4, 8),
+    _Limits(True, 4, 8), _Limits(True, 3, 5), _Limits(True, 2, 4), _Limits(True, 2, 3),
+)  # fmt: skip
+"""From generous to scant: the first that fits is taken."""
+
+
+def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
+    """A heading, what the operation does, every rank's tensors before and after, and whether they are right.
+
+    Args:
+        picture: what to draw.
+        style: how to paint it, and how wide the terminal is.
+        steps: how many steps the run had; told in the heading if it is above 0.
+    """
+    width = style.width or _WIDEST
+    number = f"step {picture.number}{f' of {steps}' if steps else ''}:"
+    lines = [f"{style.paint(number, 'dim')} {style.paint(picture.title, 'bold')}"]
+    told = [" · ".join(story.facts(picture)), story.place(picture), story.parameters(picture)]
+    lines += [style.paint(line, "dim") for text in told if text for line in textwrap.wrap(text, width)]
+    lines += textwrap.wrap(story.sentence(picture), width)
+    lines += ["", "\n".join(line.rstrip() for line in _body(picture, style, width)).rstrip(), ""]
+    kind, text = story.verdict(picture)
+    if text:
+        sign, colour = {"good": ("✔", "green"), "bad": ("✘", "red")}.get(kind, ("?", "yellow"))
+        lines += [style.paint(line, colour) for line in textwrap.wrap(f"{sign} {text}", width, subsequent_indent="  ")]
+    for remark in story.remarks(picture):
+        lines += textwrap.wrap(remark, width, initial_indent="  ", subsequent_indent="    ")
+    return "\n".join(lines).rstrip()
+
+
+def _body(picture: Picture, style: Style, width: int) -> list[str]:
+    if not any(rank.before or rank.after for rank in picture.ranks):
+        return _waits(picture, style)
+    drawn: list[str] = []
+    for limits in _LIMITS:
+        pen = _Pen(picture, style, limits)
+        drawing = pen.message() if picture.message else pen.stacked() if limits.stacked else pen.beside()
+        drawn = list(drawing.lines)
+        if drawing.width <= width:
+            break
+    return drawn
+
+
+def _waits(picture: Picture, style: Style) -> list[str]:
+    """Who waited how long: all there is to see of a barrier."""
+    names = {rank: f"rank {rank}" for rank, _, _ in story.waits(picture)}
+    longest = max(map(len, names.values()))
+    return [
+        f"  {style.rank(rank, names[rank].ljust(longest))}  "
+        f"{style.rank(rank, '█' * max(1, round(share * _BAR_COLUMNS)) if share else '▏')} {text}"
+        for rank, text, share in story.waits(picture)
+    ]
+
+
+class _Pen:
+    """Draws one picture within limits."""
+
+    def __init__(self, picture: Picture, style: Style, limits: _Limits) -> None:
+        self._picture = picture
+        self._style = style
+        self._limits = limits
+
+    def beside(self) -> Drawing:
+        """A row for each rank: its name, its tensors before, an arrow, its tensors after."""
+        rows = self._shown()
+        before = {rank.rank: self._side(rank, after=False) for rank in rows if rank is not None}
+        after = {rank.rank: self._side(rank, after=True) for rank in rows if rank is not None}
+        heads = self._head(after=False), self._head(after=True)
+        left = max([heads[0].width, *(drawing.width for drawing in before.values())])
+        names = self._names(rows)
+        blank = drawing_of(self._style, [("", ())]).widened(len(_ARROW))
+        top = Drawing(names.width).beside(heads[0].widened(left), 2).beside(blank, 0).beside(heads[1], 0)
+        lines, width = list(top.lines), top.width
+        for rank in rows:
+            if rank is None:
+                lines.append(f"  {ELLIPSIS} {ranks_text(self._hidden(rows))}")
+                continue
+            arrow = drawing_of(self._style, [("", ()), (_ARROW if rank.after else "", ("dim",))]).widened(len(_ARROW))
+            row = self._name(rank).widened(names.width).beside(before[rank.rank].widened(left), 2)
+            row = row.beside(arrow, 0).beside(after[rank.rank], 0)
+            lines += row.lines
+            width = max(width, row.width)
+        return Drawing(width, tuple(lines))
+
+    def stacked(self) -> Drawing:
+        """All ranks before the call, then all ranks after it."""
+        rows = self._shown()
+        names = self._names(rows)
+        lines: list[str] = []
+        width = 0
+        for after in (False, True):
+            if not any((rank.after if after else rank.before) for rank in self._picture.ranks):
+                continue
+            lines += [*([""] if lines else []), *(f"  {line}" for line in self._head(after=after).lines)]
+            for rank in rows:
+                if rank is None:
+                    lines.append(f"  {ELLIPSIS} {ranks_text(self._hidden(rows))}")
+                    continue
+                row = self._name(rank).widened(names.width).beside(self._side(rank, after=after), 2)
+                lines += row.lines
+                width = max(width, row.width)
+        return Drawing(width, tuple(lines))
+
+    def message(self) -> Drawing:
+        """The sender's tensors, an arrow, the receiver's."""
+        ends = self._picture.ranks
+        sender, receiver = ends[0], ends[-1]
+        given = self._name(sender).beside(self._side(sender, after=False), 2)
+        taken = self._side(receiver, after=True).beside(self._name(receiver), 2)
+        arrow = drawing_of(self._style, [("", ()), (_ARROW, ("dim",))])
+        if self._limits.stacked:
+            other = self._name(receiver).beside(self._side(receiver, after=True), 2)
+            return Drawing(max(given.width, other.width), (*given.lines, *other.lines))
+        return given.beside(arrow, 0).beside(taken, 0)
+
+    def _shown(self) -> list[RankPicture | None]:
+        ranks = self._picture.ranks
+        needed = [i for i, rank in enumerate(ranks) if rank.role or rank.wrong or rank.state != "completed"]
+        return [None if i is None else ranks[i] for i in shown_of(len(ranks), _MOST_RANKS, needed)]
+
+    def _hidden(self, rows: Sequence[RankPicture | None]) -> list[int]:
+        shown = {rank.rank for rank in rows if rank is not None}
+        return [rank.rank for rank in self._picture.ranks if rank.rank not in shown]
+
+    def _names(self, rows: Sequence[RankPicture | None]) -> Drawing:
+        """Nothing, as wide as the widest name."""
+        return Drawing(max(self._name(rank).width for rank in rows if rank is not None), ("",))
+
+    def _name(self, rank: RankPicture) -> Drawing:
+        name = self._style.rank(rank.rank, f"rank {rank.rank}")
+        width = len(f"rank {rank.rank}")
+        below = drawing_of(self._style, [(rank.role, ("dim",))])
+        height = max(width, below.width)
+        lines = (" " * height, name + " " * (height - width), below.lines[0] + " " * (height - below.width))
+        return Drawing(height + 2, tuple(f"  {line}" for line in lines))
+
+    def _head(self, *, after: bool) -> Drawing:
+        kind = story.kind_text(self._picture, after=after)
+        return drawing_of(self._style, [(f"{'after' if after else 'before'}{': ' if kind else ''}{kind}", ("bold",))])
+
+    def _side(self, rank: RankPicture, *, after: bool) -> Drawing:
+        """The tensors of a rank on one side."""
+        blocks = rank.after if after else rank.before
+        absence = story.absence(self._picture, rank, after=after)
+        if rank.state == "missing" or (absence and after) or not blocks:
+            how = () if absence == "nothing" or not absence else ("yellow",)
+            return drawing_of(self._style, [("", ()), (absence or "nothing", how or ("dim",))])
+        wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
+        drawing: Drawing | None = None
+        for index in shown_of(len(blocks), self._limits.boxes, wrong):
+            one = self._more() if index is None else self._block(blocks[index], after=after)
+            drawing = one if drawing is None else drawing.beside(one)
+        assert drawing is not None
+        return drawing
+
+    def _more(self) -> Drawing:
+        return drawing_of(self._style, [("", ()), (ELLIPSIS, ())])
+
+    def _block(self, block: Block, *, after: bool) -> Drawing:
+        """A tensor: its parts as boxes that touch, and what is to be said of it below."""
+        starts = [sum(part.count for part in block.parts[:i]) for i in range(len(block.parts))]
+        wrong = [
+            i
+            for i, part in enumerate(block.parts)
+            if any(starts[i] <= element < starts[i] + part.count for element in block.wrong)
+        ]
+        drawing: Drawing | None = None
+        for index in shown_of(len(block.parts), self._limits.boxes, wrong):
+            box = self._gap() if index is None else self._part(block, block.parts[index], starts[index])
+            drawing = box if drawing is None else self._touching(drawing, box)
+        assert drawing is not None
+        end = self._edge(block.parts[-1], ("┐", "│", "┘"))
+        drawing = drawing.beside(end, 0)
+        below = [(text, how) for text, how in self._below(block, after=after) if text]
+        if not below:
+            return drawing
+        notes = drawing_of(self._style, below)
+        width = max(drawing.width, notes.width)
+        return Drawing(width, (*drawing.widened(width).lines, *notes.widened(width).lines))
+
+    def _below(self, block: Block, *, after: bool) -> list[tuple[str, tuple[str, ...]]]:
+        lines: list[tuple[str, tuple[str, ...]]] = []
+        if block.values is None:
+            kind = "" if story.uniform(self._picture, after=after) else shape_text(block.dtype, block.shape)
+            lines += [(kind, ("dim",)), (summary_text(block.summary), ("dim",))]
+        if block.wrong_hash:
+            lines.append(("✘ another tensor", ("red", "bold")))
+        if block.wrong and block.expected is not None:
+            shown = shown_of(len(block.expected), self._limits.values, block.wrong)
+            texts = [ELLIPSIS if i is None else number_text(block.expected[i]) for i in shown]
+            lines.append((f"should be {' '.join(texts)}", ("green",)))
+        return lines
+
+    def _paint(self, part: Part, text: str) -> str:
+        if part.reduced:
+            return self._style.paint(text, "bold")
+        return self._style.rank(part.origins[0], text) if part.sources else self._style.paint(text, "dim")
+
+    def _edge(self, part: Part, signs: tuple[str, str, str]) -> Drawing:
+        return Drawing(1, tuple(self._paint(part, sign) for sign in signs))
+
+    def _touching(self, left: Drawing, right: Drawing) -> Drawing:
+        """Both, where the left edge of the right one becomes an edge of both."""
+        top, middle, bottom = right.lines
+        return left.beside(Drawing(right.width, (top.replace("┌", "┬", 1), middle, bottom.replace("└", "┴", 1))), 0)
+
+    def _gap(self) -> Drawing:
+        return drawing_of(self._style, [("┌───", ("dim",)), (f"│ {ELLIPSIS} ", ("dim",)), ("└───", ("dim",))])
+
+    def _part(self, block: Block, part: Part, start: int) -> Drawing:
+        """A box without its right edge."""
+        label = f" {label_text(part, self._picture.reduce_op)} "
+        texts = self._values(block, part, start)
+        inner = max(len(label) + 1, sum(len(text) for text, _ in texts) + len(texts) + 1)
+        painted = " ".join(
+            self._style.paint(text, "red", "bold") if wrong else self._paint(part, text) for text, wrong in texts
+        )
+        room = " " * (inner - sum(len(text) for text, _ in texts) - len(texts))
+        return Drawing(
+            inner + 1,
+            (
+                self._paint(part, f"┌{label}{'─' * (inner - len(label))}"),
+                f"{self._paint(part, '│')} {painted}{room}",
+                self._paint(part, f"└{'─' * inner}"),
+            ),
+        )
+
+    def _values(self, block: Block, part: Part, start: int) -> list[tuple[str, bool]]:
+        """What stands in a box, and what of it is wrong."""
+        if not part.count:
+            return [("empty", False)]
+        if block.pickled:
+            return [(f"pickle, {part.count} B", bool(block.wrong or block.wrong_hash))]
+        if block.values is None:
+            return [(f"{part.count:,} elements" if part.count > 1 else "1 element", block.wrong_hash)]
+        wrong = {element - start for element in block.wrong}
+        return [
+            (ELLIPSIS, False)
+            if i is None
+            else (
+                f"✘{number_text(block.values[start + i])}" if i in wrong else number_text(block.values[start + i]),
+                i in wrong,
+            )
+            for i in shown_of(part.count, self._limits.values, [one for one in wrong if 0 <= one < part.count])
+        ]

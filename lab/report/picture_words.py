@@ -1,0 +1,118 @@
+"""Short words in pictures: numbers, ranks, shapes, labels, and which of many are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from lab.report.picture_parts import Part
+
+ELLIPSIS = "…"
+_SIGNS = {"SUM": "Σ", "AVG": "avg", "PRODUCT": "Π", "MIN": "min", "MAX": "max", "BAND": "&", "BOR": "|", "BXOR": "^"}
+_LONGEST_VALUE = 120
+
+
+def plain_number(value: Any) -> Any:
+    """A number as JSON can say it, and as values are recorded."""
+    if isinstance(value, complex):
+        return [plain_number(value.real), plain_number(value.imag)]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def number_text(value: Any, digits: int = 4) -> str:
+    """A recorded value in so many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
+    if value is None:
+        return "?"
+    if isinstance(value, (list, tuple)):
+        imaginary = number_text(value[1], digits)
+        return f"{number_text(value[0], digits)}{'' if imaginary.startswith('-') else '+'}{imaginary}j"
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.{digits}g}"
+    return text if any(sign in text for sign in ".en") else f"{text}.0"
+
+
+def texts_that_differ(one: Any, other: Any) -> tuple[str, str]:
+    """Two values with as many digits as it takes to tell them apart."""
+    for digits in (4, 7, 10, 17):
+        texts = number_text(one, digits), number_text(other, digits)
+        if texts[0] != texts[1]:
+            return texts
+    return number_text(one, 17), number_text(other, 17)
+
+
+def value_text(value: Any) -> str:
+    """Any value of a record, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}{ELLIPSIS}"
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0 and 2`, `ranks 0-7`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {' and '.join(map(str, sorted(ranks))) if len(ranks) == 2 else spans_text(ranks, ', ')}"
+
+
+def spans_text(ranks: Sequence[int], between: str, prefix: str = "") -> str:
+    """Numbers with neighbours put together: `0-3, 6`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    words = []
+    for span in spans:
+        if len(span) > 2:
+            words.append(f"{prefix}{span[0]}-{prefix}{span[-1]}")
+        else:
+            words.extend(f"{prefix}{rank}" for rank in span)
+    return between.join(words)
+
+
+def label_text(part: Part, reduce_op: str) -> str:
+    """Whence a part comes or goes, in a few letters: `r2`, `Σ r0-r3`, `→r2`; `?` where the operation leaves it open."""
+    if not part.sources:
+        return "?"
+    ranks = spans_text(part.origins, " ", "r")
+    if part.target is not None:
+        return f"→r{part.target}"
+    if len(ranks) > 14:
+        ranks = f"{len(part.origins)} ranks"
+    return f"{_SIGNS.get(reduce_op, 'op')} {ranks}" if part.reduced else ranks
+
+
+def shape_text(dtype: str, shape: Sequence[int]) -> str:
+    """`float32[2, 3]`."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+def summary_text(summary: Any) -> str:
+    """`norm 3.2, from -1 to 1.5`; empty where there is none."""
+    if not summary:
+        return ""
+    parts = [f"norm {number_text(summary['norm'])}"] if "norm" in summary else []
+    if "min" in summary and "max" in summary:
+        parts.append(f"from {number_text(summary['min'])} to {number_text(summary['max'])}")
+    if summary.get("sampled"):
+        parts.append(f"by {summary['sampled']:,} samples")
+    return ", ".join(parts)
+
+
+def shown_of(count: int, most: int, needed: Collection[int] = ()) -> list[int | None]:
+    """Which of so many are shown, None where some are left out: the first ones, the last, and those needed."""
+    if count <= most:
+        return list(range(count))
+    wanted = sorted(set(needed))[: max(1, most - 2)]
+    room = max(1, most - 1 - len(wanted))
+    kept = sorted({*range(room), *wanted, count - 1})
+    shown: list[int | None] = []
+    for position, index in enumerate(kept):
+        if position and index != kept[position - 1] + 1:
+            shown.append(None)
+        shown.append(index)
+    return shown
