@@ -21,6 +21,8 @@ VERBS = {
     "down": "remove a cluster and everything that belongs to it",
     "runs": "list runs",
     "show": "show the result of a run",
+    "explain": "say what happened in a run: who waited for whom, who differed, where time went",
+    "trace": "show what ranks sent each other; write it for Perfetto or Chrome",
     "learn": "take a scenario as a lesson: predict, run, compare",
     "new": "write a scenario and its script to start from",
     "scenarios": "list scenarios with one line each",

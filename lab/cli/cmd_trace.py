@@ -1,0 +1,95 @@
+"""`lab trace`: what the ranks of a run sent each other, as tables, as JSON, or for a viewer of timelines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from lab.cli import arguments as shared
+from lab.errors import RecordError, UsageError
+from lab.record.read import find_record
+
+_STDOUT = "-"
+_HOWTO = """examples:
+  lab trace                          tables: operations, and bytes from rank to rank
+  lab trace --json | jq .steps       everything, as data
+  lab trace --perfetto run.pftrace   open it at https://ui.perfetto.dev
+  lab trace --chrome run.json        the same for chrome://tracing and others
+
+FILE may be -, which is standard output."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `lab trace` takes."""
+    parser.epilog = _HOWTO
+    parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
+    parser.add_argument("--chrome", metavar="FILE", help="write Chrome's trace event format")
+    parser.add_argument("--perfetto", metavar="FILE", help="write Perfetto's own format")
+    shared.add_runs(parser)
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print or write it; needs no engine."""
+    quiet = _goes_to_stdout(arguments)
+    from lab.trace.open import open_trace
+    from lab.trace.steps import match
+
+    record = find_record(arguments.run, arguments.runs)
+    trace = open_trace(record)
+    steps = match(trace)
+    if arguments.chrome:
+        from lab.report.chrome import chrome_trace
+
+        data = chrome_trace(record, trace, steps)
+        _write(arguments.chrome, lambda file: file.write(_dumped(data)), quiet)
+    if arguments.perfetto:
+        from lab.report.perfetto import write_perfetto
+
+        _write(arguments.perfetto, lambda file: write_perfetto(record, trace, steps, file), quiet)
+    if arguments.json:
+        from lab.report.trace_json import trace_json
+
+        print(_dumped(trace_json(record, trace, steps)).decode())
+    elif not arguments.chrome and not arguments.perfetto:
+        from lab.report.style import style_for
+        from lab.report.traffic_view import traffic_text
+
+        print(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
+    return 0
+
+
+def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
+    """Whether standard output is taken by a file; two cannot have it, nor a terminal what is no text."""
+    files = {"--chrome": arguments.chrome, "--perfetto": arguments.perfetto}
+    to_stdout = [name for name, file in files.items() if file == _STDOUT] + ["--json"] * bool(arguments.json)
+    if len(to_stdout) > 1:
+        raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")
+    if arguments.chrome and arguments.chrome != _STDOUT and arguments.chrome == arguments.perfetto:
+        raise UsageError(f"--chrome and --perfetto cannot both be written to {arguments.chrome}")
+    if arguments.perfetto == _STDOUT and sys.stdout.isatty():
+        raise UsageError("Perfetto's format is no text, and standard output is a terminal", "give --perfetto a file")
+    return bool(to_stdout)
+
+
+def _dumped(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _write(name: str, write: Callable[[IO[bytes]], object], quiet: bool) -> None:
+    """Write a file and say where it is, or write to standard output and say nothing."""
+    if name == _STDOUT:
+        write(sys.stdout.buffer)
+        sys.stdout.flush()
+        return
+    try:
+        with Path(name).open("wb") as file:
+            write(file)
+    except OSError as error:
+        raise RecordError(f"{name} cannot be written: {error.strerror}") from error
+    if not quiet:
+        print(f"wrote {name} ({Path(name).stat().st_size:,} bytes)")

@@ -1,0 +1,248 @@
+"""A trace as tracks and arrows, for viewers of timelines: what Chrome's and Perfetto's formats have in common.
+
+A rank has a track of its own with the phases of its training steps and the calls inside them. Viewers nest what lies
+on one track, so calls that overlap others, or that outlast the phase they began in, go to further tracks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from lab.record.read import Record
+from lab.trace.model import Call, Mark, RankTrace, Trace
+from lab.trace.steps import Step
+
+MOST_LINES = 20_000
+"""Pieces of output that are shown; a viewer that is given millions shows nothing."""
+_LONGEST_TEXT = 500
+
+
+@dataclass(slots=True)
+class Slice:
+    """Something that a rank did for a while. Times are nanoseconds from the first line of the run."""
+
+    kind: str
+    """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after."""
+    name: str
+    begin: int
+    end: int
+    """Where it never ended: the last line of the rank."""
+    details: dict[str, Any] = field(default_factory=dict)
+    call: Call | None = None
+    leaving: list[int] = field(default_factory=list)
+    """Numbers of the arrows that go out from its beginning."""
+    arriving: list[int] = field(default_factory=list)
+    """Numbers of the arrows that come in at its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A note or a piece of output."""
+
+    kind: str
+    """`note` or `output`."""
+    name: str
+    time: int
+    """Nanoseconds from the first line of the run."""
+    details: dict[str, Any]
+
+
+@dataclass(slots=True)
+class RankTracks:
+    """Everything that is shown of a rank."""
+
+    rank: int
+    node: str
+    lanes: list[list[Slice]]
+    """The first is the rank's own; on each, slices either lie inside each other or do not touch."""
+    moments: list[Moment] = field(default_factory=list)
+    """Notes and output, in the order in which they came to the lab."""
+    in_flight: list[tuple[int, int]] = field(default_factory=list)
+    """Nanoseconds, and bytes of all calls that had begun and not ended from then on."""
+
+
+def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[RankTracks]:
+    """The tracks of every rank.
+
+    Arrows go from each send to its receive, from the source to those it serves, from those that give to the
+    destination, and from whoever came last to all others; where somebody never came, there are none. Viewers let an
+    arrow point to what began later only, so in a call that had to wait the arrow goes to the part after the waiting.
+    """
+    nodes = {worker["rank"]: worker.get("node", "") for worker in record.plan().get("workers", ())}
+    step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
+    arrows = _Arrows(steps)
+    tracks = {rank.rank: _rank_tracks(rank, nodes.get(rank.rank, ""), step_of, arrows) for rank in trace.ranks.values()}
+    for moment_rank, moment in _moments(record, trace):
+        if moment_rank in tracks:
+            tracks[moment_rank].moments.append(moment)
+    return list(tracks.values())
+
+
+def _rank_tracks(rank: RankTrace, node: str, step_of: Mapping[tuple[int, int], Step], arrows: _Arrows) -> RankTracks:
+    last = nanoseconds(rank.last)
+    calls = [_call_slice(call, step_of.get((call.rank, call.index)), last) for call in rank.calls]
+    lanes = _lanes(_mark_slices(rank.marks, last), calls)
+    with_parts = [[part for one in lane for part in arrows.parts(one)] for lane in lanes]
+    return RankTracks(rank.rank, node, with_parts, in_flight=_in_flight(calls))
+
+
+def nanoseconds(seconds: float) -> int:
+    """Seconds of a trace as whole nanoseconds."""
+    return round(seconds * 1e9)
+
+
+class _Arrows:
+    """Who sent what to whom, as numbers at both ends."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.leaving: dict[tuple[int, int], list[int]] = defaultdict(list)
+        """By rank and index of the call."""
+        self.arriving: dict[tuple[int, int], list[tuple[int, Call]]] = defaultdict(list)
+        number = 0
+        for step in steps:
+            for sender, receiver in _pairs(step):
+                number += 1
+                calls = step.calls[sender], step.calls[receiver]
+                self.leaving[calls[0].rank, calls[0].index].append(number)
+                self.arriving[calls[1].rank, calls[1].index].append((number, calls[0]))
+
+    def parts(self, one: Slice) -> Iterator[Slice]:
+        """A slice with its arrows, then what it consists of where it had to wait."""
+        yield one
+        if one.call is None:
+            return
+        key = one.call.rank, one.call.index
+        one.leaving = self.leaving.get(key, [])
+        arriving = self.arriving.get(key, [])
+        numbers = [number for number, _ in arriving]
+        if not arriving:
+            return
+        latest = max((sender for _, sender in arriving), key=lambda sender: sender.begin)
+        ready = nanoseconds(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
+        if not one.begin < ready < one.end:
+            one.arriving = numbers
+            return
+        yield Slice("wait", f"waiting for rank {latest.rank}", one.begin, ready)
+        yield Slice("ready", "ready", ready, one.end, arriving=numbers)
+
+
+def _pairs(step: Step) -> list[tuple[int, int]]:
+    others = sorted(step.calls)
+    if step.missing or step.state == "failed":
+        return []
+    if step.message:
+        ends = (step.source, step.destination)
+        return [(ends[0], ends[1])] if ends[0] != ends[1] and None not in ends else []  # type: ignore[list-item]
+    source, destination = step.source, step.destination
+    if destination is not None:
+        return [(rank, destination) for rank in others if rank != destination and destination in step.calls]
+    origin = source if source is not None else step.last
+    return [(origin, rank) for rank in others if rank != origin and origin in step.calls] if origin is not None else []
+
+
+def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
+    begin = nanoseconds(call.begin)
+    end = max(begin, nanoseconds(call.end) if call.end is not None else last)
+    details: dict[str, Any] = {"state": call.state}
+    if call.error:
+        details["error"] = call.error
+    if call.seq is not None:
+        details["seq"] = call.seq
+    details["group"] = step.group.label if step is not None else call.group
+    details["bytes"] = call.bytes
+    details["tensors"] = " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.inputs or call.outputs)
+    optional = {"root": call.root, "peer": call.peer, "reduce_op": call.reduce_op or None}
+    details |= {name: value for name, value in optional.items() if value is not None}
+    if step is not None and (waited := step.waited.get(call.rank)) is not None:
+        details["waited_us"] = round(waited * 1e6, 3)
+    if call.parameters:
+        details["bucket"], details["parameters"] = call.bucket, ", ".join(call.parameters)
+    if call.source:
+        details["at"] = f"{call.source} in {call.function}" if call.function else call.source
+    kind = "message" if call.point_to_point else "collective"
+    return Slice(kind, _call_name(call, step), begin, end, details, call)
+
+
+def _call_name(call: Call, step: Step | None) -> str:
+    arrow = {"send": "→", "recv": "←"}.get(call.op)
+    name = f"{call.op} {arrow} {'any' if call.peer is None else call.peer}" if arrow else call.op
+    if step is not None and step.seq is not None and call.op == step.op:
+        name = step.title
+    return name if call.state == "completed" else f"{name} ({call.state})"
+
+
+def _mark_slices(marks: Sequence[Mark], last: int) -> list[Slice]:
+    """Phases, each within the one around it even where its end is not on record."""
+    slices: list[Slice] = []
+    around: list[int] = []
+    for mark in sorted(marks, key=lambda mark: mark.begin):
+        begin = nanoseconds(mark.begin)
+        while around and around[-1] <= begin:
+            around.pop()
+        end = max(begin, nanoseconds(mark.end) if mark.end is not None else last)
+        end = min(end, around[-1]) if around else end
+        around.append(end)
+        details = {"at": mark.source} if mark.source else {}
+        slices.append(Slice("phase", mark.name, begin, end, details))
+    return slices
+
+
+def _lanes(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
+    lanes: list[list[Slice]] = [[]]
+    free = [0]
+    for call in calls:
+        for number in range(len(lanes)):
+            if free[number] <= call.begin and (number > 0 or _lies_within(call, marks)):
+                break
+        else:
+            number = len(lanes)
+            lanes.append([])
+            free.append(0)
+        lanes[number].append(call)
+        free[number] = max(call.end, call.begin + 1)
+    lanes[0] = sorted([*marks, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
+    return lanes
+
+
+def _lies_within(call: Slice, marks: list[Slice]) -> bool:
+    """Whether a call is inside every phase that it shares a moment with."""
+    return all((mark.begin <= call.begin and call.end <= mark.end) or not _touch(call, mark) for mark in marks)
+
+
+def _touch(one: Slice, other: Slice) -> bool:
+    return one.begin <= other.end and other.begin <= one.end
+
+
+def _in_flight(calls: list[Slice]) -> list[tuple[int, int]]:
+    changes: dict[int, int] = {}
+    for one in calls:
+        if one.call is not None and one.call.bytes:
+            changes[one.begin] = changes.get(one.begin, 0) + one.call.bytes
+            changes[one.end] = changes.get(one.end, 0) - one.call.bytes
+    total, levels = 0, []
+    for time, change in sorted(changes.items()):
+        total += change
+        levels.append((time, total))
+    return levels
+
+
+def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Moment]]:
+    """Notes and output with their rank; both have the lab's wall time."""
+    for event in record.events():
+        if event.get("event") == "note" and isinstance(event.get("time"), (int, float)):
+            time = nanoseconds(max(0.0, event["time"] - trace.origin))
+            value = _short(str(event.get("value")))
+            yield event.get("rank", -1), Moment("note", f"{event.get('name')} = {value}", time, {"value": value})
+    for piece in islice(record.output(), MOST_LINES):
+        text = piece.data.decode("utf-8", "replace").rstrip()
+        stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
+        time = nanoseconds(max(0.0, piece.time - trace.origin))
+        yield piece.rank, Moment("output", _short(text), time, {"stream": stream})
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"

@@ -1,0 +1,50 @@
+"""What a run's communication came to: a row for each operation, and who sent how much to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.report.amounts import bandwidth_text, bytes_text, seconds_text
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.trace.model import Trace
+from lab.trace.steps import Step
+from lab.trace.traffic import matrix, operations
+
+_WIDEST_MATRIX = 16
+_SIZES = "bytes, algbw and busbw as nccl-tests counts them, time from the entry of the last rank to the end of the last"
+_LOGICAL = (
+    "bytes from rank (row) to rank (column), each straight to where it is needed; a backend takes ways of its own"
+)
+
+
+def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) -> str:
+    """The tables, and what the trace lacks."""
+    collectives = sum(1 for step in steps if not step.message)
+    head = f"{collectives} collectives and {len(steps) - collectives} messages of {trace.world_size} ranks"
+    parts = [f"{style.paint(run, 'bold')}: {head}"]
+    if steps:
+        parts += [_operations(steps, style), _matrix(steps, trace.world_size, style)]
+    parts += [style.paint(problem, "yellow") for problem in trace.problems]
+    return "\n\n".join(parts)
+
+
+def _operations(steps: Sequence[Step], style: Style) -> str:
+    header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
+    rows = [
+        [row.op, str(row.count), bytes_text(row.bytes), seconds_text(row.median_s), seconds_text(row.total_s),
+         seconds_text(row.waited_s), bandwidth_text(row.algbw), bandwidth_text(row.busbw)]
+        for row in operations(steps)
+    ]  # fmt: skip
+    return f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}"
+
+
+def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
+    sent = matrix(steps, world_size)
+    if world_size > _WIDEST_MATRIX:
+        pairs = sorted(((size, i, j) for i, row in enumerate(sent) for j, size in enumerate(row) if size), reverse=True)
+        rows = [[str(i), str(j), bytes_text(size)] for size, i, j in pairs[:_WIDEST_MATRIX]]
+        return f"{table_text(['from', 'to', 'bytes'], rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
+    header = ["from \\ to", *(str(rank) for rank in range(world_size)), "sent"]
+    rows = [[str(i), *(bytes_text(size) for size in row), bytes_text(sum(row))] for i, row in enumerate(sent)]
+    return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
