@@ -1,0 +1,205 @@
+"""A picture of one step as SVG: ranks as rows, cells in the colours of those whose data they hold, lines from whence.
+
+It has no fonts, scripts or ids of its own, takes the colour of its text from around it (`currentColor`), and its other
+colours from the page's variables `--good`, `--bad`, `--warn`, `--soft`, where it has them.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+from lab.report import picture_story as story
+from lab.report.palette import rank_colour
+from lab.report.picture import Picture, RankPicture, picture_of
+from lab.report.picture_cells import HEIGHT, MONO, Cells
+from lab.report.picture_words import ELLIPSIS, ranks_text, shown_of
+from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
+from lab.trace.steps import Step
+
+_WIDEST = 520.0
+"""Wider ones would be too small to read on a phone."""
+_NAME_WIDTH = 92.0
+_FLOW_WIDTH = 80.0
+_ROW_GAP = 14.0
+_MOST_RANKS = 12
+_MOST_LINES = 80
+_STANDALONE = (
+    "<style>svg{color:#1b1d21;background:#fff}"
+    "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518}}</style>"
+)
+
+
+def picture_svg(
+    step: Step, expectations: Sequence[Mapping[str, Any]] = (), world_size: int = 0, *, standalone: bool = False
+) -> str:
+    """The picture of a step as an `<svg>` element.
+
+    Args:
+        step: the calls of all ranks that belong together.
+        expectations: those of the run, as in `result.json`.
+        world_size: ranks of the run; it decides on colours. 0: as many as the step shows.
+        standalone: whether it is a file of its own, with a background, and not a part of a page.
+    """
+    return svg_of(picture_of(step, expectations, world_size), standalone=standalone)
+
+
+def svg_of(picture: Picture, *, standalone: bool = False) -> str:
+    """The same of a picture that is known already."""
+    shapes = Shapes()
+    y = _heading(picture, shapes)
+    if any(rank.before or rank.after for rank in picture.ranks):
+        y = _Sheet(picture, shapes).draw(y)
+    else:
+        y = _waits(picture, shapes, y)
+    y = _below(picture, shapes, y)
+    width, height = round(max(shapes.right, 280.0) + 12), round(y + 8)
+    title = f"Step {picture.number}: {picture.title}"
+    described = " ".join([story.sentence(picture), story.verdict(picture)[1], *story.remarks(picture)])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" style="max-width:100%;height:auto" fill="currentColor" '
+        f'font-family="system-ui, sans-serif" font-size="13">'
+        f"<title>{escape(title)}</title><desc>{escape(described.strip())}</desc>"
+        f"{_STANDALONE if standalone else ''}{shapes.markup}</svg>"
+    )
+
+
+def _heading(picture: Picture, shapes: Shapes) -> float:
+    y = 24.0
+    text(shapes, 12, y, picture.title, size=16, weight="bold")
+    for words in (" · ".join(story.facts(picture)), story.place(picture), story.parameters(picture)):
+        for one in textwrap.wrap(words, 80):
+            y += 16
+            text(shapes, 12, y, one, size=11.5, colour=SOFT)
+    for one in textwrap.wrap(story.sentence(picture), 72):
+        y += 19
+        text(shapes, 12, y, one)
+    return y + 12
+
+
+def _below(picture: Picture, shapes: Shapes, y: float) -> float:
+    kind, verdict = story.verdict(picture)
+    y += 10
+    sign, colour = {"good": ("✔", GOOD), "bad": ("✘", BAD)}.get(kind, ("?", WARN))
+    for one in textwrap.wrap(f"{sign} {verdict}", 72) if verdict else []:
+        y += 18
+        text(shapes, 12, y, one, colour=colour, weight="bold" if kind == "bad" else "")
+    for remark in story.remarks(picture):
+        y += 4
+        for one in textwrap.wrap(remark, 78):
+            y += 16
+            text(shapes, 12, y, one, size=12)
+    return y + 6
+
+
+def _waits(picture: Picture, shapes: Shapes, y: float) -> float:
+    """A bar for each rank, as long as it waited."""
+    y += 8
+    for rank, told, share in story.waits(picture):
+        colour = rank_colour(rank, picture.world_size)
+        text(shapes, 12, y + 14, f"rank {rank}", weight="bold")
+        length = max(3.0, share * 220)
+        rectangle(shapes, _NAME_WIDTH, y, length, 20, colour, opacity=0.35, stroke=colour)
+        text(shapes, _NAME_WIDTH + length + 8, y + 14, told, size=12)
+        y += 28
+    return y
+
+
+class _Sheet:
+    """The rows of ranks: side by side with lines between before and after, or one above the other."""
+
+    def __init__(self, picture: Picture, shapes: Shapes) -> None:
+        self._picture = picture
+        self._shapes = shapes
+        needed = [i for i, rank in enumerate(picture.ranks) if rank.role or rank.wrong or rank.state != "completed"]
+        shown = shown_of(len(picture.ranks), _MOST_RANKS, needed)
+        self._rows = [None if i is None else picture.ranks[i] for i in shown]
+        self._before = Cells(picture, [rank for rank in self._rows if rank is not None], after=False)
+        self._after = Cells(picture, [rank for rank in self._rows if rank is not None], after=True)
+
+    def draw(self, y: float) -> float:
+        """Draw it all below `y`; returns where it ends."""
+        taken = _NAME_WIDTH + self._before.width + _FLOW_WIDTH + self._after.width
+        return self._beside(y) if taken <= _WIDEST else self._stacked(y)
+
+    def _beside(self, y: float) -> float:
+        left, right = _NAME_WIDTH, _NAME_WIDTH + self._before.width + _FLOW_WIDTH
+        y = self._heads(y, left, right)
+        middles: dict[int, float] = {}
+        edges: dict[int, float] = {}
+        for rank in self._rows:
+            if rank is None:
+                y = self._hidden(y)
+                continue
+            height = max(self._before.height(rank), self._after.height(rank))
+            self._name(rank, y)
+            edges[rank.rank] = self._before.draw(self._shapes, rank, left, y)
+            self._after.draw(self._shapes, rank, right, y)
+            middles[rank.rank] = y + HEIGHT / 2
+            y += height + _ROW_GAP
+        self._flows(middles, edges, right)
+        return y - _ROW_GAP
+
+    def _stacked(self, y: float) -> float:
+        for cells, after in ((self._before, False), (self._after, True)):
+            y = self._head(y, 12, after=after)
+            for rank in self._rows:
+                if rank is None:
+                    y = self._hidden(y)
+                    continue
+                self._name(rank, y)
+                cells.draw(self._shapes, rank, _NAME_WIDTH, y)
+                y += cells.height(rank) + _ROW_GAP
+            y += 6
+        return y - _ROW_GAP - 6
+
+    def _heads(self, y: float, left: float, right: float) -> float:
+        self._head(y, left, after=False)
+        return self._head(y, right, after=True)
+
+    def _head(self, y: float, x: float, *, after: bool) -> float:
+        kind = story.kind_text(self._picture, after=after)
+        text(self._shapes, x, y + 14, "after" if after else "before", weight="bold")
+        text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, family=MONO)
+        return y + 38
+
+    def _name(self, rank: RankPicture, y: float) -> None:
+        colour = rank_colour(rank.rank, self._picture.world_size)
+        rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, colour)
+        text(self._shapes, 22, y + (17 if rank.role else 24), f"rank {rank.rank}", weight="bold")
+        if rank.role:
+            text(self._shapes, 22, y + 31, rank.role, size=10.5, colour=SOFT)
+
+    def _hidden(self, y: float) -> float:
+        shown = {rank.rank for rank in self._rows if rank is not None}
+        hidden = [rank.rank for rank in self._picture.ranks if rank.rank not in shown]
+        text(self._shapes, 22, y + 10, f"{ELLIPSIS} {ranks_text(hidden)}", size=12, colour=SOFT)
+        return y + 16 + _ROW_GAP
+
+    def _flows(self, middles: Mapping[int, float], edges: Mapping[int, float], right: float) -> None:
+        """A line from each rank's input to each output that it is part of."""
+        pairs = [
+            (origin, rank.rank)
+            for rank in self._rows
+            if rank is not None and not story.absence(self._picture, rank, after=True)
+            for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
+            if origin in middles and origin in edges
+        ]
+        thin = len(pairs) > 30
+        if len(pairs) > _MOST_LINES:
+            return
+        for origin, target in pairs:
+            targets = [t for o, t in pairs if o == origin]
+            origins = [o for o, t in pairs if t == target]
+            start = middles[origin] + _spread(targets.index(target), len(targets))
+            end = middles[target] + _spread(origins.index(origin), len(origins))
+            colour = rank_colour(origin, self._picture.world_size)
+            line(self._shapes, edges[origin] + 4, start, right - 4, end, colour, 1.0 if thin else 1.75)
+
+
+def _spread(index: int, count: int) -> float:
+    """How far from the middle the n-th of so many lines ends."""
+    return (index - (count - 1) / 2) * min(7.0, 24.0 / max(1, count))
