@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from lab.engine.select import CHOICES
 from lab.errors import LabError
 from lab.record.layout import RUNS
-from lab.spec.scenario import Volume
+from lab.spec.scenario import MAX_TRACE_VALUES, Volume
 from lab.spec.units import parse_duration, parse_size
 
 T = TypeVar("T")
@@ -78,6 +78,12 @@ def _positive(word: str) -> int:
     return int(word)
 
 
+def _trace_values(word: str) -> int:
+    if not (word.isdecimal() and word.isascii()) or len(word) > 9 or int(word) > MAX_TRACE_VALUES:
+        raise ValueError(f"found {word!r}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
+    return int(word)
+
+
 def _positive_float(word: str) -> float:
     try:
         number = float(word)
@@ -107,6 +113,7 @@ def _variable(word: str) -> tuple[str, str]:
 
 
 positive = _type(_positive)
+trace_values = _type(_trace_values)
 positive_float = _type(_positive_float)
 duration = _type(parse_duration)
 size = _type(parse_size)

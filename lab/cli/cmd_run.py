@@ -37,6 +37,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
     parser.add_argument("--dry-run", action="store_true", help="print what every worker would be given, and stop")
     parser.add_argument("--timeout", type=shared.duration, metavar="TIME", help="hung after this long, e.g. 90s")
+    tracing = parser.add_mutually_exclusive_group()
+    tracing.add_argument("--no-trace", action="store_true", help="do not record the collectives")
+    tracing.add_argument(
+        "--trace-values",
+        type=shared.trace_values,
+        metavar="N",
+        help="record the elements of tensors up to N a call, of larger ones a summary; 0: neither (default: 128)",
+    )
     shared.add_cluster(parser)
     shared.add_shape(parser)
     shared.add_wait(parser)
@@ -54,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         nproc_per_node=arguments.nproc_per_node,
         cold=arguments.cold,
         timeout_s=arguments.timeout,
+        trace=not arguments.no_trace,
+        trace_values=arguments.trace_values,
         wait_s=arguments.wait,
         keep=arguments.keep,
         runs=arguments.runs,

@@ -14,10 +14,15 @@ from labnode.note import note
 __all__ = ["note"]
 '''
 
+_SUFFIXES = (".py", ".cpp", ".hpp")
+"""Of C++ a node needs the text only: whether a compiled recorder is that of this version is told by it."""
+
 
 def node_files() -> dict[str, bytes]:
     """Path below the import root -> content."""
-    files = {f"labnode/{path.name}": path.read_bytes() for path in sorted(_source().glob("*.py"))}
+    source = _source()
+    paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
+    files = {f"labnode/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
     files["lab/__init__.py"] = _SHIM.encode()
     return files
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -18,6 +19,9 @@ from typing import Any
 
 from . import processes, warm, wire
 from .noderun import NodeRun
+from .recorder import install as recorder
+from .recorder import native
+from .recorder.journal import boot_id
 from .store import StoreError
 
 _BACKLOG_BYTES = 1 << 20
@@ -25,6 +29,8 @@ _BACKLOG_BYTES = 1 << 20
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
 _STACK_WAIT_S = 0.25
+_DRAIN_DEADLINE_S = 10.0
+"""A client that has not taken anything for this long is not waited for."""
 
 
 class Connection:
@@ -64,6 +70,18 @@ class Connection:
             else:
                 self.waiting[0] = data[sent:]
 
+    @property
+    def congested(self) -> bool:
+        """Whether so much waits to be sent that nothing should be added."""
+        return self.waiting_bytes > _BACKLOG_BYTES
+
+    def drain(self) -> None:
+        """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing any more."""
+        while self.congested:
+            if not select.select([], [self.write_fd], [], _DRAIN_DEADLINE_S)[1]:
+                self.waiting, self.waiting_bytes = [], 0
+            self.flush()
+
 
 class Agent:
     """The state of one node.
@@ -84,6 +102,8 @@ class Agent:
         self.heard = 0.0
         self.claimed_at = 0.0
         self.stacks_due: float | None = None
+        self.traces_due = 0.0
+        """Monotonic time at which traces are passed on next; 0: something was left, because too much waited."""
         self.memory_at_start = 0
 
     # -- messages
@@ -135,9 +155,10 @@ class Agent:
             "container": self.config["container"],
             "import_root": self.config["import_root"],
             "memory_bytes": self.config.get("memory_bytes"),
+            "trace": message.get("trace"),
         }
         self.run = NodeRun(message["run"], self.config["root"], options, self._emit)
-        connection.send({"ev": "claimed", "run": message["run"], "time": time.time()})
+        connection.send({"ev": "claimed", "run": message["run"], "time": time.time(), "boot": boot_id()})
 
     def _emit(self, message: wire.Message) -> None:
         if self.client is not None and self.run is not None:
@@ -168,7 +189,7 @@ class Agent:
 
     def _on_finish(self, connection: Connection, message: wire.Message) -> None:
         run = self._my_run(message)
-        left = run.clean()
+        left = run.clean(lambda: connection.congested, connection.drain)
         self._emit({"ev": "finished", "left": left, "time": time.time()})
         self.run = self.client = None
         if run.imported:  # what one script needed, the next one is likely to need: it shall not wait for it
@@ -209,7 +230,7 @@ class Agent:
                         selector.modify(connection.read_fd, selectors.EVENT_READ | selectors.EVENT_WRITE)
                     else:
                         selector.register(connection.write_fd, selectors.EVENT_WRITE)
-                congested |= connection.waiting_bytes > _BACKLOG_BYTES
+                congested |= connection.congested
             if self.run is not None and not congested:
                 for fd in self.run.descriptors():
                     selector.register(fd, selectors.EVENT_READ)
@@ -231,6 +252,7 @@ class Agent:
             os.read(wake_r, 4096)
             if self.run is not None:
                 self.run.reap()
+                self.traces_due = 0.0
         if self.listener is not None and self.listener.fileno() in ready:
             accepted, _ = self.listener.accept()
             self.connections.append(Connection(accepted.fileno(), accepted.fileno(), accepted))
@@ -241,12 +263,21 @@ class Agent:
         now = time.monotonic()
         if self.run is not None:
             self.run.watch_memory()
+            self._send_traces(now)
             if now - self.heard > self.lease_s:
                 self._end_run()
         if self.stacks_due is not None and now >= self.stacks_due:
             self.stacks_due = None
             if self.run is not None:
                 self.run.report_stacks()
+
+    def _send_traces(self, now: float) -> None:
+        """Pass on the traces once a second, and at once what was left when too much waited to be sent."""
+        client = self.client
+        if self.run is None or client is None or client.congested or now < self.traces_due:
+            return
+        left = self.run.send_traces(lambda: client.congested)
+        self.traces_due = 0.0 if left else now + _TICK_S
 
     def _read(self, connection: Connection) -> None:
         try:
@@ -304,7 +335,8 @@ def import_torch() -> None:
     import torch
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
-    warm.import_frozen(("torch.distributed", "torch.nn.parallel"))
+    native.load()
+    warm.import_frozen(("torch.distributed", "torch.nn.parallel", *recorder.PRELOADED))
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import processes, warm, worker
+from . import processes, trace_file, warm, worker
 
 _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
@@ -30,6 +30,8 @@ class Worker:
     stack_fd: int
     gate_fd: int
     """Closing it lets the worker run its script."""
+    trace: trace_file.TraceFile | None = None
+    """What its recorder writes; None where it is not recorded."""
     status: int | None = None
     """Wait status; None while it runs."""
     error: dict[str, Any] | None = None
@@ -74,6 +76,8 @@ class Worker:
             if fd >= 0:
                 os.close(fd)
         self.streams, self.stack_fd, self.gate_fd = {}, -1, -1
+        if self.trace is not None:
+            self.trace.close()
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,10 @@ class LaunchContext:
     cold: bool
     import_root: str
     """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
+    traces: str = ""
+    """Folder for their traces."""
+    trace: dict[str, Any] | None = None
+    """`values`: how many elements of a tensor are recorded; None: nothing is."""
 
 
 def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
@@ -105,10 +113,14 @@ def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
         except OSError:
             pass  # a larger pipe is only faster
+    trace = None
+    if context.trace is not None and description["rank"] >= 0:
+        path = os.path.join(context.traces, f"trace{description['rank']}")
+        trace = trace_file.TraceFile(path, (context.uid, context.gid))
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_worker(description, context, agent, gate_r, out_w, err_w, stack_w)
+        _become_worker(description, context, agent, gate_r, out_w, err_w, stack_w, trace)
         os._exit(70)
     for fd in (out_w, err_w, stack_w, gate_r):
         os.close(fd)
@@ -121,16 +133,25 @@ def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
         streams={out_r: 1, err_r: 2},
         stack_fd=stack_r,
         gate_fd=gate_w,
+        trace=trace,
     )
 
 
 def _become_worker(
-    description: dict[str, Any], context: LaunchContext, agent: int, gate: int, out: int, err: int, stack: int
+    description: dict[str, Any],
+    context: LaunchContext,
+    agent: int,
+    gate: int,
+    out: int,
+    err: int,
+    stack: int,
+    trace: trace_file.TraceFile | None,
 ) -> None:
     try:
         stack = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, 100)
         gate = fcntl.fcntl(gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
-        leave_agent_behind(out, err, keep=(stack, gate))
+        trace_fd = None if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
+        leave_agent_behind(out, err, keep=(stack, gate) if trace_fd is None else (stack, gate, trace_fd))
         os.chdir(context.folder)
         processes.drop_privileges(context.uid, context.gid)
         processes.die_with_parent(agent)
@@ -146,11 +167,15 @@ def _become_worker(
             "folder": context.folder,
             "note_socket": context.note_socket,
             "stack_fd": stack,
+            "trace_fd": trace_fd,
+            "trace_values": context.trace["values"] if context.trace else None,
         }
         os.read(gate, 1)
         os.close(gate)
         if context.cold:
-            os.set_inheritable(stack, True)
+            for fd in (stack, trace_fd):
+                if fd is not None:
+                    os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
             start = (
                 f"import sys; sys.path.append({context.import_root!r}); from labnode.worker import start_cold as s; s()"

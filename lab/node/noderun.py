@@ -32,7 +32,8 @@ class NodeRun:
     Args:
         run: name of the run.
         root: folder in which the run's own folder is made.
-        options: `uid`, `gid`, `cold`, `container` (whether /tmp belongs to this node alone), `memory_bytes`.
+        options: `uid`, `gid`, `cold`, `container` (whether /tmp belongs to this node alone), `memory_bytes`, `trace`
+            (`values`; None: no traces).
         emit: sends a message to the lab.
     """
 
@@ -91,6 +92,8 @@ class NodeRun:
             gid=gid,
             cold=self.options["cold"],
             import_root=self.options["import_root"],
+            traces=self.home,
+            trace=self.options.get("trace"),
         )
         for description in workers:
             description["env"].update(self._own_variables())
@@ -158,6 +161,21 @@ class NodeRun:
             left = processes.readable_bytes(fd)
             while left > 0 and (got := self._read_stream(worker, fd)):
                 left -= got
+
+    def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
+        """Pass on what the recorders have written, whole lines, as long as what is sent gets through.
+
+        Returns:
+            Whether something was left.
+        """
+        for worker in self.workers.values():
+            if worker.trace is None:
+                continue
+            for chunk in worker.trace.chunks(ended=worker.status is not None):
+                self.emit({"ev": "trace", "rank": worker.rank, **wire.pack_bytes(chunk)})
+                if congested():
+                    return True
+        return False
 
     def _read_notes(self) -> None:
         while True:
@@ -266,8 +284,14 @@ class NodeRun:
                 text = worker.stack.decode("utf-8", "replace")
                 self.emit({"ev": "stack", "rank": worker.rank, "text": text, "time": time.time()})
 
-    def clean(self) -> dict[str, Any]:
+    def clean(
+        self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         """Leave nothing: end every process, pass on their last words, remove every file.
+
+        Args:
+            congested: whether much waits to be sent.
+            drain: waits until less does.
 
         Returns:
             `processes`: how many outlived their workers.
@@ -286,6 +310,9 @@ class NodeRun:
             self.store_pid = None
         for worker in self.workers.values():
             self._read_all(worker)
+        while self.send_traces(congested):
+            drain()
+        for worker in self.workers.values():
             worker.close()
         self.notes.close()
         self.workers = {}

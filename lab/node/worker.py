@@ -21,11 +21,13 @@ import types
 from typing import Any
 
 from . import note, warm
+from .recorder import install as recorder
 
 STACK_SIGNAL = signal.SIGRTMAX - 2
 """Makes a worker write its Python stack; far from the signals that scripts use."""
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 0.1
+_OWN_CODE = (__file__, os.path.join(os.path.dirname(__file__), "recorder", ""))
 
 
 class OrderedWriter(io.FileIO):
@@ -68,7 +70,8 @@ def run_worker(spec: dict[str, Any]) -> None:
 
     Args:
         spec: `argv`, `script` (its path), `folder` (its directory), `note_socket`, `stack_fd`, `rank`, and `missing`:
-            slow parts of torch that the agent wants to know of if the script imports them.
+            slow parts of torch that the agent wants to know of if the script imports them; `trace_fd` and
+            `trace_values` where the worker is recorded.
     """
     code, names = _run(spec)
     _report_imports(spec)
@@ -82,6 +85,8 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
     sys.argv = list(spec["argv"])
     sys.path[0] = spec["folder"]
+    if spec.get("trace_fd") is not None:
+        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
     path = os.path.join(spec["folder"], spec["script"])
     names = vars(_main_module(path))
     return _run_script(path, names, spec), names
@@ -90,7 +95,9 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def start_cold() -> None:
     """Entry point of a worker in an interpreter of its own."""
     spec = json.loads(os.environ.pop(SPEC_VARIABLE))
-    fcntl.fcntl(spec["stack_fd"], fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    for fd in (spec["stack_fd"], spec["trace_fd"]):
+        if fd is not None:
+            fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     code, names = _run(spec)
     _leave(code, names, cold=True)
 
@@ -140,10 +147,28 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
 
 
 def _without_own_frames(error: BaseException) -> BaseException:
-    shown = error.__traceback__
-    while shown is not None and shown.tb_frame.f_code.co_filename == __file__:
-        shown = shown.tb_next
-    return error.with_traceback(shown)
+    """The error, and those that it came from, without the frames of the worker and its recorder in their tracebacks."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        current = waiting.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _without_own(current.__traceback__)
+        waiting += [current.__cause__, current.__context__]
+    return error
+
+
+def _without_own(first: types.TracebackType | None) -> types.TracebackType | None:
+    kept: list[types.TracebackType] = []
+    while first is not None:
+        if not first.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
+            kept.append(first)
+        first = first.tb_next
+    for entry, following in zip(kept, [*kept[1:], None]):
+        entry.tb_next = following
+    return kept[0] if kept else None
 
 
 def _exit_code(value: Any) -> int:
@@ -211,6 +236,7 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
     except BaseException:
         traceback.print_exc()
         code = code or 1
+    recorder.stop()
     os._exit(code)
 
 

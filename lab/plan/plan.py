@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.node import warm
-from lab.spec.scenario import Scenario
+from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 MASTER_PORT = 29500
 MAX_WORLD_SIZE = 4096
@@ -40,6 +40,7 @@ class Plan:
     master_port: int
     cold: bool
     timeout_s: float
+    trace: Tracing
     workers: tuple[WorkerPlan, ...]
 
     @property
@@ -65,6 +66,8 @@ def make_plan(
     master_addr: str,
     cold: bool = False,
     timeout_s: float | None = None,
+    trace: bool = True,
+    trace_values: int | None = None,
     shared: str = "/shared",
     node_env: Mapping[str, str] | None = None,
 ) -> Plan:
@@ -78,6 +81,8 @@ def make_plan(
         master_addr: address of node 0 as the others see it.
         cold: whether workers start fresh interpreters.
         timeout_s: seconds until the run counts as hung; None: what the scenario says.
+        trace: False: collectives are not recorded, whatever the scenario says.
+        trace_values: how many elements of a tensor are; None: what the scenario says.
         shared: where the nodes see their common volume.
         node_env: what the cluster's own environment says.
 
@@ -95,6 +100,8 @@ def make_plan(
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
             raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
+    if trace_values is not None and not 0 <= trace_values <= MAX_TRACE_VALUES:
+        raise UsageError(f"trace_values is {trace_values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
     cold = cold or scenario.cold
     if not cold:
         _refuse_what_a_fork_cannot_honour(scenario)
@@ -134,6 +141,10 @@ def make_plan(
         master_port=MASTER_PORT,
         cold=cold,
         timeout_s=scenario.timeout_s if timeout_s is None else timeout_s,
+        trace=Tracing(
+            on=trace and scenario.trace.on,
+            values=scenario.trace.values if trace_values is None else trace_values,
+        ),
         workers=tuple(workers),
     )
 

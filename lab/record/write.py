@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.layout import CHECK_LOG, EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, rank_log
+from lab.record.layout import CHECK_LOG, EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.result import Result
 
 
@@ -55,6 +55,10 @@ class RecordWriter:
         self._append(INDEX, _line([rank, stream, offset, len(data), round(when, 6)]))
         self._offsets[rank] = offset + len(data)
 
+    def trace(self, rank: int, lines: bytes) -> None:
+        """Append what a rank's recorder wrote."""
+        self._append(f"{TRACE}/{rank_trace(rank)}", lines)
+
     def finish(self, result: Result) -> None:
         """Write the result, whole or not at all, and close."""
         self._write_whole(RESULT, json.dumps(result.to_json(), indent=2))
@@ -79,7 +83,9 @@ class RecordWriter:
         try:
             file = self._files.get(name)
             if file is None:
-                file = self._files[name] = open(self.path / name, "ab", buffering=0)
+                path = self.path / name
+                path.parent.mkdir(exist_ok=True)  # the folder of the traces is made for the first of them
+                file = self._files[name] = open(path, "ab", buffering=0)
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]

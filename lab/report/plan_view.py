@@ -23,6 +23,10 @@ def plan_text(plan: Plan, style: Style) -> str:
     whole = replace(style, width=None)  # a command line that is cut says nothing
     rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]
     tail = [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
+    if not plan.trace.on:
+        tail.append("trace: off")
+    elif plan.trace.values is not None:
+        tail.append(f"trace: values of up to {plan.trace.values} elements a call")
     return "\n".join(
         [head, f"script: {plan.scenario.script}", table_text(["node", *_SHOWN, "argv"], rows, whole), *tail]
     )

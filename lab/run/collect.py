@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from lab.errors import ClusterBusy
 from lab.node import wire
+from lab.node.recorder.journal import boot_id
 from lab.record.write import RecordWriter
 from lab.run.facts import RankFacts, RunFacts
 from lab.run.observe import Observer
@@ -27,6 +30,8 @@ class Collector:
         self.observer = observer
         self.answered: dict[str, set[str]] = {"claimed": set(), "prepared": set(), "finished": set()}
         """Answer -> the nodes that have given it."""
+        self.claims_sent: dict[str, float] = {}
+        """Node -> Unix time at which it was sent its claim."""
 
     def collect(self, node: str, message: wire.Message) -> None:
         """Take one message of a node's agent.
@@ -42,6 +47,9 @@ class Collector:
     def _on_claimed(self, node: str, message: wire.Message) -> None:
         self.answered["claimed"].add(node)
         self.writer.event("claimed", node=node, node_time=message["time"])
+        sent = self.claims_sent.get(node)
+        if sent is not None:
+            self.writer.event("clock", node=node, boot=message.get("boot", ""), **clock_offset(message, sent, time.time()))
 
     def _on_prepared(self, node: str, message: wire.Message) -> None:
         self.answered["prepared"].add(node)
@@ -69,6 +77,9 @@ class Collector:
         data, rank = wire.unpack_bytes(message), message["rank"]
         self.writer.output(rank, message["stream"], data, message["time"])
         self.observer.output(rank, node, message["stream"], data, message["time"])
+
+    def _on_trace(self, node: str, message: wire.Message) -> None:
+        self.writer.trace(message["rank"], wire.unpack_bytes(message))
 
     def _on_note(self, node: str, message: wire.Message) -> None:
         rank = self._rank(message["rank"])
@@ -103,3 +114,17 @@ class Collector:
 
     def _rank(self, rank: int) -> RankFacts:
         return self.facts.check if rank < 0 and self.facts.check is not None else self.facts.ranks[rank]
+
+
+def clock_offset(answer: wire.Message, sent: float, received: float) -> dict[str, float]:
+    """How far a node's clock is ahead of this machine's, and how wrong that may be, in seconds.
+
+    Args:
+        answer: `boot` and `time` of the node when it answered.
+        sent: Unix time at which it was asked.
+        received: Unix time at which its answer came.
+    """
+    if answer.get("boot") and answer["boot"] == boot_id():
+        return {"offset_s": 0.0, "error_s": 0.0}
+    offset = float(answer["time"]) - (sent + received) / 2
+    return {"offset_s": round(offset, 9), "error_s": round((received - sent) / 2, 9)}

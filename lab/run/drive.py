@@ -113,6 +113,7 @@ class Driver:
             "uid": os.getuid(),
             "gid": os.getgid(),
             "cold": self.plan.cold,
+            "trace": {"values": self.plan.trace.values} if self.plan.trace.on else None,
         }
         files = b"".join(file_messages(self.plan.run, archive))
         for name, channel in list(self.alive.items()):
@@ -128,6 +129,7 @@ class Driver:
                     "port": self.plan.master_port,
                     "world_size": self.plan.world_size,
                 }
+            self.collector.claims_sent[name] = time.time()
             self._send(channel, wire.encode(claim) + files + wire.encode(prepare))
         wanted = set(self.alive)
         self._pump(

@@ -24,6 +24,10 @@ class RunOptions:
     """Start fresh interpreters instead of forking the agents."""
     timeout_s: float | None = None
     """Seconds after which the run is hung."""
+    trace: bool = True
+    """Record the collectives, unless the scenario says not to."""
+    trace_values: int | None = None
+    """Keep at most so many elements of one side of a call as they are; 0: neither them nor summaries."""
     wait_s: float = 0.0
     """Seconds to wait for a cluster that is busy."""
     keep: bool = False
@@ -76,6 +80,8 @@ def plan_run(scenario: Scenario, options: RunOptions, run: str, cluster: Cluster
         master_addr=cluster.master_addr if cluster else "node0",
         cold=options.cold,
         timeout_s=options.timeout_s,
+        trace=options.trace,
+        trace_values=options.trace_values,
         shared=cluster.shared if cluster else "/shared",
         node_env=shape.env if shape else None,
     )

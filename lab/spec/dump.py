@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from lab.spec.scenario import Expect, Resources, Scenario
+from lab.spec.scenario import Expect, Resources, Scenario, Tracing
 
 
 def dump_scenario(scenario: Scenario) -> str:
@@ -22,6 +22,7 @@ def dump_scenario(scenario: Scenario) -> str:
     data["timeout"] = f"{scenario.timeout_s:g}s"
     data["resources"] = _resources(scenario.resources)
     data["volumes"] = [f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in scenario.volumes]
+    data["trace"] = _tracing(scenario.trace)
     data["expect"] = _expect(scenario.expect)
     return yaml.safe_dump({k: v for k, v in data.items() if v not in ({}, [])}, sort_keys=False, allow_unicode=True)
 
@@ -29,6 +30,12 @@ def dump_scenario(scenario: Scenario) -> str:
 def _resources(resources: Resources) -> dict[str, Any]:
     data = {"cpus": resources.cpus, "memory": resources.memory_bytes, "gpus": resources.gpus}
     return {name: value for name, value in data.items() if value}
+
+
+def _tracing(tracing: Tracing) -> bool | dict[str, int]:
+    if not tracing.on:
+        return False
+    return {} if tracing.values is None else {"values": tracing.values}
 
 
 def _expect(expect: Expect) -> dict[str, Any]:

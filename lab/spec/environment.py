@@ -28,6 +28,8 @@ LAB_VARIABLES = frozenset(
 )
 """What the lab sets for every worker, as torchrun does; beside these, everything in `LAB_PREFIXES`."""
 LAB_PREFIXES = ("TORCHELASTIC_", "LAB_")
+SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES")
+"""Those among them that a scenario may set: they say how the recorder works."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -36,7 +38,7 @@ def name_problem(name: str) -> str | None:
     """Why a scenario may not set a variable of this name; None if it may."""
     if not _NAME.fullmatch(name):
         return f"found the name {shown(name)}; allowed: letters, digits and _, no digit first"
-    if name in LAB_VARIABLES or name.startswith(LAB_PREFIXES):
+    if name in LAB_VARIABLES or (name.startswith(LAB_PREFIXES) and name not in SETTABLE):
         return f"found {name}, which the lab sets itself; allowed: any other variable"
     return None
 

@@ -19,9 +19,21 @@ from lab.spec.environment import environment, name_problem
 from lab.spec.expect import World, read_expect
 from lab.spec.paths import python_files, script_path, volumes
 from lab.spec.problems import InvalidError, Position, Problems, did_you_mean, shown
-from lab.spec.scenario import BACKENDS, Expect, Resources, Scenario
-from lab.spec.section import RESOURCES_KEYS, SCENARIO_KEYS, Section
-from lab.spec.values import boolean, choice, duration, items, number, refused, size, text, text_or_number, whole_number
+from lab.spec.scenario import BACKENDS, MAX_TRACE_VALUES, Expect, Resources, Scenario, Tracing
+from lab.spec.section import RESOURCES_KEYS, SCENARIO_KEYS, TRACE_KEYS, Section
+from lab.spec.values import (
+    boolean,
+    choice,
+    duration,
+    items,
+    kind_of,
+    number,
+    refused,
+    size,
+    text,
+    text_or_number,
+    whole_number,
+)
 
 MAX_NODES = 1024
 """Most nodes, and most workers on one node, that a scenario may ask for."""
@@ -147,6 +159,7 @@ def _read_scenario(root: Node, path: Path, problems: Problems) -> Scenario:
         cold=section.read("cold", boolean, False),
         resources=section.read("resources", partial(_resources, problems=problems), Resources()),
         volumes=section.read("volumes", partial(volumes, folder=path.parent, problems=problems), ()),
+        trace=section.read("trace", partial(_tracing, problems=problems), Tracing()),
         expect=section.read("expect", expect, Expect()),
     )
 
@@ -167,6 +180,15 @@ def _resources(node: Node, field: str, problems: Problems) -> Resources:
         memory_bytes=section.read("memory", partial(size, low=MIN_MEMORY_BYTES, high=1024**5), None),
         gpus=section.read("gpus", partial(whole_number, low=0, high=64), 0),
     )
+
+
+def _tracing(node: Node, field: str, problems: Problems) -> Tracing:
+    if kind_of(node) == "boolean":
+        return Tracing(on=boolean(node, field))
+    if kind_of(node) != "mapping":
+        raise refused(node, field, "true, false, or a mapping with the key values")
+    section = Section(node, field, TRACE_KEYS, problems)
+    return Tracing(values=section.read("values", partial(whole_number, low=0, high=MAX_TRACE_VALUES), None))
 
 
 def _missing_script(path: Path) -> str:

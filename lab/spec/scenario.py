@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 Verdict = Literal["passed", "failed", "error", "hung"]
 BACKENDS = ("gloo", "nccl", "mpi", "ucc")
+MAX_TRACE_VALUES = 1_000_000
+"""Most elements of one side of a call that a trace may keep as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,17 @@ class Volume:
     """Absolute path in the node."""
     read_only: bool = False
     """Whether nodes may only read it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracing:
+    """Whether and how the collectives of a run are recorded."""
+
+    on: bool = True
+    """Whether they are."""
+    values: int | None = None
+    """At most so many elements of one side of a call are kept as they are; 0: neither they nor summaries; None: as the
+    recorder's default says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,5 +109,7 @@ class Scenario:
     """Limits of each node, where the run makes its own cluster."""
     volumes: tuple[Volume, ...] = ()
     """Host folders that every node sees, where the run makes its own cluster."""
+    trace: Tracing = field(default_factory=Tracing)
+    """What is recorded of the collectives."""
     expect: Expect = field(default_factory=Expect)
     """What must come out."""

@@ -25,8 +25,10 @@ SCENARIO_KEYS = (
     "cold",
     "resources",
     "volumes",
+    "trace",
     "expect",
 )
+TRACE_KEYS = ("values",)
 RESOURCES_KEYS = ("cpus", "memory", "gpus")
 EXPECT_KEYS = ("exit", "notes", "logs", "calls", "check", "verdict", "culprit", "reason", "tolerance")
 TOLERANCE_KEYS = ("relative", "absolute")

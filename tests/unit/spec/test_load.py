@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
 from lab.spec.load import load_scenario, scenario_from_script, slug
-from lab.spec.scenario import Expect, Resources, Scenario, Volume
+from lab.spec.scenario import Expect, Resources, Scenario, Tracing, Volume
 
 EVERYTHING = """\
 name: scatter
@@ -33,6 +33,7 @@ resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
 volumes:
   - data:/data:ro
   - /:/host
+trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
   notes:
@@ -93,6 +94,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=folder / "data", target="/data", read_only=True),
             Volume(source=Path("/"), target="/host"),
         ),
+        trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},
             notes={
@@ -110,6 +112,15 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             absolute_tolerance=0,
         ),
     )
+
+
+@pytest.mark.parametrize(("text", "tracing"), [("false", Tracing(on=False)), ("true", Tracing()), ("{}", Tracing())])
+def test_a_trace_can_be_switched_off(folder: Path, text: str, tracing: Tracing) -> None:
+    assert load(f"script: train.py\ntrace: {text}\n").trace == tracing
+
+
+def test_how_the_recorder_works_may_be_said_in_the_environment(folder: Path) -> None:
+    assert load("script: train.py\nenv: {LAB_RECORDER: python}\n").env == {"LAB_RECORDER": "python"}
 
 
 def test_a_script_is_all_that_a_scenario_needs(folder: Path) -> None:

@@ -16,7 +16,8 @@ from lab.spec.load import load_scenario
 SCRIPT = "script: train.py\n"
 WORLD = "nodes: 2\nnproc_per_node: 1\n"
 KEYS = (
-    "name, learn, predict, nodes, nproc_per_node, backend, script, args, env, timeout, cold, resources, volumes, expect"
+    "name, learn, predict, nodes, nproc_per_node, backend, script, args, env, timeout, cold, resources, volumes, "
+    "trace, expect"
 )
 QUOTE = "to mean this text itself, put it in quotes twice: \"'...'\""
 NAME = "lower-case letters, digits, - and _, up to 63, a letter or digit first"
@@ -434,6 +435,21 @@ REFUSED_ENVIRONMENT = [
 ]
 
 REFUSED_VOLUMES = [
+    case(
+        "text for trace",
+        SCRIPT + "trace: all\n",
+        "2:8: trace: found 'all'; allowed: true, false, or a mapping with the key values",
+    ),
+    case(
+        "an unknown key of trace",
+        SCRIPT + "trace: {value: 3}\n",
+        "2:9: trace: unknown key 'value' (did you mean 'values'?); allowed: values",
+    ),
+    case(
+        "a negative number of values",
+        SCRIPT + "trace: {values: -1}\n",
+        "2:17: trace.values: found the number -1; allowed: a whole number from 0 to 1000000",
+    ),
     case(
         "text for volumes",
         SCRIPT + "volumes: /a:/b\n",

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES
+from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expect import VERDICTS
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.load import MAX_NODES, MAX_TIMEOUT_S, MIN_MEMORY_BYTES, load_scenario
-from lab.spec.scenario import BACKENDS, Expect, Scenario
-from lab.spec.section import EXPECT_KEYS, PLANNED_KEYS, RESOURCES_KEYS, SCENARIO_KEYS, TOLERANCE_KEYS
+from lab.spec.scenario import BACKENDS, MAX_TRACE_VALUES, Expect, Scenario
+from lab.spec.section import EXPECT_KEYS, PLANNED_KEYS, RESOURCES_KEYS, SCENARIO_KEYS, TOLERANCE_KEYS, TRACE_KEYS
 from lab.spec.units import parse_duration, parse_size
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -30,10 +30,11 @@ EXPECT = TOP["expect"]["properties"]
     [
         (SCHEMA, SCENARIO_KEYS),
         (TOP["resources"], RESOURCES_KEYS),
+        (TOP["trace"], TRACE_KEYS),
         (TOP["expect"], EXPECT_KEYS),
         (EXPECT["tolerance"], TOLERANCE_KEYS),
     ],
-    ids=["scenario", "resources", "expect", "tolerance"],
+    ids=["scenario", "resources", "trace", "expect", "tolerance"],
 )
 def test_the_schema_and_the_loader_know_the_same_keys(section: dict[str, Any], keys: tuple[str, ...]) -> None:
     assert sorted(section["properties"]) == sorted(keys)
@@ -43,11 +44,12 @@ def test_the_schema_and_the_loader_know_the_same_keys(section: dict[str, Any], k
 def test_the_schema_and_the_loader_allow_the_same_words_and_numbers() -> None:
     assert TOP["backend"]["enum"] == list(BACKENDS)
     assert EXPECT["verdict"]["enum"] == list(VERDICTS)
+    assert TOP["trace"]["properties"]["values"]["maximum"] == MAX_TRACE_VALUES
     assert SCHEMA["definitions"]["count"]["maximum"] == MAX_NODES
     assert TOP["timeout"]["maximum"] == MAX_TIMEOUT_S
     assert TOP["resources"]["properties"]["memory"]["minimum"] == MIN_MEMORY_BYTES
     prefixes, names = TOP["env"]["propertyNames"]["not"]["anyOf"]
-    assert prefixes["pattern"] == f"^({'|'.join(LAB_PREFIXES)})"
+    assert prefixes["pattern"] == f"^(?!({'|'.join(SETTABLE)})$)({'|'.join(LAB_PREFIXES)})"
     assert set(names["enum"]) == LAB_VARIABLES
 
 
@@ -85,6 +87,7 @@ def test_the_reference_has_a_row_for_every_key_and_for_no_other() -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \|", REFERENCE, re.MULTILINE)
     nested = {"resources", "tolerance"}
     expected = [*(set(SCENARIO_KEYS) - nested), *(set(EXPECT_KEYS) - nested)]
+    expected += [f"trace.{key}" for key in TRACE_KEYS]
     expected += [f"resources.{key}" for key in RESOURCES_KEYS] + [f"tolerance.{key}" for key in TOLERANCE_KEYS]
     assert sorted(rows) == sorted(expected)
 

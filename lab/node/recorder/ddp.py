@@ -1,0 +1,120 @@
+"""The `ddp` lines: which parameters of a DistributedDataParallel module are in which bucket."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from . import marks
+from .journal import journal
+
+_numbers = itertools.count(1)
+_awaited: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
+"""Modules whose rebuilt buckets are not on record: their number, and when they were seen to have been rebuilt."""
+
+
+def watch(module: ModuleType) -> None:
+    """Have the modules of `torch.nn.parallel.distributed` recorded from their construction on."""
+    kind = module.DistributedDataParallel
+    kind.__init__ = _watched_init(kind.__init__, module.dist)
+    kind.forward = _watched_forward(kind.forward)
+
+
+def _watched_init(construct: Any, distributed: ModuleType) -> Any:
+    @functools.wraps(construct)
+    def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
+        if not journal.on:
+            construct(self, *arguments, **named)
+            return
+        computed: list[Any] = []
+        compute = distributed._compute_bucket_assignment_by_size
+
+        def compute_and_keep(parameters: Any, *rest: Any, **options: Any) -> Any:
+            result = compute(parameters, *rest, **options)
+            computed[:] = [parameters, result]
+            return result
+
+        marks.begin(b"DDP()", 2)
+        distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
+        try:
+            construct(self, *arguments, **named)
+        finally:
+            distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
+            marks.end(b"DDP()")
+        if computed:
+            _describe(self, *computed)
+
+    return __init__
+
+
+def _watched_forward(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not journal.on:
+            return forward(self, *arguments, **named)
+        marks.begin(b"forward", 2)
+        try:
+            return forward(self, *arguments, **named)
+        finally:
+            marks.end(b"forward")
+            if self in _awaited:
+                _look_for_rebuilt(self)
+
+    return wrapper
+
+
+def _describe(module: Any, parameters: list[Any], result: Any) -> None:
+    try:
+        names = {id(parameter): name for name, parameter in module.module.named_parameters()}
+        number = next(_numbers)
+        journal.add(
+            "ddp",
+            d=number,
+            g=module.process_group.group_name,
+            params=[
+                [names.get(id(p), f"parameter {i}"), str(p.dtype).partition(".")[2], list(p.shape)]
+                for i, p in enumerate(parameters)
+            ],
+            buckets=[list(bucket) for bucket in reversed(result[0])],  # as DDP hands them to its reducer
+            rebuilt=False,
+        )
+        _awaited[module] = (number, None)
+    except (AttributeError, TypeError, IndexError):
+        pass  # another version of torch: its calls are on record, its buckets are not
+
+
+def _look_for_rebuilt(module: Any) -> None:
+    """Write the rebuilt buckets once DDP tells them: in the forward pass after the one that rebuilt them."""
+    if getattr(module, "_has_rebuilt_buckets", False):
+        number, seen = _awaited[module]
+        if seen is None:
+            _awaited[module] = (number, time.monotonic_ns())
+        else:
+            _write_rebuilt(module, number, seen)
+
+
+def _write_rebuilt(module: Any, number: int, seen: int) -> None:
+    try:
+        text = module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
+        buckets = [[int(index) for index in bucket.split()] for bucket in text.split(",")]
+        if any(buckets):
+            del _awaited[module]
+            group = module.process_group.group_name
+            journal.add("ddp", t=seen, d=number, g=group, buckets=buckets, rebuilt=True)
+    except (AttributeError, ValueError, RuntimeError):
+        del _awaited[module]  # another version of torch
+
+
+def finish() -> None:
+    """Write what is known at the script's end of buckets that were rebuilt in a last forward pass."""
+    for module, (number, seen) in list(_awaited.items()):
+        if seen is not None:
+            try:
+                module.logger.set_runtime_stats_and_log()
+            except (AttributeError, RuntimeError):
+                continue
+            _write_rebuilt(module, number, seen)

@@ -1,0 +1,114 @@
+"""Gets the recorder under a script that knows nothing of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import marks, native
+from .imports import when_imported
+from .journal import file_writer, journal
+from .source import source
+
+DEFAULT_VALUES = 128
+"""At most so many elements of one side of a call are kept as they are, where nobody says how many."""
+CHOICE_VARIABLE = "LAB_RECORDER"
+VALUES_VARIABLE = "LAB_TRACE_VALUES"
+CHOICES = ("auto", "compiled", "python", "off")
+_C10D = "torch.distributed.distributed_c10d"
+PRELOADED = tuple(f"{__package__}.{name}" for name in ("compiled_group", "ddp", "groups", "python_group"))
+"""What an agent imports so that its workers need not."""
+
+
+def start(rank: int, fd: int, folder: str, values: int | None) -> None:
+    """Record this process from now on, or from when it imports torch.distributed. Never raises.
+
+    Args:
+        rank: of this worker.
+        fd: descriptor of the trace, open for appending.
+        folder: that of the script.
+        values: as `DEFAULT_VALUES`; None: what the environment says.
+    """
+    choice = os.environ.get(CHOICE_VARIABLE) or "auto"
+    if choice == "off":
+        return
+    if values is None:
+        asked = os.environ.get(VALUES_VARIABLE, "")
+        values = int(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else DEFAULT_VALUES
+    limit = values
+    when_imported(_C10D, _never_failing(lambda module: _open(module, choice, rank, fd, folder, limit)))
+    for name, patch in marks.PATCHES.items():
+        when_imported(name, _never_failing(patch))
+    when_imported("torch.nn.parallel.distributed", _never_failing(_watch_ddp))
+
+
+def stop() -> None:
+    """End the recording: the script is over."""
+    if journal.on:
+        from . import ddp
+
+        ddp.finish()
+    journal.close()
+
+
+def _never_failing(action: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    """A script must not fail because something in its torch is not as in those that the recorder was written for."""
+
+    def attempt(module: ModuleType) -> None:
+        try:
+            action(module)
+        except Exception as error:
+            journal.cut(f"{module.__name__} cannot be recorded: {type(error).__name__}: {error}")
+
+    return attempt
+
+
+def _watch_ddp(module: ModuleType) -> None:
+    from . import ddp
+
+    ddp.watch(module)
+
+
+def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
+    torch = sys.modules["torch"]
+    compiled = native.load() if choice in ("auto", "compiled") else None
+    kind = "compiled" if compiled is not None else "python"
+    journal.open(file_writer(fd), rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
+    if choice not in CHOICES:
+        journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
+        return
+    if choice == "compiled" and compiled is None:
+        journal.cut(f"there is no compiled recorder: {native.why()}")
+        return
+    hidden = _hidden_folders(torch)
+    source.start(folder, hidden)
+    if compiled is not None:
+        journal.at_end = compiled.stop
+        compiled.start(fd, folder, hidden, values)
+    _patch(module, compiled)
+
+
+def _patch(module: ModuleType, compiled: ModuleType | None) -> None:
+    from . import groups
+
+    if compiled is not None:
+        from .compiled_group import wrap_backends
+
+        wrap_backends(compiled, module.ProcessGroup)
+    else:
+        from .python_group import RecordedGroup
+
+        module.ProcessGroup = RecordedGroup  # type: ignore[attr-defined]
+    groups.watch(module)
+
+
+def _hidden_folders(torch: Any) -> list[str]:
+    """Folders that never hold the script: the standard library, installed packages, the lab's own code."""
+    own = Path(__file__).parents[1]
+    packages = Path(torch.__file__).parents[1]
+    return [os.path.dirname(os.__file__), str(packages), str(own), str(own.parent / "lab")]

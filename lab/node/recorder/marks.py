@@ -1,0 +1,98 @@
+"""The `mark` lines: when which phase of a training step begins and ends."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from .journal import journal
+from .source import source
+
+_now = time.monotonic_ns
+Function = Callable[..., Any]
+
+
+def begin(name: bytes, depth: int = 1) -> None:
+    """A phase begins.
+
+    Args:
+        name: of the phase.
+        depth: how many frames of the recorder's are innermost.
+    """
+    if journal.on:
+        journal.write(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.line(depth + 1)))
+
+
+def end(name: bytes) -> None:
+    """It ends."""
+    if journal.on:
+        journal.write(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
+
+
+def marked(name: bytes, function: Function) -> Function:
+    """A function that marks its beginning and its end."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        begin(name, 2)
+        try:
+            return function(*arguments, **named)
+        finally:
+            end(name)
+
+    return wrapper
+
+
+def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Function], Function]) -> None:
+    """Put another function in the place of one, in all modules that have it by this name."""
+    present = [module for module in modules if module is not None and hasattr(module, name)]
+    if present:
+        old = getattr(present[0], name)
+        new = make(old)
+        for module in present:
+            if getattr(module, name) is old:
+                setattr(module, name, new)
+
+
+def _mark_method(kind: type, method: str, name: bytes) -> None:
+    setattr(kind, method, marked(name, getattr(kind, method)))
+
+
+def _on_distributed(module: ModuleType) -> None:
+    for name in ("init_process_group", "destroy_process_group"):
+        mark = functools.partial(marked, name.encode())
+        replace((module, sys.modules.get("torch.distributed")), name, mark)
+
+
+def _on_loss(module: ModuleType) -> None:
+    loss = module._Loss
+    if "__call__" not in vars(loss):  # it is inherited from Module: the loss gets one of its own
+        _mark_method(loss, "__call__", b"loss")
+
+
+def _on_autograd(module: ModuleType) -> None:
+    replace((module,), "backward", functools.partial(marked, b"backward"))  # Tensor.backward calls this one
+
+
+def _on_module(module: ModuleType) -> None:
+    _mark_method(module.Module, "zero_grad", b"zero_grad")
+
+
+def _on_optimizer(module: ModuleType) -> None:
+    _mark_method(module.Optimizer, "zero_grad", b"zero_grad")
+    module.register_optimizer_step_pre_hook(lambda *_: begin(b"step", 2))
+    module.register_optimizer_step_post_hook(lambda *_: end(b"step"))
+
+
+PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "torch.distributed.distributed_c10d": _on_distributed,
+    "torch.nn.modules.loss": _on_loss,
+    "torch.nn.modules.module": _on_module,
+    "torch.autograd": _on_autograd,
+    "torch.optim.optimizer": _on_optimizer,
+}
+"""What is to be done to a module of torch when it has been imported."""

@@ -1,0 +1,118 @@
+"""What is in a tensor, as JSON: its elements, or a summary of them. For the Python recorder."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+_SAMPLE = 4096
+"""A tensor of more elements is summarised from a sample of as many, taken in evenly spread blocks."""
+_BLOCK = 16
+_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+_NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+
+
+def is_readable(tensor: torch.Tensor) -> bool:
+    """Whether the elements are plain numbers in this process's memory."""
+    return (
+        tensor.is_cpu
+        and tensor.layout is torch.strided
+        and type(tensor) in _PLAIN_TYPES
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+    )
+
+
+def describe(tensors: Sequence[torch.Tensor], readable: Sequence[bool], whole: bool) -> bytes:
+    """A JSON list with the elements of each tensor in order, or a summary of each; null where it is not readable."""
+    write = _elements if whole else _summary
+    return b"[" + b",".join([write(t) if ok else b"null" for t, ok in zip(tensors, readable)]) + b"]"
+
+
+def _elements(tensor: torch.Tensor) -> bytes:
+    if tensor.dim() != 1:
+        tensor = tensor.detach().reshape(-1)
+    if tensor.dtype in _NARROW:
+        return b"[" + _narrow_floats(tensor.tolist()) + b"]"
+    try:
+        if tensor.is_complex():
+            return _json(torch.view_as_real(tensor.detach()).tolist())
+        return _json(tensor.tolist())
+    except (RuntimeError, TypeError):  # a type that has no numbers
+        return b"null"
+
+
+def _narrow_floats(values: list[float]) -> bytes:
+    """Floats of 32 bits or less, with 7 digits where that says them exactly, else with 9, which always does."""
+    text = ",".join(["%.7g"] * len(values)) % tuple(values)
+    if "n" in text:  # nan or inf
+        return ",".join([_narrow_float(value) for value in values]).encode()
+    exact = array("f", values)
+    if values and array("f", map(float, text.split(","))) != exact:
+        text = ",".join(["%.9g"] * len(values)) % tuple(values)
+    return text.encode()
+
+
+def _narrow_float(value: float) -> str:
+    return f"{value:.9g}" if value - value == 0 else f'"{value}"'
+
+
+def _summary(tensor: torch.Tensor) -> bytes:
+    count = tensor.numel()
+    flat = tensor.detach()
+    if count > _SAMPLE:
+        flat = _sample(flat if flat.is_contiguous() else flat.contiguous(), count)
+    elif not flat.is_contiguous():
+        flat = flat.contiguous()
+    data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if count else b""
+    sampled = f',"sampled":{_SAMPLE}' if count > _SAMPLE else ""
+    return f'{{"n":{count}{_extremes(flat)},"hash":"{zlib.crc32(data):08x}"{sampled}}}'.encode()
+
+
+def _sample(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    blocks = _SAMPLE // _BLOCK
+    step = (count - _BLOCK) // (blocks - 1)
+    return tensor.as_strided((blocks, _BLOCK), (step, 1)).reshape(-1)
+
+
+def _extremes(tensor: torch.Tensor) -> str:
+    """`,"norm":...,"min":...,"max":...`; of complex numbers it is their absolute values that are compared."""
+    if not tensor.numel():
+        return ""
+    try:
+        if tensor.is_complex():
+            tensor = tensor.abs()
+        elif tensor.dtype is not torch.float32 and tensor.dtype in _NARROW:
+            tensor = tensor.float()
+        elif tensor.dtype is torch.bool:
+            tensor = tensor.to(torch.uint8)
+        norm = torch.linalg.vector_norm(tensor if tensor.is_floating_point() else tensor.double(), dtype=torch.float64)
+        least, greatest = torch.aminmax(tensor)
+    except RuntimeError:  # a type that cannot be computed with
+        return ""
+    return f',"norm":{_real(norm.item())},"min":{_real(least.item())},"max":{_real(greatest.item())}'
+
+
+def _real(value: float) -> str:
+    return repr(value) if value - value == 0 else f'"{value}"'
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        return json.dumps(_plain(value), separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Floats that JSON cannot say as text."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and value - value != 0 else value

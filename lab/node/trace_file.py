@@ -1,0 +1,74 @@
+"""The file that a worker's recorder writes, and what of it has been passed on. For the agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+
+LIMIT_BYTES = 256 * 1024 * 1024
+"""Largest trace of one rank."""
+_CHUNK_BYTES = 192 * 1024
+
+
+class TraceFile:
+    """A file that a worker appends lines to while the agent reads them.
+
+    Args:
+        path: where to make it.
+        owner: user and group that it belongs to.
+        limit_bytes: after so many bytes no more is passed on.
+    """
+
+    def __init__(self, path: str, owner: tuple[int, int], limit_bytes: int = LIMIT_BYTES) -> None:
+        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        """Open for appending; the worker gets a duplicate."""
+        if os.geteuid() == 0:
+            os.fchown(self.fd, *owner)
+        self._limit = limit_bytes
+        self._passed_on = 0
+        self._full = False
+
+    def chunks(self, *, ended: bool = False) -> Iterator[bytes]:
+        """What has been written since, in pieces of whole lines.
+
+        Args:
+            ended: whether nobody writes any more: then what follows the last newline is passed on, too.
+        """
+        while self.fd >= 0:
+            if self._full:
+                os.ftruncate(self.fd, 0)  # the worker goes on writing; it shall not fill the disk
+                return
+            chunk = self._read(ended)
+            if not chunk:
+                return
+            if self._passed_on + len(chunk) > self._limit:
+                self._full = True
+                yield self._last_line()
+                continue
+            self._passed_on += len(chunk)
+            yield chunk
+
+    def _read(self, ended: bool) -> bytes:
+        """The next lines, a piece of a few hundred kilobytes at most, unless one line alone is longer."""
+        size = _CHUNK_BYTES
+        while True:
+            chunk = os.pread(self.fd, size, self._passed_on)
+            whole = chunk.rfind(b"\n") + 1
+            if whole:
+                return chunk[:whole]
+            if len(chunk) < size:
+                return chunk if ended else b""
+            size *= 4
+
+    def _last_line(self) -> bytes:
+        why = f"the trace is larger than {self._limit >> 20} MiB"
+        line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
+        return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
