@@ -14,10 +14,11 @@ _ANY_WORK = re.compile(r"/(?:[^\s\"':]*/)?run/work/")
 _PACKAGES = re.compile(r"(?<=\")/[^\"\n]*/(?:site|dist)-packages/")
 _CRASHED = re.compile(r"^Current thread 0x[0-9a-f]+.*:$", re.MULTILINE)
 _OWN_FRAME = re.compile(
-    r'^  File ".*/labnode/\w+\.py", line .*\n?|^  File "<string>", line 1 in <module>\n?', re.MULTILINE
+    r'^  File ".*/labnode/[\w/]+\.py", line .*\n?|^  File "<string>", line 1 in <module>\n?', re.MULTILINE
 )
 _FATAL = "Fatal Python error"
 _PLUMBING = ("wrapper", "_time_logger", "inner")
+_COMMUNICATES = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/recorder/")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,25 @@ def find_raised(traceback: str, folder: Path) -> Place | None:
     """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
     frames = [match.groupdict() for match in _RAISED.finditer(traceback)]
     return _innermost(frames[::-1], folder)
+
+
+def find_raised_shortened(traceback: str, folder: Path) -> Place | None:
+    """The same of a traceback that `shorten_paths` has been through; known packages are not the script's."""
+    frames = [match.groupdict() for match in _RAISED.finditer(traceback)]
+    for frame in reversed(frames):
+        file = frame["file"]
+        if not file.startswith(("/", "<", "torch/", "numpy/", "labnode/")):
+            return Place(file=file, line=int(frame["line"]), call="", source=_source(folder / file, int(frame["line"])))
+    return None
+
+
+def is_communicating(dump: str) -> bool:
+    """Whether the innermost frame of the thread that matters is one where PyTorch waits for other ranks.
+
+    A backward pass counts: it runs in C++ below one Python frame, and ends by waiting for gradients.
+    """
+    frame = _FRAME.search(_main_part(dump))
+    return frame is not None and bool(_COMMUNICATES.search(frame["file"]))
 
 
 def _innermost(frames: list[dict[str, str]], folder: Path) -> Place | None:

@@ -31,3 +31,8 @@ def plural(count: int, one: str, many: str = "") -> str:
 def was(ranks: Iterable[int]) -> str:
     """The verb that goes with so many ranks."""
     return "was" if len(list(ranks)) == 1 else "were"
+
+
+def capital(sentence: str) -> str:
+    """The sentence with a capital letter."""
+    return sentence[:1].upper() + sentence[1:]

@@ -80,6 +80,7 @@ def execute(
         timeout_s=plan.timeout_s,
         expected_exit=expected_exit,
         memory_bytes=cluster.shape.memory_bytes,
+        record=Record(path=writer.path),
     )
     result = _result(plan, cluster, facts, judge(facts, context), writer)
     writer.finish(result)

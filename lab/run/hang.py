@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from lab.explain.model import Finding
 from lab.explain.stacks import Place, find_place
 from lab.explain.words import name_ranks
 from lab.record.result import Culprit
 from lab.run.facts import RankFacts, RunFacts
 from lab.run.judgement import Context, Judgement, head, went_alone
+from lab.run.traced import NOBODYS_FAULT, cause_of_hang
 from lab.spec.units import format_duration
 
 
@@ -21,6 +23,10 @@ def judge_hang(facts: RunFacts, context: Context) -> Judgement:
     gone = sorted((r for r in facts.ranks if r.ended is not None and not r.stopped), key=lambda r: r.ended or 0.0)
     culprit, error = _culprit(waiting, absent, gone, places)
     story = "; ".join(_phrases(waiting, absent, gone, places))
+    cause = cause_of_hang(context)
+    if cause is not None and _tells_more(cause, culprit):
+        culprit, error = next((rank for rank in facts.ranks if rank.rank in cause.ranks), None), cause.headline
+        story = f"{cause.headline}; {story}"
     reason = f"no end after {format_duration(context.timeout_s)}: {story}"
     if culprit is None:
         return Judgement(verdict="hung", reason=reason)
@@ -29,6 +35,13 @@ def judge_hang(facts: RunFacts, context: Context) -> Judgement:
         reason=reason,
         culprit=Culprit(rank=culprit.rank, node=culprit.node, error=error, traceback=head(culprit.stack)),
     )
+
+
+def _tells_more(cause: Finding, culprit: RankFacts | None) -> bool:
+    """Whether the trace blames somebody else than the stacks do, or knows that nobody can be blamed."""
+    if cause.ranks:
+        return culprit is None or culprit.rank not in cause.ranks
+    return cause.kind in NOBODYS_FAULT
 
 
 def _culprit(

@@ -6,6 +6,7 @@ import re
 import signal
 from pathlib import Path
 
+from lab.explain.model import Finding
 from lab.explain.stacks import find_place, find_raised, shorten_paths
 from lab.explain.words import name_ranks
 from lab.record.result import Culprit
@@ -13,6 +14,7 @@ from lab.run.facts import RankFacts, RunFacts
 from lab.run.fingerprints import OddOne, find_odd_one
 from lab.run.hang import judge_hang
 from lab.run.judgement import TRACEBACK_LINES, Context, Judgement, head, went_alone
+from lab.run.traced import needed_by, odd_call
 from lab.spec.units import format_bytes, format_duration
 
 _PEER_LOST = re.compile(
@@ -83,6 +85,8 @@ def _judge_failure(facts: RunFacts, failed: list[RankFacts], context: Context) -
     odd = find_odd_one(failed)
     if odd is not None:
         return _blame_odd_one(odd, facts, context)
+    if all(_blames_a_peer(rank) for rank in own) and (found := odd_call(context)) is not None:
+        return _blame_odd_call(found, facts, min(failed, key=_failed_at), context)
     if own:
         culprit = own[0]
         error = _describe(culprit, context)
@@ -96,7 +100,7 @@ def _judge_failure(facts: RunFacts, failed: list[RankFacts], context: Context) -
         alone = went_alone(place, [rank.rank for rank in gone])
         reason = f"rank {victim.rank} ({victim.node}) {alone}: it {_describe(victim, context)}"
         return Judgement(verdict="failed", reason=reason, culprit=_culprit(victim, alone))
-    deserter = _left_early(facts, before=_failed_at(victim), context=context)
+    deserter = _left_early(facts, victim, context)
     if deserter is not None:
         return _blame_deserter(deserter, victim, context)
     error = _describe(victim, context)
@@ -128,11 +132,14 @@ def _failed_at(rank: RankFacts) -> float:
     return rank.raised or rank.ended or float("inf")
 
 
-def _left_early(facts: RunFacts, before: float, context: Context) -> RankFacts | None:
+def _left_early(facts: RunFacts, victim: RankFacts, context: Context) -> RankFacts | None:
     """The rank that was gone when the others got into trouble, or else one that had nothing to do with them."""
+    before = _failed_at(victim)
     left = [rank for rank in facts.ranks if not rank.stopped and not is_failure(rank, context.expected_exit)]
     gone = [rank for rank in left if rank.ended is not None and rank.ended <= before + _SEEN_LATER_S]
     if gone:
+        needed = needed_by(context, victim.rank)
+        gone = [rank for rank in gone if rank.rank in needed] or gone
         return min(gone, key=lambda rank: rank.ended or 0.0)
     return next((rank for rank in facts.ranks if rank.stack and not _in_collective(rank, context.folder)), None)
 
@@ -161,6 +168,20 @@ def _blame_deserter(deserter: RankFacts, victim: RankFacts, context: Context) ->
             traceback=head(deserter.stack) or _tail(victim.traceback),
         ),
     )
+
+
+def _blames_a_peer(rank: RankFacts) -> bool:
+    """Whether a rank failed inside torch.distributed: what a peer brought there may be why."""
+    return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
+
+
+def _blame_odd_call(found: Finding, facts: RunFacts, victim: RankFacts, context: Context) -> Judgement:
+    """The trace shows a rank that called a step otherwise than the others, in which ranks then failed."""
+    culprit = facts.ranks[found.ranks[0]]
+    reason = f"rank {culprit.rank} ({culprit.node}) did not call what the others called: {found.headline}"
+    if victim is not culprit:
+        reason += f"; rank {victim.rank} then {_describe(victim, context)}"
+    return Judgement(verdict="failed", reason=reason, culprit=_culprit(culprit, found.headline))
 
 
 def _culprit(rank: RankFacts, error: str) -> Culprit:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lab.explain.stacks import Place, shorten_stack
 from lab.explain.words import name_ranks
+from lab.record.read import Record
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 
@@ -34,6 +35,8 @@ class Context:
     """Exit code expected of every rank."""
     memory_bytes: int | None = None
     """Memory limit of a node."""
+    record: Record | None = None
+    """Where the traces of the run are, if it has any."""
 
 
 def head(stack: str) -> str:

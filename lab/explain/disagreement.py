@@ -1,0 +1,150 @@
+"""Findings about steps in which ranks did not do the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.explain.differences import Difference, find_differences
+from lab.explain.evidence import Evidence
+from lab.explain.model import Finding
+from lab.explain.rhythm import beats, out_of_step
+from lab.explain.words import capital, listing, name_ranks, plural
+from lab.trace.steps import Step
+
+_VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
+"""What a rank did with what it differs in; of tensors, it brought them."""
+
+
+def disagreements(evidence: Evidence) -> list[Finding]:
+    """What ranks called differently, each kind at each place once; steps that never ended come first."""
+    differences = find_differences(evidence.steps)
+    findings: dict[tuple[str, tuple[str, ...]], list[tuple[Difference, Finding]]] = {}
+    for difference in differences:
+        finding = _mismatch(difference, evidence) if difference.kind == "mismatch" else _unequal(difference)
+        findings.setdefault((finding.kind, finding.lines), []).append((difference, finding))
+    groups = sorted(findings.values(), key=lambda group: all(d.step.state == "completed" for d, _ in group))
+    apart = {difference.step.group.name for difference in differences if difference.kind == "mismatch"}
+    slips = _slips(evidence) if not apart else []
+    return [_repeated([finding for _, finding in group]) for group in groups] + slips
+
+
+def _repeated(findings: Sequence[Finding]) -> Finding:
+    first = findings[0]
+    if len(findings) == 1:
+        return first
+    sentence = f"{first.sentence} So it was in {plural(len(findings) - 1, 'other step')}, too."
+    return Finding(kind=first.kind, sentence=sentence, ranks=first.ranks, others=first.others, step=first.step,
+                   lines=first.lines)  # fmt: skip
+
+
+def _mismatch(difference: Difference, evidence: Evidence) -> Finding:
+    """Ranks that called different operations where all had to call the same."""
+    step = difference.step
+    odd = difference.odd or _by_rhythm(step, evidence)
+    others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
+    number = f"call #{step.seq}" + ("" if step.group.label == "default" else f" of {step.group.label}")
+    if odd:
+        sentence = f"{_called(step, odd)} where {_called(step, others)} ({number})."
+        if not difference.odd:
+            sentence += f" Until then both did the same, over and over; {name_ranks(odd)} left that rhythm."
+        return _finding("mismatch", sentence, difference, odd, others)
+    sides = "; ".join(_called(step, ranks) for _, ranks in difference.sides)
+    sentence = f"In {number} ranks called different operations: {sides}. No majority tells which is wrong."
+    return _finding("mismatch", sentence, difference, (), others)
+
+
+def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
+    """Of two ranks, the one that did not do what both had been doing."""
+    if len(step.group.ranks) != 2 or len(step.calls) != 2:
+        return ()
+    one, other = sorted(step.calls)
+    name = step.group.name
+    who = out_of_step(beats(evidence.calls(one), name), beats(evidence.calls(other), name))
+    return () if who is None else ((one, other)[who],)
+
+
+def _called(step: Step, ranks: Sequence[int]) -> str:
+    """`rank 1 called broadcast at train.py:22`, for ranks that may have called different things."""
+    by_op: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_op.setdefault(step.calls[rank].op, []).append(rank)
+    parts = []
+    for op, ours in by_op.items():
+        lines = listing(step.calls[rank].source for rank in ours)
+        parts.append(f"{name_ranks(ours)} called {op}{f' at {lines}' if lines else ''}")
+    return listing(parts)
+
+
+def _unequal(difference: Difference) -> Finding:
+    """Ranks that called the same operation with what does not fit together."""
+    step, odd = difference.step, difference.odd
+    others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
+    verb = _VERBS.get(difference.kind, "brought")
+    sides = [f"{name_ranks(ranks)} {verb} {what}" for what, ranks in difference.sides]
+    if odd:
+        sentence = f"In {step.title} {listing(sides[1:])}, where {sides[0]}{_at(step, odd)}."
+    else:
+        sentence = f"In {step.title} ranks do not agree: {'; '.join(sides)}{_at(step, tuple(sorted(step.calls)))}."
+    return _finding(difference.kind, sentence, difference, odd, others)
+
+
+def _at(step: Step, ranks: Sequence[int]) -> str:
+    lines = listing(step.calls[rank].source for rank in ranks)
+    return f" ({lines})" if lines else ""
+
+
+def _finding(
+    kind: str, sentence: str, difference: Difference, odd: tuple[int, ...], others: tuple[int, ...]
+) -> Finding:
+    step = difference.step
+    lines = dict.fromkeys(step.calls[rank].source for rank in (*odd, *others))
+    return Finding(
+        kind=kind,
+        sentence=capital(sentence),
+        ranks=odd,
+        others=others,
+        step=step.title,
+        lines=tuple(filter(None, lines)),
+    )
+
+
+def _slips(evidence: Evidence) -> list[Finding]:
+    """In each group, the first step at which a rank was one call ahead of the others or behind them.
+
+    The operation is the same, so nothing clashes; but the rank called it at a line where the others had called it, or
+    would call it, at another turn.
+    """
+    found = []
+    for name in evidence.trace.groups:
+        ours = [step for step in evidence.steps if step.group.name == name and not step.message]
+        if any(step.state != "completed" for step in ours):
+            found.append(_slip(sorted(ours, key=lambda step: step.seq or 0)))
+    return [finding for finding in found if finding is not None]
+
+
+def _slip(steps: Sequence[Step]) -> Finding | None:
+    lines_of: dict[int, set[str]] = {}
+    for step in steps:
+        for rank, call in step.calls.items():
+            lines_of.setdefault(rank, set()).add(call.source)
+    for step in steps:
+        by_line: dict[str, list[int]] = {}
+        for rank, call in step.calls.items():
+            by_line.setdefault(call.source, []).append(rank)
+        if len(by_line) < 2 or "" in by_line:
+            continue
+        common = max(by_line, key=lambda line: len(by_line[line]))
+        odd = sorted(rank for rank in step.calls if step.calls[rank].source != common)
+        shared = all(common in lines_of[rank] and step.calls[rank].source in lines_of[other]
+                     for rank in odd for other in by_line[common])  # fmt: skip
+        if 2 * len(by_line[common]) <= len(step.calls) or not shared:
+            continue
+        lines = [*dict.fromkeys(step.calls[rank].source for rank in odd)]
+        who = name_ranks(odd)
+        sentence = (
+            f"From {step.title} on, {who} and the others did not meet in the same calls: {who} came there from "
+            f"{listing(lines)}, {name_ranks(by_line[common])} from {common}. Before, {who} made one call more or fewer."
+        )
+        return Finding(kind="slipped", sentence=capital(sentence), ranks=tuple(odd), others=tuple(by_line[common]),
+                       step=step.title, lines=(*lines, common))  # fmt: skip
+    return None

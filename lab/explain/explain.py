@@ -1,0 +1,61 @@
+"""The explanation of a run, from its record alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lab.explain.account import give_account
+from lab.explain.causes import find_causes
+from lab.explain.ddp import tell_ddp_story
+from lab.explain.evidence import Evidence, read_evidence, shown_stack
+from lab.explain.model import Explanation, Finding
+from lab.explain.straggler import find_shares, find_straggler
+from lab.record.read import Record
+
+_MOST_STACKS = 4
+_WORTH_SHARES_S = 0.2
+"""Runs shorter than this are not asked where their time went."""
+
+
+def explain(record: Record) -> Explanation:
+    """Explain a run. Needs neither its trace nor its result to be there, and says what is missing."""
+    result = record.result()
+    evidence = read_evidence(record)
+    problems = list(evidence.problems)
+    if not record.complete:
+        problems.insert(0, str(result["reason"]))
+    causes = _causes(evidence, result)
+    findings = [*causes]
+    if evidence.traced:
+        straggler = find_straggler(evidence)
+        lasting = evidence.trace.last >= _WORTH_SHARES_S
+        findings += [*straggler, *tell_ddp_story(evidence)]
+        findings += find_shares(evidence) if straggler or lasting else []
+        findings += give_account(evidence)
+    return Explanation(
+        run=record.run,
+        scenario=str(result.get("scenario", "?")),
+        verdict=str(result.get("verdict", "error")),
+        sentence=str(result.get("reason", "")),
+        findings=tuple(findings),
+        stacks=_stacks(evidence, causes),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _causes(evidence: Evidence, result: Mapping[str, Any]) -> list[Finding]:
+    """Why it went wrong; of a run that ended as it should, nothing."""
+    culprit = result.get("culprit")
+    rank = culprit.get("rank") if isinstance(culprit, Mapping) else None
+    hung = any(end.stopped for end in evidence.ends.values())
+    passed = result.get("verdict") == "passed" and culprit is None and not hung
+    return find_causes(evidence, rank, ended_well=passed)
+
+
+def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
+    """The stacks that belong to findings: of those who are named first."""
+    ranks = [rank for finding in findings for rank in (*finding.ranks, *finding.others)]
+    ranks = list(dict.fromkeys([rank for finding in findings for rank in finding.ranks] + ranks))
+    shown = {rank: shown_stack(evidence.ends[rank]) for rank in ranks if rank in evidence.ends}
+    return dict([(rank, text) for rank, text in shown.items() if text][:_MOST_STACKS])

@@ -1,0 +1,192 @@
+"""Findings about a run that did not go on: who never came, who waited, and where everybody was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.explain.evidence import Evidence
+from lab.explain.model import Finding
+from lab.explain.waits import (
+    Wait,
+    describe_rank,
+    describe_wait,
+    describe_waiting,
+    find_cycle,
+    find_waits,
+    majority_step,
+    missed_steps,
+    waited,
+)
+from lab.explain.words import capital, listing, name_ranks, plural, was
+from lab.spec.units import format_duration
+from lab.trace.steps import Step
+
+
+def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
+    """What kept the run from going on.
+
+    Args:
+        evidence: of the run.
+        differing: what ranks called differently; whoever waits after that waits because of it.
+    """
+    waits = find_waits(evidence)
+    findings = []
+    cycle = find_cycle(waits)
+    if cycle and all(waits[rank].step.message for rank in cycle):
+        findings.append(_ring(cycle, waits, evidence))
+    ring = set(cycle) if findings else set()
+    for step, waiting, missing in missed_steps(waits):
+        if not (ring and set(waiting) <= ring):
+            explained = bool(findings or differing)
+            findings.append(_missed(step, waiting, missing, waits, evidence, explained=explained))
+    findings += _all_there(waits, evidence, named={finding.step for finding in differing})
+    return findings or ([] if differing or waits else _no_waits(evidence))
+
+
+def _missed(
+    step: Step,
+    waiting: tuple[int, ...],
+    missing: tuple[int, ...],
+    waits: dict[int, Wait],
+    evidence: Evidence,
+    *,
+    explained: bool,
+) -> Finding:
+    """A step that some ranks waited in and others never entered."""
+    free = tuple(rank for rank in missing if rank not in waits)
+    gone = tuple(rank for rank in free if rank in evidence.ends and not evidence.ends[rank].alive)
+    ours = [waits[rank] for rank in waiting]
+    did = _in_groups(missing, waits, evidence)
+    verb = "never entered" if not step.message else "never sent" if ours[0].call.op == "recv" else "never received"
+    what = step.title if not step.message else describe_wait(ours[0]).partition(" at ")[0]
+    if step.message:
+        head = f"{capital(name_ranks(waiting))} waited in {what} {format_duration(waited(evidence, ours))}"
+        head += f", at {listing(wait.call.source for wait in ours)}: {name_ranks(missing)} {verb}"
+        sentence = f"{head}. {capital(did)}."
+    else:
+        head = f"{capital(name_ranks(missing))} {verb} {step.title}"
+        sentence = f"{head}. {capital(describe_waiting(evidence, waiting, waits))}; {did}."
+    kind, ranks = "never_entered", free
+    if gone and len(gone) == len(free):
+        alone = len(gone) > len(waiting)
+        kind, ranks = ("went_alone", waiting) if alone else (_how_gone(gone, evidence), gone)
+    elif not free:
+        kind = "elsewhere"
+        ranks = missing if majority_step(waits) == step.number and not explained else ()
+    if explained:
+        ranks = () if kind == "elsewhere" else ranks
+    return Finding(
+        kind=kind,
+        sentence=sentence,
+        ranks=ranks,
+        others=tuple(rank for rank in (*missing, *waiting) if rank not in ranks),
+        step=step.title,
+        lines=_lines(evidence, waits, ranks, waiting),
+        seconds=round(waited(evidence, ours), 6),
+    )
+
+
+def _how_gone(gone: Sequence[int], evidence: Evidence) -> str:
+    return "left_early" if all(evidence.ends[rank].left for rank in gone) else "failed"
+
+
+def _in_groups(ranks: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> str:
+    """What ranks did at the end, those together that did the same."""
+    same: dict[str, list[int]] = {}
+    for rank in ranks:
+        same.setdefault(describe_rank(evidence, rank, waits), []).append(rank)
+    parts = []
+    for what, ours in same.items():
+        verb = what if len(ours) == 1 or not what.startswith("was ") else f"{was(ours)}{what.removeprefix('was')}"
+        parts.append(f"{name_ranks(ours)} {verb}")
+    return listing(parts)
+
+
+def _lines(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], waiting: Sequence[int]) -> tuple[str, ...]:
+    """Where ranks were: those that are to blame first."""
+    lines = []
+    for rank in (*ranks, *waiting):
+        end = evidence.ends.get(rank)
+        place = end.place if end is not None and (end.alive or end.failed) else None
+        calls = evidence.calls(rank)
+        if rank in waits:
+            lines.append(waits[rank].call.source)
+        elif place is not None:
+            lines.append(f"{place.file}:{place.line}")
+        elif calls:
+            lines.append(calls[-1].source)
+    return tuple(line for line in dict.fromkeys(lines) if line)
+
+
+def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> Finding:
+    """Ranks that wait for each other's messages in a ring."""
+    ours = [waits[rank] for rank in cycle]
+    ops = {wait.call.op for wait in ours}
+    same = {
+        "recv": "All of them receive before they send: one has to send first.",
+        "send": "All of them send before they receive: one has to receive first.",
+    }
+    chain = " → ".join(map(str, (*cycle, cycle[0])))
+    each = listing(f"rank {wait.rank} in {describe_wait(wait)}" for wait in ours)
+    took = format_duration(waited(evidence, ours))
+    sentence = f"{capital(name_ranks(cycle))} wait for each other in a ring ({chain}), for {took} now: {each}. "
+    sentence += (
+        same.get(next(iter(ops)), "") if len(ops) == 1 else "None of these calls can end before another one does."
+    )
+    return Finding(
+        kind="deadlock",
+        sentence=sentence,
+        others=tuple(sorted(cycle)),
+        step=ours[0].step.title,
+        lines=_lines(evidence, waits, (), sorted(cycle)),
+        seconds=round(waited(evidence, ours), 6),
+    )
+
+
+def _all_there(waits: dict[int, Wait], evidence: Evidence, named: set[str]) -> list[Finding]:
+    """Steps that everybody entered and that did not end all the same."""
+    findings = []
+    for number in dict.fromkeys(wait.step.number for wait in waits.values() if not wait.on):
+        ours = [wait for wait in waits.values() if wait.step.number == number]
+        step = ours[0].step
+        if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
+            continue
+        ranks = tuple(wait.rank for wait in ours)
+        sentence = (
+            f"Everybody entered {step.title}, and {name_ranks(ranks)} never came out of it "
+            f"({format_duration(waited(evidence, ours))}, at {listing(wait.call.source for wait in ours)}): "
+            "the data did not arrive, or there was no time left for it."
+        )
+        findings.append(
+            Finding(kind="in_flight", sentence=sentence, others=ranks, step=step.title,
+                    lines=_lines(evidence, waits, (), ranks), seconds=round(waited(evidence, ours), 6))
+        )  # fmt: skip
+    return findings
+
+
+def _no_waits(evidence: Evidence) -> list[Finding]:
+    """Nobody waited in a call on record: where everybody was."""
+    alive = [rank for rank, end in evidence.ends.items() if end.alive and end.stack]
+    if not alive:
+        return []
+    places = {rank: evidence.ends[rank].place for rank in alive}
+    calls = {place.call for place in places.values() if place is not None}
+    did = _in_groups(alive, {}, evidence)
+    lines = _lines(evidence, {}, (), alive)
+    if calls == {"init_process_group"}:
+        sentence = (
+            f"{capital(did)}: the rendezvous waits until as many ranks have come as world_size says, here more than "
+            f"the {plural(len(evidence.ends), 'rank')} that there are, or one that went elsewhere."
+        )
+        return [Finding(kind="rendezvous", sentence=sentence, others=tuple(alive), lines=lines)]
+    inside = tuple(rank for rank in alive if (place := places[rank]) is not None and place.call)
+    outside = tuple(rank for rank in alive if rank not in inside)
+    if inside and outside:
+        return [
+            Finding(kind="never_entered", sentence=f"{capital(did)}.", ranks=outside, others=inside,
+                    lines=_lines(evidence, {}, outside, inside))
+        ]  # fmt: skip
+    what = "Nobody waited in a collective or for a message" if outside else "Everybody was in torch.distributed"
+    return [
+        Finding(kind="own_code" if outside else "waiting", sentence=f"{what}: {did}.", others=tuple(alive), lines=lines)
+    ]

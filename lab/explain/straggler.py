@@ -1,0 +1,114 @@
+"""Who made the others wait, how often and how long; and where every rank's time went."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from statistics import median
+
+from lab.explain.evidence import Evidence
+from lab.explain.model import Finding
+from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
+from lab.explain.words import capital, name_ranks, plural
+from lab.spec.units import format_duration
+from lab.trace.steps import Step
+
+NOISE_S = 0.002
+"""Waiting shorter than this says nothing: schedulers and clocks are no better."""
+LEAST_STEPS = 3
+"""A rank has to be last in so many steps, and in more than half of those in which anybody waited."""
+LEAST_SHARE = 0.1
+"""It has to cost each of the others this part of the time between the run's first call and its last."""
+
+
+def find_straggler(evidence: Evidence) -> list[Finding]:
+    """The rank that the others waited for most of the time, if there is one."""
+    cost: dict[int, float] = defaultdict(float)
+    last_in: Counter[int] = Counter()
+    lines: dict[int, Counter[str]] = defaultdict(Counter)
+    spans = {rank: blocked_spans(trace) for rank, trace in evidence.trace.ranks.items()}
+    for step in evidence.steps:
+        last = _waited_for(step)
+        if last is None:
+            continue
+        caused, longest = 0.0, 0.0
+        for rank, call in step.calls.items():
+            if rank != last and call.index in spans[rank]:
+                begin, end = waiting_span(step, call, spans[rank][call.index])
+                caused, longest = caused + end - begin, max(longest, end - begin)
+        if longest < NOISE_S:
+            continue
+        cost[last] += caused
+        last_in[last] += 1
+        lines[last][step.calls[last].source] += 1
+    if not cost:
+        return []
+    slow = max(cost, key=lambda rank: cost[rank])
+    others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
+    each = cost[slow] / len(others)
+    window = _window(evidence)
+    enough = last_in[slow] >= LEAST_STEPS and 2 * last_in[slow] > sum(last_in.values())
+    if not enough or each < LEAST_SHARE * window:
+        return []
+    place = lines[slow].most_common(1)[0][0]
+    turns = training_steps(evidence, slow)
+    sentence = (
+        f"Rank {slow} came last to {last_in[slow]} of the {plural(sum(last_in.values()), 'step')} in which anybody "
+        f"waited, and cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
+        f"{each / window:.0%} of the time"
+    )
+    if turns:
+        sentence += f": {format_duration(each / turns)} in each of {plural(turns, 'training step')}"
+    sentence += f". It came to them at {place}." if place else "."
+    return [
+        Finding(kind="straggler", sentence=sentence, ranks=(slow,), others=others, lines=(place,) if place else (),
+                seconds=round(cost[slow], 6))
+    ]  # fmt: skip
+
+
+def _waited_for(step: Step) -> int | None:
+    """The rank that the others waited for in a collective; None where that is not one rank."""
+    if step.missing or step.message or len(step.calls) < 2:
+        return None
+    return step.source if step.source is not None else step.last
+
+
+def _window(evidence: Evidence) -> float:
+    """Seconds between the first call of a run and the end of its last."""
+    begins = [step.begin for step in evidence.steps]
+    ends = [call.end for step in evidence.steps for call in step.calls.values() if call.end is not None]
+    return max(max(ends, default=0.0) - min(begins, default=0.0), 1e-9)
+
+
+def training_steps(evidence: Evidence, rank: int) -> int:
+    """How many training steps a rank did; 0 where there are no marks of an optimizer."""
+    return sum(mark.name == "step" for mark in evidence.trace.ranks[rank].marks)
+
+
+def find_shares(evidence: Evidence) -> list[Finding]:
+    """Where the time of the ranks went."""
+    shares = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
+    shares = [share for share in shares if share.total > 0]
+    if not shares:
+        return []
+    total = median(share.total for share in shares)
+    sentence = f"Of {format_duration(total)}: {'; '.join(_share(share) for share in shares)}."
+    if len(shares) > _MOST_SHARES:
+        most = max(shares, key=lambda share: share.waiting)
+        least = min(shares, key=lambda share: share.waiting)
+        sentence = f"Of {format_duration(total)}, most waiting: {_share(most)}; least: {_share(least)}."
+    hidden = [share for share in shares if share.hidden > NOISE_S]
+    if hidden:
+        took = max(share.hidden for share in hidden)
+        sentence += f" {capital('up to')} {format_duration(took)} of communication ran beside the ranks' own work."
+    return [
+        Finding(kind="time", sentence=sentence, others=tuple(share.rank for share in shares),
+                seconds=round(max(share.waiting for share in shares), 6))
+    ]  # fmt: skip
+
+
+_MOST_SHARES = 4
+
+
+def _share(share: Share) -> str:
+    parts = {"own work": share.own, "waiting": share.waiting, "communication": share.communicating}
+    return f"rank {share.rank} " + ", ".join(f"{value / share.total:.0%} {name}" for name, value in parts.items())

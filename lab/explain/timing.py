@@ -1,0 +1,114 @@
+"""Where the time of every rank went: its own work, waiting for others, communicating.
+
+`docs/explain.md` defines the three; the code keeps to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lab.trace.model import Call, RankTrace
+from lab.trace.steps import Step
+
+Span = tuple[float, float]
+"""Beginning and end, seconds."""
+_FROM_SOURCE = frozenset({"broadcast", "scatter"})
+_TO_DESTINATION = frozenset({"reduce", "gather"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Where one rank's time went, in seconds."""
+
+    rank: int
+    total: float
+    """From the end of init_process_group, or its first line, to its last line."""
+    waiting: float
+    """Inside calls, before those had entered without whom the call could not go on."""
+    communicating: float
+    """Inside calls, for the rest of the time."""
+    hidden: float
+    """Operations in flight while the rank did something else; not part of the total."""
+
+    @property
+    def own(self) -> float:
+        """Outside of calls: the rank's own work."""
+        return max(0.0, self.total - self.waiting - self.communicating)
+
+
+def needed_at(step: Step, call: Call) -> float | None:
+    """When the last of those entered without whom this call could not end; None if one of them never did."""
+    if step.op in _FROM_SOURCE and not step.message:
+        source = step.calls.get(call.root) if call.root is not None else None
+        return source.begin if source is not None else None
+    if step.op in _TO_DESTINATION and call.rank != call.root:
+        return call.begin
+    if step.message and call.op == "send":
+        return call.begin
+    return step.ready
+
+
+def blocked_spans(rank: RankTrace) -> dict[int, Span]:
+    """By index of the call: when each call held its rank up.
+
+    A call without a handle holds the rank up from its beginning to its end. The reductions of a backward pass run
+    beside it until the last of them has been issued; what is left of them then, backward waits for. Other calls with
+    a handle are taken to run beside the rank's own work, because what waits for a handle is not on record.
+    """
+    spans = {}
+    for call in rank.calls:
+        if not call.asynchronous and call.end is not None and call.phase != "backward":
+            spans[call.index] = (call.begin, call.end)
+    for mark in rank.marks:
+        if mark.name != "backward" or mark.end is None:
+            continue
+        ours = [call for call in rank.calls if call.end is not None and mark.begin <= call.begin <= mark.end]
+        issued = max((call.begin for call in ours), default=0.0)
+        for call in ours:
+            spans[call.index] = (max(call.begin, issued), max(issued, min(call.end or issued, mark.end)))
+    return spans
+
+
+def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
+    """The part of a call's span in which its rank waited for others."""
+    ready = needed_at(step, call)
+    until = blocked[1] if ready is None else min(max(ready, blocked[0]), blocked[1])
+    return blocked[0], until
+
+
+def share_of(rank: RankTrace, steps: dict[tuple[int, int], Step]) -> Share:
+    """Where a rank's time went.
+
+    Args:
+        rank: its trace.
+        steps: the step of each call, by rank and index.
+    """
+    spans = blocked_spans(rank)
+    waiting = []
+    for call in rank.calls:
+        step = steps.get((rank.rank, call.index))
+        if step is not None and call.index in spans:
+            waiting.append(waiting_span(step, call, spans[call.index]))
+    ready = [mark.end for mark in rank.marks if mark.name == "init_process_group" and mark.end is not None]
+    total = max(0.0, rank.last - (min(ready) if ready else rank.first))
+    waited = length(waiting)
+    blocked = length(spans.values())
+    flying = length((call.begin, call.end) for call in rank.calls if call.end is not None)
+    return Share(
+        rank=rank.rank,
+        total=total,
+        waiting=waited,
+        communicating=max(0.0, blocked - waited),
+        hidden=max(0.0, flying - blocked),
+    )
+
+
+def length(spans: Iterable[Span]) -> float:
+    """Seconds that spans cover together; where they overlap, once."""
+    total, until = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        if end > until:
+            total += end - max(begin, until)
+            until = end
+    return total

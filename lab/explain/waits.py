@@ -1,0 +1,162 @@
+"""Who waits for whom when a run does not go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from lab.explain.evidence import Evidence, RankEnd
+from lab.explain.words import listing, name_ranks
+from lab.spec.units import format_duration
+from lab.trace.model import Call
+from lab.trace.steps import Step
+
+_WAITS_FOR_SOURCE = frozenset({"broadcast", "scatter"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A rank that was in a call when the run was over."""
+
+    rank: int
+    call: Call
+    step: Step
+    on: tuple[int, ...]
+    """Ranks without which the call could not end."""
+
+
+def find_waits(evidence: Evidence) -> dict[int, Wait]:
+    """By rank: what every rank that was alive at the end waited in."""
+    waits = {}
+    for rank, end in evidence.ends.items():
+        call = _blocked_in(evidence, end)
+        step = evidence.step(call) if call is not None else None
+        if call is not None and step is not None:
+            waits[rank] = Wait(rank, call, step, _needed(call, step))
+    return waits
+
+
+def _blocked_in(evidence: Evidence, end: RankEnd) -> Call | None:
+    """The call that a rank did not come out of.
+
+    One that the script asked a handle for holds the rank up only where the rank stood at a line that waits.
+    """
+    if not end.alive:
+        return None
+    unfinished = [call for call in evidence.calls(end.rank) if call.state == "unfinished"]
+    blocking = [call for call in unfinished if not call.asynchronous]
+    if blocking:
+        return blocking[-1]
+    if not unfinished or (end.stack and not end.waits_at_line):
+        return None
+    return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
+
+
+def _needed(call: Call, step: Step) -> tuple[int, ...]:
+    if step.message and call.op == "recv" and call.peer is None:
+        return tuple(rank for rank in step.group.ranks if rank != call.rank)
+    if step.op in _WAITS_FOR_SOURCE and call.root in step.missing and call.root is not None:
+        return (call.root,)
+    return step.missing
+
+
+def find_cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
+    """Ranks of which each waits for the next and the last for the first; empty where there is no such ring."""
+    for first in sorted(waits):
+        path = [first]
+        while len(waits[path[-1]].on) == 1:
+            following = waits[path[-1]].on[0]
+            if following not in waits:
+                break
+            if following in path:
+                return tuple(path[path.index(following) :])
+            path.append(following)
+    return ()
+
+
+def missed_steps(waits: dict[int, Wait]) -> list[tuple[Step, tuple[int, ...], tuple[int, ...]]]:
+    """Every step that ranks waited in for others: the step, who waited, who was waited for.
+
+    Those come first whose missing ranks wait for nobody: they are where it began.
+    """
+    by_step: dict[int, list[Wait]] = {}
+    for wait in waits.values():
+        if wait.on:
+            by_step.setdefault(wait.step.number, []).append(wait)
+    found = []
+    for ours in by_step.values():
+        missing = tuple(sorted({rank for wait in ours for rank in wait.on}))
+        found.append((ours[0].step, tuple(sorted(wait.rank for wait in ours)), missing))
+    return sorted(found, key=lambda item: (all(rank in waits for rank in item[2]), -len(item[1]), item[0].number))
+
+
+def majority_step(waits: dict[int, Wait]) -> int | None:
+    """Number of the step in which more than half of the waiting ranks were; None where there is none."""
+    if not waits:
+        return None
+    number, count = Counter(wait.step.number for wait in waits.values()).most_common(1)[0]
+    return number if 2 * count > len(waits) else None
+
+
+def describe_rank(evidence: Evidence, rank: int, waits: dict[int, Wait]) -> str:
+    """What a rank did at the end, as the end of a sentence that begins with its name."""
+    if rank in waits:
+        return f"waited in {describe_wait(waits[rank])}"
+    end = evidence.ends.get(rank)
+    if end is None:
+        return "is not on record"
+    if end.lost:
+        return f"went away with its node, {end.node}{_after(evidence, rank)}"
+    if end.failed:
+        return f"{how_it_failed(end)}{_after(evidence, rank)}"
+    if end.left:
+        return f"had ended with code 0{_after(evidence, rank)}"
+    if end.place is not None:
+        return f"was {end.place.sentence()}"
+    if end.stack:
+        return "was in code without a Python stack"
+    last = evidence.calls(rank)[-1:]
+    return f"was somewhere after {last[0].op} at {last[0].source}" if last else "had called nothing yet"
+
+
+def how_it_failed(end: RankEnd) -> str:
+    """What a rank did that failed: `raised ValueError: ... at train.py:30`."""
+    where = f" at {end.place.file}:{end.place.line}" if end.place is not None else ""
+    if end.signal:
+        return f"was killed by {end.signal}{where}"
+    if end.error and not end.error.startswith("SystemExit"):
+        return f"raised {end.error}{where}"
+    return f"exited with code {end.code}{where}"
+
+
+def _after(evidence: Evidence, rank: int) -> str:
+    calls = evidence.calls(rank)
+    if not calls:
+        return ", before its first call" if evidence.traced else ""
+    step = evidence.step(calls[-1])
+    return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
+
+
+def describe_wait(wait: Wait) -> str:
+    """The call that a rank waited in: `recv from rank 1 at train.py:9`."""
+    call, step = wait.call, wait.step
+    if call.op == "send":
+        what = f"send to rank {call.peer}"
+    elif call.op == "recv":
+        what = f"recv from {'any rank' if call.peer is None else f'rank {call.peer}'}"
+    else:
+        what = step.title if call.op == step.op else f"{call.op} #{call.seq}"
+    return f"{what} at {call.source}" if call.source else what
+
+
+def waited(evidence: Evidence, waits: list[Wait]) -> float:
+    """Seconds that the first of these ranks had been waiting when the run was over."""
+    return max((max(0.0, evidence.over - wait.call.begin) for wait in waits), default=0.0)
+
+
+def describe_waiting(evidence: Evidence, ranks: tuple[int, ...], waits: dict[int, Wait], where: str = "there") -> str:
+    """`ranks 0 and 1 waited there 8 s, at train.py:41`."""
+    ours = [waits[rank] for rank in ranks]
+    lines = listing(wait.call.source for wait in ours)
+    took = format_duration(waited(evidence, ours))
+    return f"{name_ranks(ranks)} waited {where} {took}{f', at {lines}' if lines else ''}"

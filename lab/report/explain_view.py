@@ -1,0 +1,65 @@
+"""An explanation for a person: the verdict, numbered findings, stacks below, and what is missing."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from lab.explain.model import Explanation, Finding
+from lab.report.style import Style
+
+_WIDTH = 80
+_STACK_LINES = 8
+_RANK = re.compile(r"\b([Rr]ank (\d+))\b(?!-)")
+_SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
+
+
+def explanation_text(explanation: Explanation, style: Style) -> str:
+    """The explanation, wrapped at the terminal's width but never beyond 80 columns.
+
+    Args:
+        explanation: what to show.
+        style: how to paint it, and how wide the terminal is.
+    """
+    width = max(40, min(_WIDTH, style.width or _WIDTH))
+    sign = style.verdict(explanation.verdict)
+    lines = [f"{sign}  {style.paint(explanation.scenario, 'bold')}", *_wrap(explanation.sentence, "  ", width)]
+    for number, finding in enumerate(explanation.findings, start=1):
+        lines += ["", *_finding(number, finding, style, width)]
+    for rank, stack in explanation.stacks.items():
+        lines += ["", style.rank(rank, f"rank {rank}"), *_stack(stack, width)]
+    if explanation.problems:
+        lines += ["", style.paint("what is missing", "bold")]
+        for problem in explanation.problems:
+            lines += _wrap(problem, "    ", width, first="  - ")
+    lines += ["", style.paint(f"run {explanation.run}", "dim")]
+    return "\n".join(lines)
+
+
+def _finding(number: int, finding: Finding, style: Style, width: int) -> list[str]:
+    first = f"{number:>2}. "
+    lines = _wrap(finding.sentence, " " * len(first), width, first=first)
+    return [_painted(line, style) for line in lines]
+
+
+def _wrap(text: str, indent: str, width: int, *, first: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _painted(line: str, style: Style) -> str:
+    line = _RANK.sub(lambda match: style.rank(int(match[2]), match[1]), line)
+    return _SOURCE.sub(lambda match: style.paint(match[0], "bold"), line)
+
+
+def _stack(stack: str, width: int) -> list[str]:
+    """The end of a traceback, or the innermost frames of a stack."""
+    lines = stack.strip("\n").splitlines()
+    shown = lines[-_STACK_LINES:] if lines and lines[0].startswith("Traceback") else lines[:_STACK_LINES]
+    return [f"  │ {line}" if len(line) + 4 <= width else f"  │ {line[: width - 5]}…" for line in shown]
