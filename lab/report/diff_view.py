@@ -1,0 +1,133 @@
+"""Two runs side by side, for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from lab.report.amounts import bytes_text, seconds_text
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.trace.alignment import LONGEST
+from lab.trace.compare import Comparison, Figures, SequenceChange
+
+_MOST_CHANGES = 12
+_LONGEST_BLOCK = 8
+_NOTABLE = 1.2
+"""Times that differ by less than this factor are what any two runs differ by."""
+
+
+def diff_text(found: Comparison, style: Style) -> str:
+    """What differs; of runs that did the same, one sentence."""
+    before, after = found.runs
+    if found.identical:
+        each = f"{found.calls[0]} calls of {found.world_sizes[0]} ranks"
+        spans = f"{seconds_text(found.span_s[0])} and {seconds_text(found.span_s[1])}"
+        return f"{before} and {after} are the same: {each} in the same order, with the same bytes, in {spans}."
+    parts = [f"{style.paint(f'- {before}', 'red')}\n{style.paint(f'+ {after}', 'green')}"]
+    if found.per_rank:
+        sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
+        parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
+    parts += [_settings(found, style), _sequence(found, style), _buckets(found, style)]
+    parts += [_operations(found, style), _phases(found, style)]
+    parts += ["\n".join(style.paint(problem, "yellow") for problem in found.problems)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _settings(found: Comparison, style: Style) -> str:
+    if not found.settings:
+        return "settings: the same"
+    lines = [style.paint("settings", "bold")]
+    for one in found.settings:
+        before = style.paint("(not set)" if one.before is None else one.before, "red")
+        after = style.paint("(not set)" if one.after is None else one.after, "green")
+        lines.append(f"  {one.name}: {before} → {after}")
+    return "\n".join(lines)
+
+
+def _sequence(found: Comparison, style: Style) -> str:
+    if not found.sequence:
+        return "calls: the same in the same order"
+    lines = [style.paint("calls", "bold")]
+    for one in found.sequence[:_MOST_CHANGES]:
+        lines.append(f"  {style.paint(_where(one, found), 'dim')}")
+        lines += [f"    {style.paint(f'- {line}', 'red')}" for line in _block(one.change.removed)]
+        lines += [f"    {style.paint(f'+ {line}', 'green')}" for line in _block(one.change.added)]
+    more = len(found.sequence) - _MOST_CHANGES
+    if more > 0:
+        lines.append(f"  and {more} more (`--json` has them all)")
+    if found.cut:
+        lines.append(f"  compared as far as {LONGEST} calls of a rank")
+    return "\n".join(lines)
+
+
+def _where(one: SequenceChange, found: Comparison) -> str:
+    everybody = len(one.ranks) == min(found.world_sizes) and not found.per_rank
+    who = "every rank" if everybody else f"rank{'s' * (len(one.ranks) > 1)} {', '.join(map(str, one.ranks))}"
+    place = f", call {one.change.before + 1}"
+    place += f", in {one.phase}" if one.phase else ""
+    place += f", {one.at}" if one.at else ""
+    times = f"; {one.change.times} times" if one.change.times > 1 else ""
+    return f"{who}{place}{times}"
+
+
+def _block(calls: Sequence[str]) -> list[str]:
+    lines = []
+    for text, same in groupby(calls):
+        times = len(list(same))
+        lines.append(text if times == 1 else f"{text} x{times}")
+    more = len(lines) - _LONGEST_BLOCK
+    return lines if more <= 0 else [*lines[:_LONGEST_BLOCK], f"… and {more} more"]
+
+
+def _buckets(found: Comparison, style: Style) -> str:
+    lines = [
+        f"  module {one.module}: {style.paint(_sizes(one.before), 'red')} → {style.paint(_sizes(one.after), 'green')}"
+        for one in found.buckets
+    ]
+    return "\n".join([style.paint("DDP buckets, elements", "bold"), *lines]) if lines else ""
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    return f"{len(sizes)} ({', '.join(map(str, sizes[:_LONGEST_BLOCK]))}{', …' * (len(sizes) > _LONGEST_BLOCK)})"
+
+
+def _operations(found: Comparison, style: Style) -> str:
+    header = ["operation", "count", "bytes sent", "median", "total", "waited"]
+    nothing = Figures(0, 0, None, 0, 0)
+    rows = []
+    for one in found.operations:
+        before, after = one.before or nothing, one.after or nothing
+        rows.append(
+            [
+                one.op,
+                _changed(str(before.count), str(after.count)),
+                _changed(bytes_text(round(before.bytes)), bytes_text(round(after.bytes))),
+                _times(before.median_s, after.median_s),
+                _times(before.total_s, after.total_s),
+                _times(before.waited_s, after.waited_s, ("more", "less")),
+            ]
+        )
+    return table_text(header, rows, style) if rows else ""
+
+
+def _phases(found: Comparison, style: Style) -> str:
+    rows = [
+        [one.name, _changed(f"{one.before[0]:g}", f"{one.after[0]:g}"), _times(one.before[1], one.after[1])]
+        for one in found.phases
+    ]
+    return table_text(["phase", "times a rank", "median"], rows, style) if rows else ""
+
+
+def _changed(before: str, after: str) -> str:
+    return before if before == after else f"{before} → {after}"
+
+
+def _times(before: float | None, after: float | None, words: tuple[str, str] = ("slower", "faster")) -> str:
+    text = f"{seconds_text(before)} → {seconds_text(after)}"
+    if not before or not after:
+        return seconds_text(before) if before == after else text
+    factor = max(before, after) / min(before, after)
+    if factor < _NOTABLE:
+        return text
+    return f"{text} ({factor:.3g}x {words[after < before]})"
