@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_wait(parser)
     shared.add_runs(parser)
     shared.add_json(parser)
+    parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
 
 
@@ -92,6 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal has shown ^C
         print(verdict_text(result.to_json(), style_for(sys.stdout)))
+    if arguments.report:
+        _report([result], open_it=True)
     return result.exit_code
 
 
@@ -117,7 +120,23 @@ def _run_many(
         print(json.dumps([_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)]))
     else:
         print(summary_text(outcomes, time.monotonic() - began, style))
+    if arguments.report:
+        _report([outcome for outcome in outcomes if isinstance(outcome, Result)], open_it=False)
     return max(outcome.exit_code for outcome in outcomes)
+
+
+def _report(results: list[Result], *, open_it: bool) -> None:
+    """Write each run as a page; standard output belongs to the verdict."""
+    from lab.cli.open_page import open_page
+    from lab.record.read import Record
+    from lab.report.html.page import write_report
+
+    for result in results:
+        if result.path is None:
+            continue
+        report = write_report(Record(path=result.path))
+        why_not = open_page(report.path) if open_it else ""
+        sys.stderr.write(f"  report: {report.path}{f' ({why_not})' if why_not else ''}\n")
 
 
 def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, object]:

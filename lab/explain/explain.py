@@ -18,10 +18,15 @@ _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
 
 
-def explain(record: Record) -> Explanation:
-    """Explain a run. Needs neither its trace nor its result to be there, and says what is missing."""
+def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
+    """Explain a run. Needs neither its trace nor its result to be there, and says what is missing.
+
+    Args:
+        record: of the run.
+        evidence: of the same record, where somebody has read it already.
+    """
     result = record.result()
-    evidence = read_evidence(record)
+    evidence = evidence if evidence is not None else read_evidence(record)
     problems = list(evidence.problems)
     if not record.complete:
         problems.insert(0, str(result["reason"]))

@@ -1,0 +1,274 @@
+// Draws the timeline on a canvas. What is narrower than a pixel is merged with its neighbour.
+
+import { operationColour, phaseColour } from "lab/colours";
+import { bytes, moment } from "lab/format";
+import { AXIS, laneOf, rowTop } from "lab/layout";
+import { FAILED, readyOf } from "lab/model";
+import { visibleCalls } from "lab/spans";
+
+const FONT = "system-ui, sans-serif";
+const MOST_LINKS = 250;
+
+export function drawTimeline(context, view) {
+  const { width, height, colours } = view;
+  context.clearRect(0, 0, width, height);
+  drawAxis(context, view);
+  for (const lane of view.lanes) {
+    drawLife(context, view, lane);
+    drawPhases(context, view, lane);
+  }
+  drawFaults(context, view);
+  const seen = new Set();
+  for (const lane of view.lanes) drawCalls(context, view, lane, seen);
+  if (seen.size <= MOST_LINKS) for (const step of seen) drawLink(context, view, step, false);
+  drawTicks(context, view);
+  for (const lane of view.lanes) drawEnd(context, view, lane);
+  if (view.step) drawLink(context, view, view.step, true);
+  context.strokeStyle = colours.line;
+  context.strokeRect(0, AXIS - 0.5, width, 0);
+}
+
+function drawAxis(context, view) {
+  const { scale, width, height, colours } = view;
+  const ticks = scale.ticks(Math.max(2, Math.floor(width / 110)));
+  const distance = ticks.length > 1 ? ticks[1] - ticks[0] : 1;
+  context.font = `11.5px ${FONT}`;
+  context.textBaseline = "middle";
+  context.textAlign = "center";
+  context.lineWidth = 1;
+  for (const tick of ticks) {
+    const x = Math.round(scale(tick)) + 0.5;
+    context.strokeStyle = colours.line;
+    context.beginPath();
+    context.moveTo(x, AXIS);
+    context.lineTo(x, height);
+    context.stroke();
+    context.fillStyle = colours.soft;
+    const text = moment(tick, distance);
+    const half = context.measureText(text).width / 2;
+    context.fillText(text, Math.min(Math.max(x, half + 4), width - half - 4), AXIS / 2);
+  }
+}
+
+function drawLife(context, view, lane) {
+  const { scale, width, colours, model } = view;
+  context.fillStyle = colours.lane;
+  context.fillRect(0, lane.top, width, lane.height);
+  const life = model.lives[lane.rank] ?? {};
+  const from = Math.max(0, scale(life.begin ?? 0));
+  const to = Math.min(width, scale(life.end ?? model.span[1]));
+  context.fillStyle = colours["lane-live"];
+  if (to > from) context.fillRect(from, lane.top, to - from, lane.height);
+}
+
+function drawPhases(context, view, lane) {
+  const { scale, width, colours } = view;
+  const [first, last] = scale.domain();
+  let drawn = Number.NEGATIVE_INFINITY;
+  context.font = `10.5px ${FONT}`;
+  context.textAlign = "left";
+  for (const mark of view.model.marksOf.get(lane.rank) ?? []) {
+    if (mark.end < first || mark.begin > last) continue;
+    const from = Math.max(0, scale(mark.begin));
+    const to = Math.min(width, scale(mark.end));
+    if (to - from < 1 && to < drawn) continue;
+    drawn = from + 1;
+    context.fillStyle = phaseColour(mark.name);
+    context.globalAlpha = 0.14;
+    context.fillRect(from, lane.top, Math.max(1, to - from), lane.height);
+    context.globalAlpha = 1;
+    if (lane.bars - lane.top > 8 && context.measureText(mark.name).width < to - from - 8) {
+      context.fillStyle = colours.soft;
+      context.fillText(mark.name, from + 4, lane.top + 7.5);
+    }
+  }
+}
+
+function drawFaults(context, view) {
+  const { scale, width, height, colours, model, lanes } = view;
+  context.font = `11px ${FONT}`;
+  context.textAlign = "left";
+  for (const fault of model.faults) {
+    const from = Math.max(0, scale(fault.t));
+    const to = Math.min(width, scale(fault.until ?? model.span[1]));
+    if (to <= from) continue;
+    const touched = lanes.filter((lane) => !fault.ranks || fault.ranks.includes(lane.rank));
+    const areas = fault.ranks ? touched : [{ top: AXIS, height: height - AXIS }];
+    context.fillStyle = colours.bad;
+    for (const area of areas) {
+      context.globalAlpha = 0.14;
+      context.fillRect(from, area.top, to - from, area.height);
+      context.globalAlpha = 1;
+      context.fillRect(from, area.top, 1.5, area.height);
+    }
+    context.fillText(fault.text, from + 5, (areas[0]?.top ?? AXIS) + 8);
+  }
+}
+
+function drawCalls(context, view, lane, seen) {
+  const { scale, model, width, colours } = view;
+  const [begin, end] = scale.domain();
+  const [from, to] = visibleCalls(model, view.latest, lane.rank, begin, end);
+  const covered = new Float64Array(lane.rows).fill(Number.NEGATIVE_INFINITY);
+  context.textBaseline = "middle";
+  context.textAlign = "left";
+  for (let i = from; i < to; i += 1) {
+    const row = model.lane[i];
+    const left = scale(model.begin[i]);
+    const right = scale(model.end[i]);
+    if (seen.size <= MOST_LINKS) seen.add(model.calls.step[i]);
+    const special = model.calls.flags[i] & FAILED || model.calls.dur[i] < 0 || model.calls.step[i] === view.step;
+    if (!special && right <= covered[row]) continue;
+    const x = Math.max(-2, left);
+    const w = Math.max(1, Math.min(width + 2, right) - x - (right - left > 4 ? 0.5 : 0));
+    covered[row] = Math.max(covered[row], x + w);
+    drawBar(context, view, i, x, rowTop(lane, row), w, lane.bar, colours);
+  }
+}
+
+function drawBar(context, view, call, x, y, w, h, colours) {
+  const { model, scale } = view;
+  const { calls } = model;
+  const op = model.word(calls.op[call]);
+  const open = calls.dur[call] < 0;
+  const failed = Boolean(calls.flags[call] & FAILED);
+  const colour = operationColour(op);
+  context.fillStyle = colour;
+  context.globalAlpha = open ? 0.55 : 1;
+  context.fillRect(x, y, w, h);
+  context.globalAlpha = 1;
+  const ready = readyOf(model, calls.step[call]);
+  const waitedUntil = scale(Math.min(ready ?? model.end[call], model.end[call]));
+  if (waitedUntil - x > 2) {
+    context.fillStyle = view.hatch;
+    context.fillRect(x, y, Math.min(w, waitedUntil - x), h);
+  }
+  if (open || failed) {
+    context.strokeStyle = colours.bad;
+    context.lineWidth = 1.5;
+    context.setLineDash(open ? [4, 3] : []);
+    context.strokeRect(x + 0.75, y + 0.75, Math.max(0.5, w - 1.5), h - 1.5);
+    context.setLineDash([]);
+  }
+  if (calls.step[call] === view.step || call === view.hovered) {
+    context.strokeStyle = colours.ink;
+    context.lineWidth = calls.step[call] === view.step ? 2 : 1;
+    context.strokeRect(x, y - 0.5, w, h + 1);
+  }
+  if (w > 44 && h > 12) drawLabel(context, view, call, op, x, y, w, h, colour, waitedUntil);
+}
+
+// The label stands after the hatched part if there is room, so that it can be read.
+function drawLabel(context, view, call, op, x, y, w, h, colour, waitedUntil) {
+  const bucket = view.model.calls.bucket[call];
+  const name = bucket >= 0 ? `${op} bucket ${bucket}` : op;
+  context.font = `600 11px ${FONT}`;
+  const after = Math.max(x, waitedUntil);
+  const start = x + w - after > 44 ? after : x;
+  const room = x + w - start - 8;
+  const size = view.model.calls.bytes[call];
+  const texts = size ? [`${name}  ${bytes(size)}`, name] : [name];
+  const text = texts.find((one) => context.measureText(one).width <= room);
+  if (!text) return;
+  if (start < waitedUntil - 2) {
+    context.fillStyle = colour;
+    context.fillRect(start + 2, y + 1, context.measureText(text).width + 5, h - 2);
+  }
+  context.fillStyle = isLight(colour) ? "#17191c" : "#ffffff";
+  context.fillText(text, start + 4, y + h / 2 + 0.5);
+}
+
+function isLight(colour) {
+  const [red, green, blue] = [1, 3, 5].map((at) => Number.parseInt(colour.slice(at, at + 2), 16));
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 150;
+}
+
+// Of a collective: a line at the moment at which the last rank entered, with a dot there. Of a message: an arrow.
+function drawLink(context, view, step, chosen) {
+  if (!step) return;
+  const { model, scale, lanes, colours } = view;
+  const ends = [...model.callsOf(step)].map((call) => ({ call, lane: laneOf(lanes, model.rankOf[call]) }));
+  if (ends.length < 2 || ends.some(({ lane }) => !lane)) return;
+  context.strokeStyle = chosen ? colours.ink : colours.soft;
+  context.fillStyle = context.strokeStyle;
+  context.globalAlpha = chosen ? 1 : 0.55;
+  context.lineWidth = chosen ? 1.5 : 1;
+  const middle = ({ call, lane }) => rowTop(lane, model.lane[call]) + lane.bar / 2;
+  if (model.steps.seq[step - 1] < 0) drawArrow(context, view, step, ends, middle);
+  else {
+    const ready = readyOf(model, step);
+    if (ready !== null) {
+      const x = scale(ready);
+      const ys = ends.map(middle);
+      const last = ends.find(({ call }) => model.rankOf[call] === model.steps.last[step - 1]);
+      context.setLineDash(chosen ? [] : [2, 3]);
+      context.beginPath();
+      context.moveTo(x, Math.min(...ys));
+      context.lineTo(x, Math.max(...ys));
+      context.stroke();
+      context.setLineDash([]);
+      context.beginPath();
+      context.arc(x, middle(last), chosen ? 4 : 2.5, 0, 2 * Math.PI);
+      context.fill();
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+function drawArrow(context, view, step, ends, middle) {
+  const { model, scale } = view;
+  const sender = ends.find(({ call }) => model.rankOf[call] === model.steps.from[step - 1]);
+  const receiver = ends.find((one) => one !== sender);
+  if (!sender || !receiver) return;
+  const [x1, y1] = [scale(model.begin[sender.call]), middle(sender)];
+  const [x2, y2] = [scale(model.end[receiver.call]), middle(receiver)];
+  const angle = Math.atan2(y2 - y1, x2 - x1);
+  context.beginPath();
+  context.moveTo(x1, y1);
+  context.lineTo(x2, y2);
+  context.stroke();
+  context.beginPath();
+  context.moveTo(x2, y2);
+  context.lineTo(x2 - 7 * Math.cos(angle - 0.4), y2 - 7 * Math.sin(angle - 0.4));
+  context.lineTo(x2 - 7 * Math.cos(angle + 0.4), y2 - 7 * Math.sin(angle + 0.4));
+  context.fill();
+}
+
+function drawTicks(context, view) {
+  const { model, scale, lanes, colours } = view;
+  const drawn = new Map();
+  model.logs.t.forEach((t, i) => {
+    const lane = laneOf(lanes, model.logs.rank[i]);
+    const x = Math.round(scale(t));
+    const bad = model.logs.stream[i] === 2;
+    if (!lane || !model.logs.stream[i] || x < 0 || x > view.width || (drawn.get(lane) === x && !bad)) return;
+    drawn.set(lane, x);
+    context.fillStyle = bad ? colours.bad : colours.soft;
+    context.fillRect(x, lane.ticks + 1, 1, 6);
+  });
+  context.fillStyle = colours.focus;
+  for (const note of model.notes) {
+    const lane = laneOf(lanes, note.rank);
+    const x = scale(note.t);
+    if (!lane || x < -4 || x > view.width + 4) continue;
+    const y = lane.ticks + 4;
+    context.beginPath();
+    context.moveTo(x, y - 4);
+    context.lineTo(x + 4, y);
+    context.lineTo(x, y + 4);
+    context.lineTo(x - 4, y);
+    context.fill();
+  }
+}
+
+function drawEnd(context, view, lane) {
+  const life = view.model.lives[lane.rank];
+  if (!life?.bad) return;
+  const x = view.scale(life.end);
+  if (x < 0 || x > view.width) return;
+  context.fillStyle = view.colours.bad;
+  context.fillRect(x - 1, lane.top, 2, lane.height);
+  context.font = `700 15px ${FONT}`;
+  context.textAlign = x > view.width - 20 ? "right" : "left";
+  context.fillText("✘", x + (x > view.width - 20 ? -4 : 4), lane.top + lane.height / 2);
+}

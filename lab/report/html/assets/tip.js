@@ -1,0 +1,51 @@
+// What is under the pointer, in words.
+
+import { element } from "lab/dom";
+import { bytes, duration } from "lab/format";
+import { readyOf, titleOf } from "lab/model";
+
+// A call: the operation first, then the line of the script, then how long and for whom it waited.
+export function callTip(model, call) {
+  const { calls } = model;
+  const rank = model.rankOf[call];
+  const step = calls.step[call];
+  const lines = [element("b", {}, step ? titleOf(model, step) : model.word(calls.op[call]))];
+  const where = [`rank ${rank}`, model.word(calls.at[call]), model.word(calls.phase[call])].filter(Boolean).join(" · ");
+  lines.push(element("p", { class: "where" }, where));
+  if (calls.bucket[call] >= 0) {
+    lines.push(element("p", {}, `DDP bucket ${calls.bucket[call]}: ${model.word(calls.params[call])}`));
+  }
+  const open = calls.dur[call] < 0;
+  const took = open ? "never done" : duration(calls.dur[call]);
+  lines.push(element("p", open ? { class: "bad" } : {}, `${took}, ${bytes(calls.bytes[call])}`));
+  const waited = waitedFor(model, call, rank, step);
+  if (waited) lines.push(element("p", {}, waited));
+  if (calls.errors[call]) lines.push(element("p", { class: "bad" }, calls.errors[call]));
+  return lines;
+}
+
+function waitedFor(model, call, rank, step) {
+  if (!step) return "";
+  const missing = model.steps.missing[step];
+  if (missing) return `waited for rank ${missing.join(", ")}, which never entered`;
+  const ready = readyOf(model, step);
+  const last = model.steps.last[step - 1];
+  if (ready === null || last === rank) return last === rank && model.callsOf(step).length > 1 ? "entered last" : "";
+  const waited = Math.min(ready, model.end[call]) - model.begin[call];
+  return waited > 0 ? `waited ${duration(waited)} for rank ${last}` : "";
+}
+
+// A moment of a lane without a call: the phases around it, or a plain word.
+export function laneTip(model, rank, moment) {
+  const phases = (model.marksOf.get(rank) ?? []).filter((mark) => mark.begin <= moment && mark.end >= moment);
+  const life = model.lives[rank] ?? {};
+  if (life.end !== undefined && moment >= life.end) return [element("b", {}, `rank ${rank}: ${life.text}`)];
+  const name = phases.length ? phases.map((mark) => mark.name).join(" › ") : "between calls";
+  const lines = [element("b", {}, name), element("p", {}, `rank ${rank} · at ${duration(Math.round(moment))}`)];
+  if (phases.length) lines.push(element("p", {}, duration(phases.at(-1).end - phases.at(-1).begin)));
+  return lines;
+}
+
+export function wordsTip(rank, head, text) {
+  return [element("b", {}, `rank ${rank} · ${head}`), element("p", {}, text.slice(0, 400))];
+}

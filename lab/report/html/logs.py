@@ -1,0 +1,119 @@
+"""What ranks printed, line by line in the order of time; of long logs the beginning and the end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lab.record.layout import INDEX, LOGS, rank_log
+from lab.record.read import Record
+from lab.spec.units import format_bytes
+
+MOST_LINES = 6000
+"""Of all ranks together."""
+_MOST_BYTES_OF_A_RANK = 512 * 1024
+_LONGEST_LINE = 2000
+_HEAD_SHARE = 0.25
+"""Of what is kept of a long log, so much is its beginning; the end tells more."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line that a rank printed."""
+
+    rank: int
+    """-1: the scenario's own check."""
+    stream: int
+    """1: standard output, 2: standard error; 0: not printed by the rank, but says what was left out."""
+    time: float
+    """Unix time."""
+    text: str
+
+
+def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
+    """The lines of all ranks by time, and a sentence for each rank of whose log something was left out."""
+    pieces: dict[int, list[tuple[int, int, int, float]]] = {}
+    for rank, stream, offset, length, when in _index(record):
+        pieces.setdefault(rank, []).append((stream, offset, length, when))
+    most = max(200, MOST_LINES // max(1, len(pieces)))
+    lines: list[LogLine] = []
+    left_out = []
+    for rank, own in sorted(pieces.items()):
+        kept, sentence = _kept_lines(record, rank, own, most)
+        lines.extend(kept)
+        if sentence:
+            left_out.append(sentence)
+    return sorted(lines, key=lambda line: line.time), left_out
+
+
+def _index(record: Record) -> Iterator[tuple[int, int, int, int, float]]:
+    try:
+        file = (record.path / INDEX).open("rb")
+    except OSError:
+        return
+    with file:
+        for line in file:
+            try:
+                rank, stream, offset, length, when = json.loads(line)
+                yield int(rank), int(stream), int(offset), int(length), float(when)
+            except (ValueError, TypeError):
+                continue
+
+
+def _kept_lines(
+    record: Record, rank: int, pieces: list[tuple[int, int, int, float]], most: int
+) -> tuple[list[LogLine], str]:
+    total = sum(length for _, _, length, _ in pieces)
+    head_bytes = int(_MOST_BYTES_OF_A_RANK * _HEAD_SHARE)
+    tail_from = total - (_MOST_BYTES_OF_A_RANK - head_bytes)
+    if total <= _MOST_BYTES_OF_A_RANK:
+        head, tail = list(_assembled(record, rank, pieces)), []
+    else:
+        head = list(_assembled(record, rank, [p for p in pieces if p[1] + p[2] <= head_bytes]))
+        tail = list(_assembled(record, rank, [p for p in pieces if p[1] >= tail_from]))
+    of_head = int(most * _HEAD_SHARE)
+    complete = total <= _MOST_BYTES_OF_A_RANK and len(head) <= most
+    if complete:
+        return head, ""
+    rest = [*head[of_head:], *tail]
+    kept_tail = rest[-(most - of_head) :]
+    head = head[:of_head]
+    between = kept_tail[0].time if kept_tail else head[-1].time if head else pieces[0][3]
+    who = f"rank {rank}" if rank >= 0 else "the check"
+    whole = f"{LOGS}/{rank_log(rank)}"
+    sentence = (
+        f"Of what {who} printed ({format_bytes(total)}) only the beginning and the end are here; all of it: {whole}"
+    )
+    gap = LogLine(rank, 0, between, f"… left out here; the whole log is {whole} in the record …")
+    return [*head, gap, *kept_tail], sentence
+
+
+def _assembled(record: Record, rank: int, pieces: list[tuple[int, int, int, float]]) -> Iterator[LogLine]:
+    """Whole lines from pieces; a line's time is that of its first piece."""
+    held: dict[int, tuple[float, bytes]] = {}
+    try:
+        file = (record.path / LOGS / rank_log(rank)).open("rb")
+    except OSError:
+        return
+    with file:
+        for stream, offset, length, when in pieces:
+            file.seek(offset)
+            data = file.read(min(length, _MOST_BYTES_OF_A_RANK))
+            began, before = held.pop(stream, (when, b""))
+            *whole, rest = (before + data).split(b"\n")
+            for number, line in enumerate(whole):
+                yield LogLine(rank, stream, began if number == 0 else when, _clean(line))
+            if rest:
+                held[stream] = (when if whole else began, rest)
+    for stream, (when, rest) in sorted(held.items()):
+        yield LogLine(rank, stream, when, _clean(rest))
+
+
+def _clean(line: bytes) -> str:
+    """Text without colours and control characters; of a line that a carriage return wrote over, the last state."""
+    text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
+    text = _ESCAPES.sub("", text)
+    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}… ({len(text)} characters)"

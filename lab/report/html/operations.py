@@ -1,0 +1,64 @@
+"""Traffic between ranks and what each operation achieved, ready to be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.spec.units import format_bytes, format_duration
+from lab.trace.steps import Step
+from lab.trace.traffic import matrix, operations
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of the page: what is read and what a column is sorted by."""
+
+    text: str
+    value: float
+    heat: float = 0.0
+    """From 0 to 1."""
+
+
+def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int, list[Cell]]]:
+    """A row for each sender with a cell for each receiver; empty where nothing was sent at all."""
+    size = max(ranks, default=-1) + 1
+    rows = matrix(steps, size)
+    most = max((number for row in rows for number in row), default=0)
+    if not most:
+        return []
+    return [
+        (rank, [Cell(format_bytes(rows[rank][to]) if rows[rank][to] else "·", rows[rank][to], rows[rank][to] / most)
+                for to in ranks])
+        for rank in ranks
+    ]  # fmt: skip
+
+
+def operation_rows(steps: Sequence[Step]) -> list[tuple[str, list[Cell]]]:
+    """A row for each operation and size: count, bytes, median time, total time, waited, algbw, busbw."""
+    return [
+        (
+            row.op,
+            [
+                Cell(f"{row.count:,}", row.count),
+                Cell(str(row.ranks) if row.ranks is not None else "–", row.ranks or 0),
+                Cell(format_bytes(row.size) if row.size is not None else "–", row.size or 0),
+                Cell(format_bytes(row.sent), row.sent),
+                _time(row.median_s),
+                _time(row.total_s),
+                _time(row.waited_s),
+                _rate(row.algbw),
+                _rate(row.busbw),
+            ],
+        )
+        for row in operations(steps, by_size=True)
+    ]
+
+
+def _time(seconds: float | None) -> Cell:
+    return Cell("–", -1) if seconds is None else Cell(format_duration(seconds), seconds)
+
+
+def _rate(rate: float | None) -> Cell:
+    """Bandwidth in GB/s, as nccl-tests prints it."""
+    return Cell("–", -1) if rate is None else Cell(f"{rate / 1e9:.3g}", rate)

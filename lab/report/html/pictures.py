@@ -1,0 +1,54 @@
+"""Which steps get a picture, and the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lab.report.picture_svg import picture_svg
+from lab.trace.steps import Step
+
+MOST_PICTURES = 300
+_MOST_OF_ONE_SORT = {"broken": 60, "late": 20}
+
+
+def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
+    """The steps that tell most: broken ones, the first of each kind, the longest waits, then from the beginning."""
+    chosen: dict[int, Step] = {}
+    for step in _by_interest(steps):
+        if len(chosen) >= most:
+            break
+        chosen[step.number] = step
+    return [chosen[number] for number in sorted(chosen)]
+
+
+def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
+    broken = [step for step in steps if step.state != "completed"]
+    yield from broken[: _MOST_OF_ONE_SORT["broken"]]
+    first: dict[tuple[object, ...], Step] = {}
+    for step in steps:
+        first.setdefault(kind_of(step), step)
+    yield from first.values()
+    late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
+    yield from late[: _MOST_OF_ONE_SORT["late"]]
+    yield from steps
+
+
+def kind_of(step: Step) -> tuple[object, ...]:
+    """Steps of one kind do the same at the same line of the script, with other values."""
+    call = next(iter(step.calls.values()))
+    return step.op, step.group.name, call.source, call.bytes, step.source, step.destination, step.state
+
+
+def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
+    """For each step the number of the step whose picture shows it best: itself, one of its kind, or 0."""
+    own = {step.number for step in drawn}
+    of_kind: dict[tuple[object, ...], int] = {}
+    for step in drawn:
+        of_kind.setdefault(kind_of(step), step.number)
+    return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
+
+
+def draw(step: Step, expectations: Sequence[Mapping[str, Any]], world_size: int) -> str:
+    """The picture of a step as SVG."""
+    return picture_svg(step, expectations, world_size)

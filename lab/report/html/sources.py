@@ -1,0 +1,88 @@
+"""The scenario and the script with numbered lines that can be linked to, in colours where pygments can be had."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup, escape
+
+from lab.record.layout import SCENARIO
+from lab.record.read import Record
+
+_LONGEST = 400_000
+_CITATION = re.compile(r"([\w./-]+\.py):(\d+)|File \"([^\"]+\.py)\", line (\d+)")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text with the markup of each of its lines."""
+
+    name: str
+    anchor: str
+    """Line N has the id `<anchor>-N`."""
+    lines: list[Markup]
+    cut: bool
+    """Whether the text was too long to be shown whole."""
+
+
+def sources(record: Record) -> list[Source]:
+    """The script, or scripts, that the record holds, then the scenario."""
+    scripts = sorted(path for path in record.path.glob("*.py") if path.is_file())
+    named = Path(str(record.plan().get("script", ""))).name
+    scripts.sort(key=lambda path: path.name != named)
+    found = [_source(path.name, f"L{number}", _read(path)) for number, path in enumerate(scripts)]
+    scenario = record.scenario_text()
+    return [*found, *([_source(SCENARIO, "Y", scenario)] if scenario else [])]
+
+
+def cite(text: str, known: list[Source]) -> Markup:
+    """The text with a link at every `file.py:12` of a source that the page shows."""
+    anchors = {source.name: source.anchor for source in known}
+    parts: list[Markup] = []
+    at = 0
+    for found in _CITATION.finditer(text):
+        anchor = anchors.get(Path(found[1] or found[3]).name)
+        if anchor is None:
+            continue
+        parts.append(escape(text[at : found.start()]))
+        parts.append(Markup('<a href="#{}-{}">{}</a>').format(anchor, found[2] or found[4], found[0]))
+        at = found.end()
+    parts.append(escape(text[at:]))
+    return Markup("").join(parts)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _source(name: str, anchor: str, text: str) -> Source:
+    cut = len(text) > _LONGEST
+    return Source(name, anchor, _coloured(name, text[:_LONGEST]), cut)
+
+
+def _coloured(name: str, text: str) -> list[Markup]:
+    try:
+        from pygments.lexers.data import YamlLexer
+        from pygments.lexers.python import PythonLexer
+        from pygments.token import STANDARD_TYPES
+    except ImportError:
+        return [escape(line) for line in text.splitlines()]
+    lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
+    lines = [Markup("")]
+    for token, value in lexer.get_tokens(text):
+        while token not in STANDARD_TYPES and token.parent:
+            token = token.parent
+        kind = STANDARD_TYPES.get(token, "")
+        for number, part in enumerate(value.split("\n")):
+            if number:
+                lines.append(Markup(""))
+            if part:
+                lines[-1] += Markup('<span class="{}">{}</span>').format(kind, part) if kind else escape(part)
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
