@@ -1,0 +1,105 @@
+"""Where a moment of a run lies on a picture of limited width: time runs evenly, but nobody's pauses are cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_CUT_WIDTH = 18.0
+"""Pixels of a pause that was cut."""
+_LONG = 0.08
+"""A pause is long if it takes more than this part of the time in which something happens."""
+_STEPS = (1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of time in which something happens, and its place."""
+
+    begin: float
+    end: float
+    left: float
+    """Pixels."""
+    right: float
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From seconds to pixels."""
+
+    pieces: tuple[Piece, ...]
+    """Between them lie the pauses that were cut."""
+
+    def place(self, time: float) -> float:
+        """Pixels at a moment; moments before and after the run are at its ends, moments within a cut in its middle."""
+        before = None
+        for piece in self.pieces:
+            if time < piece.begin:
+                return piece.left if before is None else (before.right + piece.left) / 2
+            if time <= piece.end:
+                span = piece.end - piece.begin
+                return piece.left + ((time - piece.begin) / span if span else 0.0) * (piece.right - piece.left)
+            before = piece
+        return self.pieces[-1].right
+
+    def ticks(self, about: int = 8) -> list[float]:
+        """Round moments to write on the axis, in seconds, of which all lie in pieces."""
+        total = sum(piece.end - piece.begin for piece in self.pieces)
+        if total <= 0:
+            return [self.pieces[0].begin]
+        step = _round_up(total / about)
+        found: list[float] = []
+        for piece in self.pieces:
+            number = -int(-piece.begin // step)
+            while number * step <= piece.end:
+                found.append(number * step)
+                number += 1
+        return found
+
+
+def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) -> Axis:
+    """The axis of a run.
+
+    Args:
+        busy: from when to when something happened, in seconds; stretches may overlap.
+        left: pixels at its beginning.
+        right: pixels at its end.
+    """
+    stretches = _merge(sorted(busy))
+    if not stretches:
+        return Axis((Piece(0.0, 0.0, left, right),))
+    active = sum(end - begin for begin, end in stretches)
+    kept = [stretches[0]]
+    for begin, end in stretches[1:]:
+        if begin - kept[-1][1] <= _LONG * active:
+            kept[-1] = (kept[-1][0], end)
+        else:
+            kept.append((begin, end))
+    total = sum(end - begin for begin, end in kept)
+    width = right - left - _CUT_WIDTH * (len(kept) - 1)
+    pieces, at = [], left
+    for begin, end in kept:
+        share = width * ((end - begin) / total if total else 1 / len(kept))
+        pieces.append(Piece(begin, end, at, at + share))
+        at += share + _CUT_WIDTH
+    return Axis(tuple(pieces))
+
+
+def _merge(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    merged: list[tuple[float, float]] = []
+    for begin, end in stretches:
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _round_up(number: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50, ... times a power of ten."""
+    power = 1.0
+    while power > number:
+        power /= 10
+    while power * 10 <= number:
+        power *= 10
+    return next((step * power for step in _STEPS if step * power >= number), 10 * power)
