@@ -9,7 +9,7 @@ from typing import Any
 from lab.report.picture_disagreement import disagreement_of
 from lab.report.picture_expected import agrees, expected_values, source_buffer
 from lab.report.picture_parts import Part, input_parts, output_parts
-from lab.report.picture_words import plain_number, value_text
+from lab.report.picture_words import plain_number, typed_value, value_text
 from lab.trace.model import Buffer, Call
 from lab.trace.steps import Step
 
@@ -230,7 +230,7 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
 def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
     wrong, expected = [], []
     for i, (value, tolerance) in enumerate(expected_values(step, block.parts, block.dtype)):
-        expected.append(plain_number(value))
+        expected.append(typed_value(plain_number(value), block.dtype))
         if value is not None and not agrees(values[i], value, tolerance):
             wrong.append(i)
     known = sum(value is not None for value in expected)
@@ -239,7 +239,9 @@ def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
 
 def _kept(buffer: Buffer) -> tuple[Any, ...] | None:
     """The values, where all of them are on record."""
-    return tuple(buffer.values) if buffer.values is not None and len(buffer.values) == buffer.count else None
+    if buffer.values is None or len(buffer.values) != buffer.count:
+        return None
+    return tuple(typed_value(value, buffer.dtype) for value in buffer.values)
 
 
 def _same_hash(step: Step, buffer: Buffer, parts: tuple[Part, ...]) -> bool | None:

@@ -22,7 +22,6 @@ _TENSOR_GAP = 8.0
 _LINE_GAP = 8.0
 _WIDEST = 400.0
 """A rank's tensors go on in the next line where they would be wider."""
-_MOST_VALUES = 8
 _MOST_BOXES = 12
 _BAND = 4.0
 
@@ -66,11 +65,13 @@ class Cells:
         picture: all of it.
         ranks: those that are shown.
         after: which side.
+        values: how many of a part are shown.
     """
 
-    def __init__(self, picture: Picture, ranks: Sequence[RankPicture], *, after: bool) -> None:
+    def __init__(self, picture: Picture, ranks: Sequence[RankPicture], *, after: bool, values: int) -> None:
         self._picture = picture
         self._after = after
+        self._values = values
         boxes = {rank.rank: self._boxes(rank) for rank in ranks}
         letters = [len(cell.text) + cell.wrong for row in boxes.values() for box in row for cell in box.cells]
         self._cell = max([3, *letters]) * _LETTER + 8
@@ -80,6 +81,7 @@ class Cells:
         absent = max((len(self._absence(rank)) for rank in ranks if not boxes[rank.rank]), default=0)
         kind = len(story.kind_text(picture, after=after)) * 6.7
         self.width = max([40.0, kind, absent * 7.0, *edges, *notes])
+        self.wrapped = any(placed.y for row in self._placed.values() for placed in row)
 
     def height(self, rank: RankPicture) -> float:
         """Height of a rank's side."""
@@ -123,7 +125,7 @@ class Cells:
             part, start = block.parts[index], starts[index]
             notes = self._notes(block) if not boxes else ()
             label = label_text(part, self._picture.reduce_op)
-            boxes.append(_Box(part, label, _cells(block, part, start), not boxes, notes))
+            boxes.append(_Box(part, label, _cells(block, part, start, self._values), not boxes, notes))
         return boxes
 
     def _notes(self, block: Block) -> tuple[tuple[str, str], ...]:
@@ -135,7 +137,7 @@ class Cells:
         if block.wrong_hash:
             notes.append(("✘ another tensor", BAD))
         if block.wrong and block.expected is not None:
-            shown = shown_of(len(block.expected), _MOST_VALUES, block.wrong)
+            shown = shown_of(len(block.expected), self._values, block.wrong)
             texts = [ELLIPSIS if i is None else number_text(block.expected[i]) for i in shown]
             notes.append((f"should be {' '.join(texts)}", GOOD))
         return tuple(note for note in notes if note[0])
@@ -199,7 +201,7 @@ def _ellipsis(*, first: bool) -> _Box:
     return _Box(None, "", (), first)
 
 
-def _cells(block: Block, part: Part, start: int) -> tuple[_Cell, ...]:
+def _cells(block: Block, part: Part, start: int, values: int) -> tuple[_Cell, ...]:
     if not part.count:
         return (_Cell("empty"),)
     if block.pickled:
@@ -210,5 +212,5 @@ def _cells(block: Block, part: Part, start: int) -> tuple[_Cell, ...]:
     inside = [one for one in wrong if 0 <= one < part.count]
     return tuple(
         _Cell(ELLIPSIS) if i is None else _Cell(number_text(block.values[start + i]), i in wrong)
-        for i in shown_of(part.count, _MOST_VALUES, inside)
+        for i in shown_of(part.count, values, inside)
     )

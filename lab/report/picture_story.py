@@ -151,7 +151,7 @@ def remarks(picture: Picture) -> list[str]:
         found.append(f"{_capital(ranks)} {_never(picture, missing[0])}.")
     if unfinished:
         found.append(f"{_capital(ranks_text(unfinished))} never finished.")
-    found += [f"Rank {rank.rank} failed: {rank.error.splitlines()[0]}" for rank in picture.ranks if rank.error]
+    found += _failures(picture)
     found += _wrong_elements(picture)
     pickles = [block for rank in picture.ranks for block in (*rank.before, *rank.after) if block.pickled]
     if pickles:
@@ -161,6 +161,14 @@ def remarks(picture: Picture) -> list[str]:
         found.append(f"What {ranks_text(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is left over.")
     found += [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
     return found
+
+
+def _failures(picture: Picture) -> list[str]:
+    by_error: dict[str, list[int]] = {}
+    for rank in picture.ranks:
+        if rank.error:
+            by_error.setdefault(rank.error.splitlines()[0], []).append(rank.rank)
+    return [f"{_capital(ranks_text(ranks))} failed: {error}" for error, ranks in by_error.items()]
 
 
 def _wrong_elements(picture: Picture) -> list[str]:

@@ -26,6 +26,8 @@ _FLOW_WIDTH = 80.0
 _ROW_GAP = 14.0
 _MOST_RANKS = 12
 _MOST_LINES = 80
+_VALUES = (8, 4, 2)
+"""How many of a part are shown: the most with which all fits."""
 _STANDALONE = (
     "<style>svg{color:#1b1d21;background:#fff}"
     "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518}}</style>"
@@ -117,13 +119,25 @@ class _Sheet:
         needed = [i for i, rank in enumerate(picture.ranks) if rank.role or rank.wrong or rank.state != "completed"]
         shown = shown_of(len(picture.ranks), _MOST_RANKS, needed)
         self._rows = [None if i is None else picture.ranks[i] for i in shown]
-        self._before = Cells(picture, [rank for rank in self._rows if rank is not None], after=False)
-        self._after = Cells(picture, [rank for rank in self._rows if rank is not None], after=True)
+        self._before, self._after = self._cells(_VALUES[0])
 
     def draw(self, y: float) -> float:
         """Draw it all below `y`; returns where it ends."""
-        taken = _NAME_WIDTH + self._before.width + _FLOW_WIDTH + self._after.width
-        return self._beside(y) if taken <= _WIDEST else self._stacked(y)
+        for values in _VALUES:
+            self._before, self._after = self._cells(values)
+            wrapped = self._before.wrapped or self._after.wrapped
+            if not wrapped and _NAME_WIDTH + self._before.width + _FLOW_WIDTH + self._after.width <= _WIDEST:
+                return self._beside(y)
+        for values in _VALUES:
+            self._before, self._after = self._cells(values)
+            if not self._before.wrapped and not self._after.wrapped:
+                break
+        return self._stacked(y)
+
+    def _cells(self, values: int) -> tuple[Cells, Cells]:
+        ranks = [rank for rank in self._rows if rank is not None]
+        before = Cells(self._picture, ranks, after=False, values=values)
+        return before, Cells(self._picture, ranks, after=True, values=values)
 
     def _beside(self, y: float) -> float:
         left, right = _NAME_WIDTH, _NAME_WIDTH + self._before.width + _FLOW_WIDTH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from lab.report import picture_story as story
 from lab.report.picture import Block, Picture, RankPicture
@@ -30,11 +31,13 @@ class _Limits:
     """Of a part."""
     boxes: int
     """Parts of a tensor, and tensors of a rank."""
+    wrapped: bool = False
+    """Whether what does not fit in a line goes on in the next one."""
 
 
 _LIMITS = (
     _Limits(False, 32, 16), _Limits(True, 32, 16), _Limits(False, 8, 16), _Limits(True, 8, 16), _Limits(False, 4, 8),
-    _Limits(True, 4, 8), _Limits(True, 3, 5), _Limits(True, 2, 4), _Limits(True, 2, 3),
+    _Limits(True, 4, 8), _Limits(True, 2, 8), _Limits(True, 4, 8, wrapped=True), _Limits(True, 2, 4, wrapped=True),
 )  # fmt: skip
 """From generous to scant: the first that fits is taken."""
 
@@ -68,7 +71,7 @@ def _body(picture: Picture, style: Style, width: int) -> list[str]:
         return _waits(picture, style)
     drawn: list[str] = []
     for limits in _LIMITS:
-        pen = _Pen(picture, style, limits)
+        pen = _Pen(picture, style, limits, width)
         drawing = pen.message() if picture.message else pen.stacked() if limits.stacked else pen.beside()
         drawn = list(drawing.lines)
         if drawing.width <= width:
@@ -90,10 +93,12 @@ def _waits(picture: Picture, style: Style) -> list[str]:
 class _Pen:
     """Draws one picture within limits."""
 
-    def __init__(self, picture: Picture, style: Style, limits: _Limits) -> None:
+    def __init__(self, picture: Picture, style: Style, limits: _Limits, width: int) -> None:
         self._picture = picture
         self._style = style
         self._limits = limits
+        self._room = width - max(self._name(rank).width for rank in picture.ranks) - 2
+        """Columns for the tensors of a rank where nothing stands beside them."""
 
     def beside(self) -> Drawing:
         """A row for each rank: its name, its tensors before, an arrow, its tensors after."""
@@ -181,12 +186,18 @@ class _Pen:
             how = () if absence == "nothing" or not absence else ("yellow",)
             return drawing_of(self._style, [("", ()), (absence or "nothing", how or ("dim",))])
         wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
-        drawing: Drawing | None = None
+        lines: list[Drawing] = []
         for index in shown_of(len(blocks), self._limits.boxes, wrong):
             one = self._more() if index is None else self._block(blocks[index], after=after)
-            drawing = one if drawing is None else drawing.beside(one)
-        assert drawing is not None
-        return drawing
+            if lines and self._fits(lines[-1].width + 1 + one.width):
+                lines[-1] = lines[-1].beside(one)
+            else:
+                lines.append(one)
+        return reduce(Drawing.above, lines)
+
+    def _fits(self, width: int) -> bool:
+        """Whether so much may stand in one line."""
+        return not self._limits.wrapped or width <= self._room
 
     def _more(self) -> Drawing:
         return drawing_of(self._style, [("", ()), (ELLIPSIS, ())])
@@ -199,19 +210,19 @@ class _Pen:
             for i, part in enumerate(block.parts)
             if any(starts[i] <= element < starts[i] + part.count for element in block.wrong)
         ]
-        drawing: Drawing | None = None
+        lines: list[Drawing] = []
         for index in shown_of(len(block.parts), self._limits.boxes, wrong):
             box = self._gap() if index is None else self._part(block, block.parts[index], starts[index])
-            drawing = box if drawing is None else self._touching(drawing, box)
-        assert drawing is not None
+            if lines and self._fits(lines[-1].width + box.width + 1):
+                lines[-1] = _touching(lines[-1], box)
+            else:
+                lines.append(box)
         end = self._edge(block.parts[-1], ("┐", "│", "┘"))
-        drawing = drawing.beside(end, 0)
+        drawing = reduce(Drawing.above, [one.beside(end, 0) for one in lines])
         below = [(text, how) for text, how in self._below(block, after=after) if text]
         if not below:
             return drawing
-        notes = drawing_of(self._style, below)
-        width = max(drawing.width, notes.width)
-        return Drawing(width, (*drawing.widened(width).lines, *notes.widened(width).lines))
+        return drawing.above(drawing_of(self._style, below))
 
     def _below(self, block: Block, *, after: bool) -> list[tuple[str, tuple[str, ...]]]:
         lines: list[tuple[str, tuple[str, ...]]] = []
@@ -233,11 +244,6 @@ class _Pen:
 
     def _edge(self, part: Part, signs: tuple[str, str, str]) -> Drawing:
         return Drawing(1, tuple(self._paint(part, sign) for sign in signs))
-
-    def _touching(self, left: Drawing, right: Drawing) -> Drawing:
-        """Both, where the left edge of the right one becomes an edge of both."""
-        top, middle, bottom = right.lines
-        return left.beside(Drawing(right.width, (top.replace("┌", "┬", 1), middle, bottom.replace("└", "┴", 1))), 0)
 
     def _gap(self) -> Drawing:
         return drawing_of(self._style, [("┌───", ("dim",)), (f"│ {ELLIPSIS} ", ("dim",)), ("└───", ("dim",))])
@@ -278,3 +284,9 @@ class _Pen:
             )
             for i in shown_of(part.count, self._limits.values, [one for one in wrong if 0 <= one < part.count])
         ]
+
+
+def _touching(left: Drawing, right: Drawing) -> Drawing:
+    """Both, where the left edge of the right one becomes an edge of both."""
+    top, middle, bottom = right.lines
+    return left.beside(Drawing(right.width, (top.replace("┌", "┬", 1), middle, bottom.replace("└", "┴", 1))), 0)

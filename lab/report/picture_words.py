@@ -22,6 +22,15 @@ def plain_number(value: Any) -> Any:
     return value
 
 
+def typed_value(value: Any, dtype: str) -> Any:
+    """A recorded value as its dtype has it: JSON may write 2.0 as 2, and True as 1."""
+    if isinstance(value, (list, tuple)):
+        return [typed_value(part, "float32") for part in value]
+    if isinstance(value, int) and dtype.startswith(("float", "bfloat")):
+        return float(value)
+    return bool(value) if dtype == "bool" and value is not None else value
+
+
 def number_text(value: Any, digits: int = 4) -> str:
     """A recorded value in so many digits: `0.25`, `3.0`, `1.5e+06`, `True`, `1+2j`."""
     if value is None:

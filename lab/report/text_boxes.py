@@ -22,6 +22,11 @@ class Drawing:
         rows = zip(self.padded(height), other.padded(height), strict=True)
         return Drawing(self.width + gap + other.width, tuple(f"{left}{' ' * gap}{right}" for left, right in rows))
 
+    def above(self, other: Drawing) -> Drawing:
+        """Both, one under the other."""
+        width = max(self.width, other.width)
+        return Drawing(width, (*self.widened(width).lines, *other.widened(width).lines))
+
     def padded(self, height: int) -> list[str]:
         """Its lines, and empty ones below."""
         return [*self.lines, *[" " * self.width] * (height - len(self.lines))]
