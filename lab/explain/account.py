@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.explain.evidence import Evidence
 from lab.explain.model import Finding
-from lab.explain.words import listing, name_ranks, plural
+from lab.explain.words import capital, listing, name_ranks, plural
 from lab.spec.units import format_bytes, format_duration
 from lab.trace.steps import Step
 
@@ -23,12 +23,12 @@ def give_account(evidence: Evidence) -> list[Finding]:
     counts += [plural(messages, "message")] if messages else []
     calls = [call for step in steps for call in step.calls.values()]
     ends = [call.end for call in calls if call.end is not None]
-    took = max(0.0, max(ends, default=0.0) - min(step.begin for step in steps))
+    took = max(ends) - min(step.begin for step in steps) if ends else 0.0
     brought = sum(call.bytes_in for call in calls)
     ranks = sorted({call.rank for call in calls})
     sentence = (
-        f"{name_ranks(ranks).capitalize()} made {listing(counts)} in {format_duration(took)} and brought "
-        f"{format_bytes(brought)} to them. {_standing_out(steps)}"
+        f"{capital(name_ranks(ranks))} entered {listing(counts)}{f' in {format_duration(took)}' if ends else ''} and "
+        f"brought {format_bytes(brought)} to them. {_standing_out(steps)}"
     )
     return [Finding(kind="account", sentence=sentence.strip(), others=tuple(ranks), seconds=round(took, 6))]
 

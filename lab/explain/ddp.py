@@ -1,11 +1,145 @@
-"""The story of DistributedDataParallel: what it sent and why."""
+"""What every DistributedDataParallel module of a rank sent, sorted by what it was for.
+
+How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construction, forward) and
+`torch/csrc/distributed/c10d/reducer.cpp` (verification of shapes, buckets, rebuilding, unused parameters).
+"""
 
 from __future__ import annotations
 
-from lab.explain.evidence import Evidence
-from lab.explain.model import Finding
+from dataclasses import dataclass, field
+
+from lab.explain.timing import Span, length
+from lab.trace.model import Buckets, Call, Mark, RankTrace
+
+_INFINITY = float("inf")
 
 
-def tell_ddp_story(evidence: Evidence) -> list[Finding]:
-    """What DDP sent, and why."""
-    return []
+@dataclass(slots=True)
+class Backward:
+    """A backward pass through a DDP module."""
+
+    begin: float
+    buckets: list[Call] = field(default_factory=list)
+    """Reductions of buckets, in their order."""
+    bitmap: list[Call] = field(default_factory=list)
+    """Sums of which parameters were used."""
+    other: list[Call] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Module:
+    """What one module of one rank sent."""
+
+    number: int
+    source: str
+    counted: list[Call] = field(default_factory=list)
+    """How many parameters each rank has."""
+    verified: list[Call] = field(default_factory=list)
+    """Rank 0's sizes and strides."""
+    state: list[Call] = field(default_factory=list)
+    """Rank 0's parameters and buffers, at construction."""
+    forwards: int = 0
+    buffers: list[list[Call]] = field(default_factory=list)
+    """Rank 0's buffers, for each forward that sent them."""
+    rebuilt: list[Call] = field(default_factory=list)
+    """Rank 0's order of parameters."""
+    rebuilt_at: int = 0
+    """Number of the forward that sent it, from 1."""
+    layouts: list[Buckets] = field(default_factory=list)
+    backwards: list[Backward] = field(default_factory=list)
+
+    @property
+    def parameters(self) -> int:
+        """Number of its parameters; 0 where that is not on record."""
+        return sum(map(len, self.layouts[0].buckets)) if self.layouts else 0
+
+    @property
+    def elements(self) -> int:
+        """Elements of all its parameters."""
+        return sum(self.layouts[0].sizes) if self.layouts else 0
+
+
+def find_modules(rank: RankTrace) -> list[Module]:
+    """The modules of a rank, in the order of their construction.
+
+    What happens between the construction of one and that of the next is taken to be the first one's.
+    """
+    built = [mark for mark in rank.marks if mark.name == "DDP()"]
+    modules = []
+    for number, mark in enumerate(built, start=1):
+        until = built[number].begin if number < len(built) else _INFINITY
+        modules.append(_module(number, mark, until, rank))
+    return modules
+
+
+def _module(number: int, built: Mark, until: float, rank: RankTrace) -> Module:
+    module = Module(number=number, source=built.source)
+    module.layouts = [layout for layout in rank.buckets if layout.module == number]
+    calls = [call for call in rank.calls if built.begin <= call.begin < until]
+    for call in calls:
+        if call.begin <= (built.end if built.end is not None else _INFINITY):
+            _sort_construction(call, module)
+    marks = [mark for mark in rank.marks if built.begin <= mark.begin < until and mark.name in ("forward", "backward")]
+    forward: Mark | None = None
+    for mark in marks:
+        inside = [call for call in calls if mark.begin <= call.begin <= (_INFINITY if mark.end is None else mark.end)]
+        if mark.name == "forward":
+            forward = mark
+            module.forwards += 1
+            _sort_forward(inside, module)
+        elif forward is not None:
+            forward = None  # a backward without a forward before it is some other model's
+            module.backwards.append(_sort_backward(mark, inside, module))
+    return module
+
+
+def _sort_construction(call: Call, module: Module) -> None:
+    if call.op == "all_gather" and not module.verified and _dtype(call) == "int64":
+        module.counted.append(call)
+    elif call.op == "broadcast" and not module.verified and module.counted and _dtype(call) == "int64":
+        module.verified.append(call)
+    elif call.op == "broadcast":
+        module.state.append(call)
+
+
+def _sort_forward(calls: list[Call], module: Module) -> None:
+    """Before a forward DDP may send its new order of parameters, and sends its buffers."""
+    mine = [call for call in calls if call.op == "broadcast" and call.via.startswith("DistributedDataParallel")]
+    order = [call for call in mine if _dtype(call) == "int32"] if not module.rebuilt and module.backwards else []
+    if len(order) >= 2 and order[0].inputs[0].count == module.parameters + 1:
+        module.rebuilt, module.rebuilt_at = order[:2], module.forwards
+    buffers = [call for call in mine if call not in module.rebuilt]
+    if buffers:
+        module.buffers.append(buffers)
+
+
+def _sort_backward(mark: Mark, calls: list[Call], module: Module) -> Backward:
+    backward = Backward(begin=mark.begin)
+    for call in calls:
+        bitmap = _dtype(call) == "int32" and call.op == "all_reduce" and call.inputs[0].count == module.parameters
+        if call.bucket is not None:
+            backward.buckets.append(call)
+        elif bitmap:
+            backward.bitmap.append(call)
+        else:
+            backward.other.append(call)
+    return backward
+
+
+def overlap(module: Module) -> tuple[float, float]:
+    """Seconds of bucket reductions, and how many of them passed while gradients were still being computed.
+
+    Gradients are taken to be complete when the last bucket of the backward has been issued.
+    """
+    total, beside = 0.0, 0.0
+    for backward in module.backwards:
+        spans: list[Span] = [(call.begin, call.end) for call in backward.buckets if call.end is not None]
+        if spans:
+            issued = max(begin for begin, _ in spans)
+            total += length(spans)
+            beside += length((begin, min(end, issued)) for begin, end in spans)
+    return total, beside
+
+
+def _dtype(call: Call) -> str:
+    return call.inputs[0].dtype if call.inputs else ""

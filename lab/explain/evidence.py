@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.explain.stacks import Place, find_place, find_raised, find_raised_shortened, is_communicating, shorten_stack
+from lab.explain.stacks import (
+    Place,
+    find_place,
+    find_raised,
+    find_raised_shortened,
+    is_communicating,
+    shorten_paths,
+    shorten_stack,
+)
 from lab.record.read import Record
 from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.read import read_trace
@@ -181,7 +189,7 @@ def _locate(end: RankEnd, folder: Path) -> None:
 
 def shown_stack(end: RankEnd) -> str:
     """The stack or traceback that a person wants to see."""
-    return shorten_stack(end.stack) if end.stack else end.traceback
+    return shorten_stack(end.stack) if end.stack else shorten_paths(end.traceback)
 
 
 def rank_trace(evidence: Evidence, rank: int) -> RankTrace | None:

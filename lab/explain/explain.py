@@ -7,13 +7,12 @@ from typing import Any
 
 from lab.explain.account import give_account
 from lab.explain.causes import find_causes
-from lab.explain.ddp import tell_ddp_story
+from lab.explain.ddp_story import tell_ddp_story
 from lab.explain.evidence import Evidence, read_evidence, shown_stack
 from lab.explain.model import Explanation, Finding
 from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
 
-_MOST_STACKS = 4
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
 
@@ -36,7 +35,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         straggler = find_straggler(evidence)
         lasting = evidence.trace.last >= _WORTH_SHARES_S
         findings += [*straggler, *tell_ddp_story(evidence)]
-        findings += find_shares(evidence) if straggler or lasting else []
+        findings += find_shares(evidence) if not causes and (straggler or lasting) else []
         findings += give_account(evidence)
     return Explanation(
         run=record.run,
@@ -59,8 +58,9 @@ def _causes(evidence: Evidence, result: Mapping[str, Any]) -> list[Finding]:
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
-    """The stacks that belong to findings: of those who are named first."""
-    ranks = [rank for finding in findings for rank in (*finding.ranks, *finding.others)]
-    ranks = list(dict.fromkeys([rank for finding in findings for rank in finding.ranks] + ranks))
+    """The stacks that belong to findings: of those who are named, and of others who were stopped while they waited."""
+    named = [rank for finding in findings for rank in finding.ranks]
+    others = [rank for finding in findings for rank in finding.others if rank in evidence.ends]
+    ranks = dict.fromkeys([*named, *(rank for rank in others if evidence.ends[rank].stack)])
     shown = {rank: shown_stack(evidence.ends[rank]) for rank in ranks if rank in evidence.ends}
-    return dict([(rank, text) for rank, text in shown.items() if text][:_MOST_STACKS])
+    return {rank: text for rank, text in shown.items() if text}

@@ -86,7 +86,7 @@ def _found(step: Step, calls: Sequence[Call]) -> str:
     ranks = [call.rank for call in calls]
     lines = listing(call.source for call in calls)
     what = step.title if not step.message else f"{calls[0].op} ({step.title})"
-    lost = " and lost it there" if any(call.error for call in calls) else ""
+    lost = " and failed there" if any(call.error for call in calls) else ""
     return f"{name_ranks(ranks)} {was(ranks)} in {what}{f' at {lines}' if lines else ''}{lost}"
 
 
@@ -97,7 +97,7 @@ def _last_call(evidence: Evidence, end: RankEnd) -> str:
         return "before its first call"
     last = calls[-1]
     step = evidence.step(last)
-    title = step.title if step is not None else last.op
+    title = step.title if step is not None and (step.op == last.op or step.message) else f"{last.op} #{last.seq}"
     where = f"{title} at {last.source}" if last.source else title
     if last.state != "completed":
         return f"in {where}"

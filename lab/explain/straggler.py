@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from statistics import median
 
 from lab.explain.evidence import Evidence
@@ -15,9 +16,13 @@ from lab.trace.steps import Step
 NOISE_S = 0.002
 """Waiting shorter than this says nothing: schedulers and clocks are no better."""
 LEAST_STEPS = 3
-"""A rank has to be last in so many steps, and in more than half of those in which anybody waited."""
+"""The others have to have waited for a rank in so many steps."""
+LEAST_PART = 2 / 3
+"""And in this part of the steps in which anybody waited, and for this part of the time."""
 LEAST_SHARE = 0.1
-"""It has to cost each of the others this part of the time between the run's first call and its last."""
+"""It has to cost each of the others this part of the time that the run's steps span."""
+LEAST_S = 0.1
+"""And so many seconds altogether."""
 
 
 def find_straggler(evidence: Evidence) -> list[Finding]:
@@ -26,7 +31,8 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     last_in: Counter[int] = Counter()
     lines: dict[int, Counter[str]] = defaultdict(Counter)
     spans = {rank: blocked_spans(trace) for rank, trace in evidence.trace.ranks.items()}
-    for step in evidence.steps:
+    meetings = [step for step in evidence.steps if _waited_for(step) is not None]
+    for step in meetings[1:]:  # at the first, ranks meet that began at different times
         last = _waited_for(step)
         if last is None:
             continue
@@ -45,9 +51,10 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     slow = max(cost, key=lambda rank: cost[rank])
     others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
     each = cost[slow] / len(others)
-    window = _window(evidence)
-    enough = last_in[slow] >= LEAST_STEPS and 2 * last_in[slow] > sum(last_in.values())
-    if not enough or each < LEAST_SHARE * window:
+    window = _window(meetings)
+    often = last_in[slow] >= max(LEAST_STEPS, LEAST_PART * sum(last_in.values()))
+    much = cost[slow] >= LEAST_PART * sum(cost.values()) and each >= max(LEAST_S, LEAST_SHARE * window)
+    if not (often and much):
         return []
     place = lines[slow].most_common(1)[0][0]
     turns = training_steps(evidence, slow)
@@ -72,11 +79,11 @@ def _waited_for(step: Step) -> int | None:
     return step.source if step.source is not None else step.last
 
 
-def _window(evidence: Evidence) -> float:
-    """Seconds between the first call of a run and the end of its last."""
-    begins = [step.begin for step in evidence.steps]
-    ends = [call.end for step in evidence.steps for call in step.calls.values() if call.end is not None]
-    return max(max(ends, default=0.0) - min(begins, default=0.0), 1e-9)
+def _window(steps: Sequence[Step]) -> float:
+    """Seconds from the end of the first of these steps to the end of the last."""
+    ends = [call.end for step in steps for call in step.calls.values() if call.end is not None]
+    first = steps[0].end if steps[0].end is not None else steps[0].begin
+    return max(max(ends, default=0.0) - first, 1e-9)
 
 
 def training_steps(evidence: Evidence, rank: int) -> int:

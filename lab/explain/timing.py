@@ -52,13 +52,15 @@ def needed_at(step: Step, call: Call) -> float | None:
 def blocked_spans(rank: RankTrace) -> dict[int, Span]:
     """By index of the call: when each call held its rank up.
 
-    A call without a handle holds the rank up from its beginning to its end. The reductions of a backward pass run
-    beside it until the last of them has been issued; what is left of them then, backward waits for. Other calls with
-    a handle are taken to run beside the rank's own work, because what waits for a handle is not on record.
+    A call without a handle holds the rank up from its beginning to its end, and so do those of DDP's construction and
+    forward. The reductions of a backward pass run beside it until the last of them has been issued; what is left of
+    them then, backward waits for. Other calls with a handle are taken to run beside the rank's own work, because what
+    waits for a handle is not on record.
     """
     spans = {}
     for call in rank.calls:
-        if not call.asynchronous and call.end is not None and call.phase != "backward":
+        at_once = not call.asynchronous or call.via.startswith("DistributedDataParallel")
+        if at_once and call.end is not None and call.phase != "backward":
             spans[call.index] = (call.begin, call.end)
     for mark in rank.marks:
         if mark.name != "backward" or mark.end is None:

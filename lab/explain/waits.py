@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from lab.spec.units import format_duration
 from lab.trace.model import Call
 from lab.trace.steps import Step
 
+_LONGEST_ERROR = 160
+_SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
 _WAITS_FOR_SOURCE = frozenset({"broadcast", "scatter"})
 
 
@@ -125,8 +128,14 @@ def how_it_failed(end: RankEnd) -> str:
     if end.signal:
         return f"was killed by {end.signal}{where}"
     if end.error and not end.error.startswith("SystemExit"):
-        return f"raised {end.error}{where}"
+        return f"raised {_short(end.error)}{where}"
     return f"exited with code {end.code}{where}"
+
+
+def _short(error: str) -> str:
+    """The error without addresses of source files, and no longer than a line or two."""
+    error = _SOURCE_OF_TORCH.sub("", error)
+    return error if len(error) <= _LONGEST_ERROR else f"{error[: _LONGEST_ERROR - 1].rstrip()}…"
 
 
 def _after(evidence: Evidence, rank: int) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
 
 from lab.explain.model import Explanation, Finding
+from lab.explain.words import name_ranks
 from lab.report.style import Style
 
 _WIDTH = 80
 _STACK_LINES = 8
+_MOST_STACKS = 4
 _RANK = re.compile(r"\b([Rr]ank (\d+))\b(?!-)")
 _SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
 
@@ -26,8 +29,8 @@ def explanation_text(explanation: Explanation, style: Style) -> str:
     lines = [f"{sign}  {style.paint(explanation.scenario, 'bold')}", *_wrap(explanation.sentence, "  ", width)]
     for number, finding in enumerate(explanation.findings, start=1):
         lines += ["", *_finding(number, finding, style, width)]
-    for rank, stack in explanation.stacks.items():
-        lines += ["", style.rank(rank, f"rank {rank}"), *_stack(stack, width)]
+    for ranks, stack in _same_stacks(explanation.stacks)[:_MOST_STACKS]:
+        lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
         lines += ["", style.paint("what is missing", "bold")]
         for problem in explanation.problems:
@@ -58,8 +61,16 @@ def _painted(line: str, style: Style) -> str:
     return _SOURCE.sub(lambda match: style.paint(match[0], "bold"), line)
 
 
+def _same_stacks(stacks: Mapping[int, str]) -> list[tuple[list[int], str]]:
+    """Each stack once, with the ranks that had it."""
+    ranks: dict[str, list[int]] = {}
+    for rank, stack in stacks.items():
+        ranks.setdefault(stack, []).append(rank)
+    return [(ours, stack) for stack, ours in ranks.items()]
+
+
 def _stack(stack: str, width: int) -> list[str]:
-    """The end of a traceback, or the innermost frames of a stack."""
-    lines = stack.strip("\n").splitlines()
+    """The end of a traceback, or the innermost frames of a stack; without the marks under the code."""
+    lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
     shown = lines[-_STACK_LINES:] if lines and lines[0].startswith("Traceback") else lines[:_STACK_LINES]
     return [f"  │ {line}" if len(line) + 4 <= width else f"  │ {line[: width - 5]}…" for line in shown]
