@@ -15,8 +15,7 @@ from lab.trace.notation import render_call
 from lab.trace.read import read_trace
 from lab.trace.sequence import Difference, first_difference
 
-_NOT_RECORDED = "(calls were not recorded: tracing was off, so run it without --no-trace)"
-_NO_TRACE = "(no trace of this rank is on record)"
+_NOT_RECORDED = "calls were not recorded: tracing was off, so run it without --no-trace"
 
 
 def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterator[Expectation]:
@@ -38,13 +37,13 @@ def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVari
     by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
     for rank, items in sorted(by_rank.items()):
         of_rank = trace.ranks.get(rank)
-        if of_rank is None or not (of_rank.recorder or of_rank.calls):
-            got = _NO_TRACE if recorded else _NOT_RECORDED
-            yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=got, met=False)
-            continue
         try:
+            if of_rank is None or not (of_rank.recorder or of_rank.calls):
+                raise ScenarioError("no trace of this rank is on record" if recorded else _NOT_RECORDED)
+            if of_rank.cut:
+                raise ScenarioError(f"recording ended early: {of_rank.cut}")
             patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
-        except ScenarioError as error:  # only with a number of ranks that was not known when the scenario was loaded
+        except ScenarioError as error:  # the run is over: what cannot be compared is not met, and says why
             yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=f"({error.message})", met=False)
             continue
         yield _compare(patterns, of_rank, trace.groups)

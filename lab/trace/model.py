@@ -157,6 +157,8 @@ class RankTrace:
     """Seconds at its last line."""
     stopped: bool = False
     """Whether the worker ended by itself, with its trace complete."""
+    cut: str = ""
+    """Why recording ended early; empty where it did not."""
     calls: list[Call] = field(default_factory=list)
     """In the order in which they began."""
     marks: list[Mark] = field(default_factory=list)

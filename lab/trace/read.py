@@ -275,7 +275,8 @@ class _RankReader:
         )
 
     def _cut(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        self.trace.problems.append(f"rank {self.rank}: recording ended early: {line.get('why', 'no reason given')}")
+        result.cut = str(line.get("why", "no reason given"))
+        self.trace.problems.append(f"rank {self.rank}: recording ended early: {result.cut}")
 
     def _stop(self, line: Mapping[str, Any], result: RankTrace) -> None:
         result.stopped = True

@@ -138,3 +138,10 @@ def test_without_traces_the_reason_says_that_nothing_was_recorded(tmp_path: Path
         "rank 0: calls: expected 'barrier', "
         "got '(calls were not recorded: tracing was off, so run it without --no-trace)'"
     )
+
+
+def test_a_trace_that_was_cut_proves_nothing(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", world_size=1)
+    maker.line(0, "cut", 1, why="the disk is full")
+    (found,) = list(check_calls(Expect(calls=["..."]), maker.record(), rank_variables(1, 1)))
+    assert (found.met, found.got) == (False, "(recording ended early: the disk is full)")
