@@ -35,7 +35,12 @@ _STANDALONE = (
 
 
 def picture_svg(
-    step: Step, expectations: Sequence[Mapping[str, Any]] = (), world_size: int = 0, *, standalone: bool = False
+    step: Step,
+    expectations: Sequence[Mapping[str, Any]] = (),
+    world_size: int = 0,
+    *,
+    heading: bool = True,
+    standalone: bool = False,
 ) -> str:
     """The picture of a step as an `<svg>` element.
 
@@ -43,15 +48,17 @@ def picture_svg(
         step: the calls of all ranks that belong together.
         expectations: those of the run, as in `result.json`.
         world_size: ranks of the run; it decides on colours. 0: as many as the step shows.
+        heading: whether it says itself what was called where; a page that does so around it needs no second one.
         standalone: whether it is a file of its own, with a background, and not a part of a page.
     """
-    return svg_of(picture_of(step, expectations, world_size), standalone=standalone)
+    return svg_of(picture_of(step, expectations, world_size), heading=heading, standalone=standalone)
 
 
-def svg_of(picture: Picture, *, standalone: bool = False) -> str:
+def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
     """The same of a picture that is known already."""
     shapes = Shapes()
-    y = _heading(picture, shapes)
+    y = _heading(picture, shapes) if heading else 0.0
+    y = _sentence(picture, shapes, y)
     if any(rank.before or rank.after for rank in picture.ranks):
         y = _Sheet(picture, shapes).draw(y)
     else:
@@ -76,6 +83,10 @@ def _heading(picture: Picture, shapes: Shapes) -> float:
         for one in textwrap.wrap(words, 80):
             y += 16
             text(shapes, 12, y, one, size=11.5, colour=SOFT)
+    return y
+
+
+def _sentence(picture: Picture, shapes: Shapes, y: float) -> float:
     for one in textwrap.wrap(story.sentence(picture), 72):
         y += 19
         text(shapes, 12, y, one)

@@ -28,7 +28,7 @@ def facts(record: Record, result: Mapping[str, Any], trace: Trace) -> list[tuple
         ("time limit", format_duration(timeout) if isinstance(timeout, (int, float)) else ""),
         ("torch", ", ".join(versions)),
         ("recorder", ", ".join(recorders) or "none: this run has no trace"),
-        ("times of different nodes compare within", error),
+        ("clocks agree within", error),
         ("record", str(record.path)),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]

@@ -51,4 +51,4 @@ def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
 
 def draw(step: Step, expectations: Sequence[Mapping[str, Any]], world_size: int) -> str:
     """The picture of a step as SVG."""
-    return picture_svg(step, expectations, world_size)
+    return picture_svg(step, expectations, world_size, heading=False)

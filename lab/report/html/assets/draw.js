@@ -145,15 +145,15 @@ function drawBar(context, view, call, x, y, w, h, colours) {
   }
   if (open || failed) {
     context.strokeStyle = colours.bad;
-    context.lineWidth = 1.5;
+    context.lineWidth = 2;
     context.setLineDash(open ? [4, 3] : []);
-    context.strokeRect(x + 0.75, y + 0.75, Math.max(0.5, w - 1.5), h - 1.5);
+    context.strokeRect(x + 1, y + 1, Math.max(0.5, w - 2), h - 2);
     context.setLineDash([]);
   }
   if (calls.step[call] === view.step || call === view.hovered) {
     context.strokeStyle = colours.ink;
     context.lineWidth = calls.step[call] === view.step ? 2 : 1;
-    context.strokeRect(x, y - 0.5, w, h + 1);
+    context.strokeRect(x - 1, y - 1, w + 2, h + 2);
   }
   if (w > 44 && h > 12) drawLabel(context, view, call, op, x, y, w, h, colour, waitedUntil);
 }
