@@ -64,33 +64,34 @@ class _Layout:
 
     __slots__ = ("after", "before", "readable_after", "readable_before", "text")
 
-    def __init__(self, inputs: Tensors, outputs: Tensors | None, fields: dict[str, Any]) -> None:
-        results = inputs if outputs is None else outputs
-        self.readable_before = [values.is_readable(t) for t in inputs]
+    def __init__(self, inputs: Tensors | None, outputs: Tensors | None, fields: dict[str, Any]) -> None:
+        results = outputs if outputs is not None else inputs or ()
+        self.readable_before = [values.is_readable(t) for t in inputs or ()]
         self.readable_after = [values.is_readable(t) for t in results]
-        self.before = _kind_of(inputs, self.readable_before, b"iv", b"is")
+        self.before = _kind_of(inputs or (), self.readable_before, b"iv", b"is")
         self.after = _kind_of(results, self.readable_after, b"ov", b"os")
         facts = dict(fields)
-        facts["in"], facts["ib"] = _shapes(inputs)
+        if inputs is not None:
+            facts["in"], facts["ib"] = _shapes(inputs)
         if outputs is not None:
             facts["out"], facts["ob"] = _shapes(outputs)
         self.text = json.dumps(facts, separators=(",", ":"))[1:-1].encode()
 
 
-def begin(group: str, seq: int, op: str, inputs: Tensors, outputs: Tensors | None, fields: tuple[Any, ...]) -> Call:
+def begin(
+    group: str, seq: int, op: str, inputs: Tensors | None, outputs: Tensors | None, fields: tuple[Any, ...]
+) -> Call:
     """Write that a call begins.
 
     Args:
         group: name of the process group.
         seq: number of the collective within it; 0 for point to point.
         op: name of the operation.
-        inputs: what it takes.
+        inputs: what it takes; None for calls without tensors.
         outputs: what it fills; None for calls in place.
         fields: name, value, name, value, ... of what else is to be said.
     """
-    key = (op, group, fields, *[(t.shape, t.dtype, t.device, t.layout, type(t)) for t in inputs], outputs is None)
-    if outputs:
-        key += tuple([(t.shape, t.dtype, t.device, t.layout, type(t)) for t in outputs])
+    key = (op, group, fields, _key(inputs), _key(outputs))
     layout = _layouts.get(key)
     if layout is None:
         if len(_layouts) >= _MOST_LAYOUTS:
@@ -101,12 +102,19 @@ def begin(group: str, seq: int, op: str, inputs: Tensors, outputs: Tensors | Non
     text = layout.text
     if seq:
         text += b',"seq":%d' % seq
-    if layout.before:
+    if layout.before and inputs:
         text += b',"%b":%b' % (layout.before, values.describe(inputs, layout.readable_before, layout.before == b"iv"))
     text += source.fragment(3)
-    call = Call(number, inputs if outputs is None else outputs, layout)
+    call = Call(number, outputs if outputs is not None else inputs or (), layout)
     journal.write(b'{"k":"begin","t":%d,"i":%d,%b}\n' % (_now(), number, text))
     return call
+
+
+def _key(tensors: Tensors | None) -> Any:
+    """What decides how tensors are described."""
+    if tensors is None:
+        return None
+    return tuple([(t.shape, t.dtype, t.layout, t.is_cpu, type(t), t.is_conj()) for t in tensors])
 
 
 def _kind_of(tensors: Tensors, readable: Sequence[bool], whole: bytes, summary: bytes) -> bytes:

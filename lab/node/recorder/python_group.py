@@ -64,7 +64,7 @@ class Operation:
             fields += ("root", getattr(options, "rootRank", 0))
         if self.splits and count > 3 and (arguments[2] or arguments[3]):
             fields += ("split", (tuple(arguments[2]), tuple(arguments[3])))
-        inputs = _flat(arguments[self.inputs]) if self.inputs is not None and count > self.inputs else ()
+        inputs = _flat(arguments[self.inputs]) if self.inputs is not None and count > self.inputs else None
         outputs = _flat(arguments[self.outputs]) if self.outputs is not None and count > self.outputs else None
         return calls.begin(group, seq, self.op, inputs, outputs, fields), asynchronous
 

@@ -19,7 +19,7 @@ class Source:
         self._folder = "/"
         self._hidden: tuple[str, ...] = ()
         self._files: dict[str, tuple[bool, str] | None] = {}
-        self._fragments: dict[tuple[str, int, str, CodeType | None], bytes] = {}
+        self._fragments: dict[tuple[str, int, str, str], bytes] = {}
 
     def start(self, folder: str, hidden: list[str]) -> None:
         """Say what the script is.
@@ -39,9 +39,8 @@ class Source:
             depth: how many of the innermost frames to pass over.
         """
         frame: FrameType | None = sys._getframe(depth)
-        via: CodeType | None = None
+        via = found_via = ""
         found: FrameType | None = None
-        found_via: CodeType | None = None
         while frame is not None:
             code = frame.f_code
             try:
@@ -54,9 +53,11 @@ class Source:
                     break
                 if found is None:
                     found, found_via = frame, via
-                via = code
-            elif code.co_name not in _PLUMBING and "<" not in _qualified_name(code):
-                via = code
+                via = _qualified_name(code)
+            elif code.co_name not in _PLUMBING:
+                name = _qualified_name(code)
+                if "<" not in name and not name.startswith("_GeneratorContextManager"):
+                    via = name
             frame = frame.f_back
         if found is None:
             return b""
@@ -81,12 +82,12 @@ class Source:
             return True, path[len(self._folder) :]
         return False, path
 
-    def _write(self, path: str, line: int, function: str, via: CodeType | None) -> bytes:
+    def _write(self, path: str, line: int, function: str, via: str) -> bytes:
         place = self._files[path]
         assert place is not None
         text = f',"at":{json.dumps(f"{place[1]}:{line}")},"fn":{json.dumps(function)}'
-        if via is not None:
-            text += f',"via":{json.dumps(_name(via))}'
+        if via:
+            text += f',"via":{json.dumps(via[len("Tensor.") :] if via.startswith("Tensor.") else via)}'  # noqa: FURB188
         if len(self._fragments) >= _MOST_LINES:
             self._fragments.clear()
         fragment = self._fragments[path, line, function, via] = text.encode("utf-8", "replace")
@@ -95,11 +96,6 @@ class Source:
 
 def _qualified_name(code: CodeType) -> str:
     return str(getattr(code, "co_qualname", code.co_name))  # Python 3.11 and later know the class
-
-
-def _name(code: CodeType) -> str:
-    name = _qualified_name(code)
-    return name[len("Tensor.") :] if name.startswith("Tensor.") else name  # noqa: FURB188 - Python 3.8 has no removeprefix
 
 
 source = Source()

@@ -14,7 +14,6 @@ import torch
 _SAMPLE = 4096
 """A tensor of more elements is summarised from a sample of as many, taken in evenly spread blocks."""
 _BLOCK = 16
-_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
@@ -23,7 +22,7 @@ def is_readable(tensor: torch.Tensor) -> bool:
     return (
         tensor.is_cpu
         and tensor.layout is torch.strided
-        and type(tensor) in _PLAIN_TYPES
+        and (type(tensor) is torch.Tensor or type(tensor).__module__ == "torch.nn.parameter")
         and not tensor.is_quantized
         and not tensor.is_conj()
         and not tensor.is_neg()
@@ -50,18 +49,20 @@ def _elements(tensor: torch.Tensor) -> bytes:
 
 
 def _narrow_floats(values: list[float]) -> bytes:
-    """Floats of 32 bits or less, with 7 digits where that says them exactly, else with 9, which always does."""
-    text = ",".join(["%.7g"] * len(values)) % tuple(values)
-    if "n" in text:  # nan or inf
-        return ",".join([_narrow_float(value) for value in values]).encode()
+    """Floats of 32 bits or less, each with 7 digits where that says it exactly, else with 9, which always does."""
     exact = array("f", values)
-    if values and array("f", map(float, text.split(","))) != exact:
-        text = ",".join(["%.9g"] * len(values)) % tuple(values)
-    return text.encode()
+    short = _rounded(values, 7)
+    if array("f", short) != exact:
+        short = [s if a == e else n for s, a, e, n in zip(short, array("f", short), exact, _rounded(values, 9))]
+    text = repr(short)
+    if "n" in text:  # nan or inf
+        text = json.dumps(_plain(short))
+    return text[1:-1].replace(" ", "").encode()
 
 
-def _narrow_float(value: float) -> str:
-    return f"{value:.9g}" if value - value == 0 else f'"{value}"'
+def _rounded(values: list[float], digits: int) -> list[float]:
+    text = ",".join([f"%.{digits}g"] * len(values)) % tuple(values)
+    return [float(word) for word in text.split(",")] if text else []
 
 
 def _summary(tensor: torch.Tensor) -> bytes:
