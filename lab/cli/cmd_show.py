@@ -77,7 +77,7 @@ def _steps(record: Record, style: Style, *, as_json: bool) -> int:
 
 
 def _step(record: Record, number: int, style: Style, svg: Path | None, *, as_json: bool) -> int:
-    from lab.report.picture import picture_of
+    from lab.report.picture import picture_of, unrecorded_ranks
     from lab.report.picture_text import picture_text
 
     trace, steps = _matched(record)
@@ -87,7 +87,8 @@ def _step(record: Record, number: int, style: Style, svg: Path | None, *, as_jso
         raise UsageError(
             f"run {record.run} has no step {number}; allowed: 1 to {len(steps)}", "`lab show --steps` lists them"
         )
-    picture = picture_of(steps[number - 1], record.result().get("expectations", ()), trace.world_size)
+    expectations = record.result().get("expectations", ())
+    picture = picture_of(steps[number - 1], expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:
         from lab.report.picture_svg import svg_of
 

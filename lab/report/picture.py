@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from lab.report.picture_disagreement import disagreement_of
 from lab.report.picture_expected import agrees, expected_values, source_buffer
 from lab.report.picture_parts import Part, input_parts, output_parts
 from lab.report.picture_words import plain_number, typed_value, value_text
-from lab.trace.model import Buffer, Call
+from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
 
 
@@ -54,7 +54,7 @@ class RankPicture:
 
     rank: int
     state: str
-    """`completed`, `failed`, `unfinished`, or `missing`: it never entered."""
+    """`completed`, `failed`, `unfinished`, `missing`: it never entered, or `unrecorded`: nobody can say."""
     op: str = ""
     """What it called; empty where it never entered."""
     role: str = ""
@@ -129,13 +129,25 @@ class Picture:
         return {**asdict(self), "check": self.check}
 
 
-def picture_of(step: Step, expectations: Sequence[Mapping[str, Any]] = (), world_size: int = 0) -> Picture:
+def unrecorded_ranks(trace: Trace) -> frozenset[int]:
+    """Ranks without a trace, and those whose recording ended before they did: of these, absence means nothing."""
+    cut = {rank for rank in trace.ranks if any(p.startswith(f"rank {rank}: recording") for p in trace.problems)}
+    return frozenset(cut | {rank for rank, one in trace.ranks.items() if not one.recorder})
+
+
+def picture_of(
+    step: Step,
+    expectations: Sequence[Mapping[str, Any]] = (),
+    world_size: int = 0,
+    unrecorded: Collection[int] = (),
+) -> Picture:
     """The picture of a step.
 
     Args:
         step: the calls of all ranks that belong together.
         expectations: those of the run, as in `result.json`; told are those about notes that were not met.
         world_size: ranks of the run; 0: as many as the step shows.
+        unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
     """
     first = next(iter(step.calls.values()))
     disagreement = disagreement_of(step)
@@ -160,7 +172,7 @@ def picture_of(step: Step, expectations: Sequence[Mapping[str, Any]] = (), world
         bucket=first.bucket,
         parameters=first.parameters,
         state=step.state,
-        ranks=tuple(_rank_picture(step, rank, checked=not disagreement) for rank in ranks),
+        ranks=tuple(_rank_picture(step, rank, rank in unrecorded, checked=not disagreement) for rank in ranks),
         world_size=max(world_size, max(ranks) + 1),
         disagreement=disagreement,
         unmet=tuple(
@@ -171,11 +183,11 @@ def picture_of(step: Step, expectations: Sequence[Mapping[str, Any]] = (), world
     )
 
 
-def _rank_picture(step: Step, rank: int, *, checked: bool) -> RankPicture:
+def _rank_picture(step: Step, rank: int, unrecorded: bool, *, checked: bool) -> RankPicture:
     role = "source" if rank == step.source else "destination" if rank == step.destination else ""
     call = step.calls.get(rank)
     if call is None:
-        return RankPicture(rank, "missing", role=role)
+        return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
     sends_only = call.op == "send"
     return RankPicture(
         rank=rank,

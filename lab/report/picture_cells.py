@@ -20,9 +20,6 @@ _LETTER = 8.0
 _SMALL_LETTER = 6.3
 _TENSOR_GAP = 8.0
 _LINE_GAP = 8.0
-_WIDEST = 400.0
-"""A rank's tensors go on in the next line where they would be wider."""
-_MOST_BOXES = 12
 _BAND = 4.0
 
 
@@ -66,34 +63,44 @@ class Cells:
         ranks: those that are shown.
         after: which side.
         values: how many of a part are shown.
+        boxes: how many parts of a tensor, and tensors of a rank.
+        room: a rank's tensors go on in the next line where they would be wider.
     """
 
-    def __init__(self, picture: Picture, ranks: Sequence[RankPicture], *, after: bool, values: int) -> None:
+    def __init__(
+        self, picture: Picture, ranks: Sequence[RankPicture], *, after: bool, values: int, boxes: int, room: float
+    ) -> None:
         self._picture = picture
         self._after = after
         self._values = values
-        boxes = {rank.rank: self._boxes(rank) for rank in ranks}
-        letters = [len(cell.text) + cell.wrong for row in boxes.values() for box in row for cell in box.cells]
+        self._most = boxes
+        self._room = room
+        rows = {rank.rank: self._boxes(rank) for rank in ranks}
+        letters = [len(cell.text) + cell.wrong for row in rows.values() for box in row for cell in box.cells]
         self._cell = max([3, *letters]) * _LETTER + 8
-        self._placed = {rank: self._place(row) for rank, row in boxes.items()}
+        self._placed = {rank: self._place(row) for rank, row in rows.items()}
         edges = [placed.x + placed.width for row in self._placed.values() for placed in row]
         notes = [p.x + len(t) * _SMALL_LETTER for row in self._placed.values() for p in row for t, _ in p.box.notes]
-        absent = max((len(self._absence(rank)) for rank in ranks if not boxes[rank.rank]), default=0)
+        absent = max((len(self._absence(rank)) for rank in ranks if not rows[rank.rank]), default=0)
         kind = len(story.kind_text(picture, after=after)) * 6.7
         self.width = max([40.0, kind, absent * 7.0, *edges, *notes])
-        self.wrapped = any(placed.y for row in self._placed.values() for placed in row)
 
     def height(self, rank: RankPicture) -> float:
         """Height of a rank's side."""
         row = self._placed[rank.rank]
         return max([HEIGHT, *(placed.y + HEIGHT + 15 * len(placed.box.notes) for placed in row)])
 
+    def line_of(self, rank: RankPicture, origin: int) -> float:
+        """How far below the top of a rank's side the first box with data of that origin stands."""
+        row = self._placed[rank.rank]
+        return next((p.y for p in row if p.box.part is not None and origin in p.box.part.origins), 0.0)
+
     def draw(self, shapes: Shapes, rank: RankPicture, x: float, y: float) -> float:
         """Draw a rank's side at a place; returns the right edge of its first line."""
         row = self._placed[rank.rank]
         if not row:
             absence = self._absence(rank)
-            colour = WARN if absence not in ("", "nothing") else SOFT
+            colour = SOFT if absence in ("nothing", "–") else WARN
             text(shapes, x, y + 26, absence, size=12.5, colour=colour)
             return x + len(absence) * 7.0
         for placed in row:
@@ -105,11 +112,11 @@ class Cells:
 
     def _boxes(self, rank: RankPicture) -> list[_Box]:
         blocks = rank.after if self._after else rank.before
-        if rank.state == "missing" or (self._after and rank.state != "completed"):
+        if story.absence(self._picture, rank, after=self._after):
             return []
         wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
         boxes: list[_Box] = []
-        for index in shown_of(len(blocks), _MOST_BOXES, wrong):
+        for index in shown_of(len(blocks), self._most, wrong):
             boxes += [_ellipsis(first=True)] if index is None else self._boxes_of(blocks[index])
         return boxes
 
@@ -118,7 +125,7 @@ class Cells:
         ends = [start + part.count for start, part in zip(starts, block.parts, strict=True)]
         wrong = [i for i, end in enumerate(ends) if any(starts[i] <= element < end for element in block.wrong)]
         boxes = []
-        for index in shown_of(len(block.parts), _MOST_BOXES, wrong):
+        for index in shown_of(len(block.parts), self._most, wrong):
             if index is None:
                 boxes.append(_ellipsis(first=False))
                 continue
@@ -133,7 +140,7 @@ class Cells:
         if block.values is None:
             if not story.uniform(self._picture, after=self._after):
                 notes.append((shape_text(block.dtype, block.shape), SOFT))
-            notes.append((summary_text(block.summary), SOFT))
+            notes += [(words, SOFT) for words in summary_text(block.summary).split(", ")]
         if block.wrong_hash:
             notes.append(("✘ another tensor", BAD))
         if block.wrong and block.expected is not None:
@@ -151,7 +158,7 @@ class Cells:
                 width = 24.0
             if placed and box.first:
                 x += _TENSOR_GAP
-            if placed and x + width > _WIDEST:
+            if placed and x + width > self._room:
                 x, y, below = 0.0, y + HEIGHT + _LINE_GAP + below, 0.0
             below = max(below, 15.0 * len(box.notes))
             placed.append(_Placed(box, x, y, width))

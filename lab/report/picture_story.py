@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from lab.report.picture import Block, Picture, RankPicture
-from lab.report.picture_words import number_text, ranks_text, shape_text, texts_that_differ
+from lab.report.picture_words import number_text, ranks_text, shape_text, shown_of, texts_that_differ
 from lab.spec.units import format_bytes, format_duration
 
 _REDUCTIONS = {
@@ -31,13 +33,26 @@ _DOES = {
     "send": "One rank sends, one receives; the others know nothing of it.",
 }
 _MOST_WRONG = 6
+_LONGEST_ERROR = 160
 
 
 def sentence(picture: Picture) -> str:
-    """What the operation does."""
+    """What the operation does; nothing where the ranks called different ones."""
+    if several_operations(picture):
+        return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
     red = _REDUCTIONS.get(picture.reduce_op, "reduction")
     return _DOES.get(picture.op, "").format(root=root, red=red)
+
+
+def several_operations(picture: Picture) -> bool:
+    """Whether the ranks called different operations."""
+    return not picture.message and len({rank.op for rank in picture.ranks if rank.op}) > 1
+
+
+def below_name(picture: Picture, rank: RankPicture) -> str:
+    """What stands below the name of a rank: its role, or what it called where others called something else."""
+    return rank.op if several_operations(picture) else rank.role
 
 
 def facts(picture: Picture) -> list[str]:
@@ -85,7 +100,9 @@ def kind_text(picture: Picture, *, after: bool) -> str:
         return ""
     kinds = {shape_text(block.dtype, block.shape) for block in blocks}
     if len(kinds) > 1:
-        return f"{', '.join(sorted({block.dtype for block in blocks}))} of several sizes"
+        dtypes = " or ".join(sorted({block.dtype for block in blocks}))
+        shapes = {block.shape for block in blocks}
+        return f"{dtypes} of several sizes" if len(shapes) > 1 else shape_text(dtypes, shapes.pop())
     counts = {len(side) for side in sides if side}
     number = f"{counts.pop()} × " if len(counts) == 1 and counts != {1} else ""
     return number + kinds.pop()
@@ -93,21 +110,24 @@ def kind_text(picture: Picture, *, after: bool) -> str:
 
 def uniform(picture: Picture, *, after: bool) -> bool:
     """Whether all tensors of a side have one dtype and shape, so that it is enough to say it once."""
-    return not kind_text(picture, after=after).endswith("sizes")
+    sides = [rank.after if after else rank.before for rank in picture.ranks]
+    return len({(block.dtype, block.shape) for side in sides for block in side}) <= 1
 
 
 def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
     """What is said where a rank has no tensors to show."""
-    if rank.state == "missing":
-        return _never(picture, rank)
+    if rank.state in ("missing", "unrecorded"):
+        return "–" if after and not picture.message else _never(picture, rank)
     if after and rank.state == "unfinished":
         return "never finished"
     if after and rank.state == "failed":
         return "failed"
-    return "nothing" if not after else ""
+    return ""
 
 
 def _never(picture: Picture, rank: RankPicture) -> str:
+    if rank.state == "unrecorded":
+        return "not on record"
     if not picture.message:
         return "never entered"
     return "never sent" if rank.role == "source" else "never received"
@@ -132,6 +152,8 @@ def verdict(picture: Picture) -> tuple[str, str]:
 def _why_unchecked(picture: Picture) -> str:
     if picture.disagreement:
         return "the calls do not fit each other"
+    if any(rank.state == "unrecorded" for rank in picture.ranks):
+        return "not all inputs are on record"
     if picture.state != "completed":
         return "not every rank went through with it"
     if picture.reduce_op == "PREMUL_SUM":
@@ -145,10 +167,13 @@ def remarks(picture: Picture) -> list[str]:
     """What else there is to say, the important first."""
     found = [picture.disagreement[:1].upper() + picture.disagreement[1:] + "."] if picture.disagreement else []
     missing = [rank for rank in picture.ranks if rank.state == "missing"]
+    unrecorded = [rank.rank for rank in picture.ranks if rank.state == "unrecorded"]
     unfinished = [rank.rank for rank in picture.ranks if rank.state == "unfinished"]
     if missing:
         ranks = ranks_text([rank.rank for rank in missing])
         found.append(f"{_capital(ranks)} {_never(picture, missing[0])}.")
+    if unrecorded:
+        found.append(f"What {ranks_text(unrecorded)} did is not on record.")
     if unfinished:
         found.append(f"{_capital(ranks_text(unfinished))} never finished.")
     found += _failures(picture)
@@ -167,7 +192,8 @@ def _failures(picture: Picture) -> list[str]:
     by_error: dict[str, list[int]] = {}
     for rank in picture.ranks:
         if rank.error:
-            by_error.setdefault(rank.error.splitlines()[0], []).append(rank.rank)
+            error = textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
+            by_error.setdefault(error, []).append(rank.rank)
     return [f"{_capital(ranks_text(ranks))} failed: {error}" for error, ranks in by_error.items()]
 
 
@@ -209,7 +235,8 @@ def _because(picture: Picture, block: Block, element: int) -> str:
         return f", from rank {inputs[0][1]}"
     if picture.reduce_op == "SUM" and len(inputs) <= 4:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
-    return f": the {_REDUCTIONS.get(picture.reduce_op, 'reduction')} of {', '.join(value for value, _ in inputs[:8])}"
+    shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
+    return f": the {_REDUCTIONS.get(picture.reduce_op, 'reduction')} of {', '.join(shown)}"
 
 
 def waits(picture: Picture) -> list[tuple[int, str, float]]:
@@ -218,13 +245,8 @@ def waits(picture: Picture) -> list[tuple[int, str, float]]:
     found = []
     for rank in picture.ranks:
         if rank.waited_s is None:
-            found.append(
-                (
-                    rank.rank,
-                    absence(picture, rank, after=True) or "waited in vain",
-                    0.0 if rank.state == "missing" else 1.0,
-                )
-            )
+            told = "waited in vain" if rank.op else _never(picture, rank)
+            found.append((rank.rank, "failed" if rank.error else told, 1.0 if rank.op else 0.0))
         elif rank.waited_s == 0:
             found.append((rank.rank, "came last", 0.0))
         else:

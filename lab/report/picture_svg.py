@@ -6,6 +6,7 @@ colours from the page's variables `--good`, `--bad`, `--warn`, `--soft`, where i
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,10 +25,11 @@ _WIDEST = 520.0
 _NAME_WIDTH = 92.0
 _FLOW_WIDTH = 80.0
 _ROW_GAP = 14.0
-_MOST_RANKS = 12
+_MOST_RANKS = 8
 _MOST_LINES = 80
-_VALUES = (8, 4, 2)
-"""How many of a part are shown: the most with which all fits."""
+_BESIDE = ((8, 12, math.inf), (4, 8, math.inf), (4, 5, math.inf), (8, 5, 174.0), (4, 5, 174.0), (2, 5, 174.0))
+"""How many values of a part and parts are shown, and the room of a side in a line: the first with which all fits."""
+_STACKED = ((8, 12), (4, 8), (2, 6))
 _STANDALONE = (
     "<style>svg{color:#1b1d21;background:#fff}"
     "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518}}</style>"
@@ -130,30 +132,29 @@ class _Sheet:
         needed = [i for i, rank in enumerate(picture.ranks) if rank.role or rank.wrong or rank.state != "completed"]
         shown = shown_of(len(picture.ranks), _MOST_RANKS, needed)
         self._rows = [None if i is None else picture.ranks[i] for i in shown]
-        self._before, self._after = self._cells(_VALUES[0])
+        self._before, self._after = self._cells(*_BESIDE[0])
 
     def draw(self, y: float) -> float:
         """Draw it all below `y`; returns where it ends."""
-        for values in _VALUES:
-            self._before, self._after = self._cells(values)
-            wrapped = self._before.wrapped or self._after.wrapped
-            if not wrapped and _NAME_WIDTH + self._before.width + _FLOW_WIDTH + self._after.width <= _WIDEST:
+        for values, boxes, room in _BESIDE:
+            self._before, self._after = self._cells(values, boxes, room)
+            if _NAME_WIDTH + self._before.width + _FLOW_WIDTH + self._after.width <= _WIDEST:
                 return self._beside(y)
-        for values in _VALUES:
-            self._before, self._after = self._cells(values)
-            if not self._before.wrapped and not self._after.wrapped:
+        for values, boxes in _STACKED:
+            self._before, self._after = self._cells(values, boxes, _WIDEST - _NAME_WIDTH)
+            if _NAME_WIDTH + max(self._before.width, self._after.width) <= _WIDEST:
                 break
         return self._stacked(y)
 
-    def _cells(self, values: int) -> tuple[Cells, Cells]:
+    def _cells(self, values: int, boxes: int, room: float) -> tuple[Cells, Cells]:
         ranks = [rank for rank in self._rows if rank is not None]
-        before = Cells(self._picture, ranks, after=False, values=values)
-        return before, Cells(self._picture, ranks, after=True, values=values)
+        before = Cells(self._picture, ranks, after=False, values=values, boxes=boxes, room=room)
+        return before, Cells(self._picture, ranks, after=True, values=values, boxes=boxes, room=room)
 
     def _beside(self, y: float) -> float:
         left, right = _NAME_WIDTH, _NAME_WIDTH + self._before.width + _FLOW_WIDTH
         y = self._heads(y, left, right)
-        middles: dict[int, float] = {}
+        tops: dict[int, float] = {}
         edges: dict[int, float] = {}
         for rank in self._rows:
             if rank is None:
@@ -163,9 +164,9 @@ class _Sheet:
             self._name(rank, y)
             edges[rank.rank] = self._before.draw(self._shapes, rank, left, y)
             self._after.draw(self._shapes, rank, right, y)
-            middles[rank.rank] = y + HEIGHT / 2
+            tops[rank.rank] = y
             y += height + _ROW_GAP
-        self._flows(middles, edges, right)
+        self._flows(tops, edges, right)
         return y - _ROW_GAP
 
     def _stacked(self, y: float) -> float:
@@ -194,9 +195,9 @@ class _Sheet:
     def _name(self, rank: RankPicture, y: float) -> None:
         colour = rank_colour(rank.rank, self._picture.world_size)
         rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, colour)
-        text(self._shapes, 22, y + (17 if rank.role else 24), f"rank {rank.rank}", weight="bold")
-        if rank.role:
-            text(self._shapes, 22, y + 31, rank.role, size=10.5, colour=SOFT)
+        below = story.below_name(self._picture, rank)
+        text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", weight="bold")
+        text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
 
     def _hidden(self, y: float) -> float:
         shown = {rank.rank for rank in self._rows if rank is not None}
@@ -204,25 +205,26 @@ class _Sheet:
         text(self._shapes, 22, y + 10, f"{ELLIPSIS} {ranks_text(hidden)}", size=12, colour=SOFT)
         return y + 16 + _ROW_GAP
 
-    def _flows(self, middles: Mapping[int, float], edges: Mapping[int, float], right: float) -> None:
+    def _flows(self, tops: Mapping[int, float], edges: Mapping[int, float], right: float) -> None:
         """A line from each rank's input to each output that it is part of."""
-        pairs = [
-            (origin, rank.rank)
+        ends = [
+            (origin, rank.rank, tops[rank.rank] + self._after.line_of(rank, origin))
             for rank in self._rows
             if rank is not None and not story.absence(self._picture, rank, after=True)
             for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
-            if origin in middles and origin in edges
+            if origin in edges
         ]
-        thin = len(pairs) > 30
-        if len(pairs) > _MOST_LINES:
+        if len(ends) > _MOST_LINES:
             return
-        for origin, target in pairs:
-            targets = [t for o, t in pairs if o == origin]
-            origins = [o for o, t in pairs if t == target]
-            start = middles[origin] + _spread(targets.index(target), len(targets))
-            end = middles[target] + _spread(origins.index(origin), len(origins))
+        width = 1.0 if len(ends) > 30 else 1.75
+        for end in ends:
+            origin, target, y = end
+            siblings = [other for other in ends if other[0] == origin]
+            neighbours = [other for other in ends if other[1:] == (target, y)]
+            start = tops[origin] + HEIGHT / 2 + _spread(siblings.index(end), len(siblings))
+            finish = y + HEIGHT / 2 + _spread(neighbours.index(end), len(neighbours))
             colour = rank_colour(origin, self._picture.world_size)
-            line(self._shapes, edges[origin] + 4, start, right - 4, end, colour, 1.0 if thin else 1.75)
+            line(self._shapes, edges[origin] + 4, start, right - 4, finish, colour, width)
 
 
 def _spread(index: int, count: int) -> float:

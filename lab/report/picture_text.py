@@ -169,7 +169,7 @@ class _Pen:
     def _name(self, rank: RankPicture) -> Drawing:
         name = self._style.rank(rank.rank, f"rank {rank.rank}")
         width = len(f"rank {rank.rank}")
-        below = drawing_of(self._style, [(rank.role, ("dim",))])
+        below = drawing_of(self._style, [(story.below_name(self._picture, rank), ("dim",))])
         height = max(width, below.width)
         lines = (" " * height, name + " " * (height - width), below.lines[0] + " " * (height - below.width))
         return Drawing(height + 2, tuple(f"  {line}" for line in lines))
@@ -182,9 +182,9 @@ class _Pen:
         """The tensors of a rank on one side."""
         blocks = rank.after if after else rank.before
         absence = story.absence(self._picture, rank, after=after)
-        if rank.state == "missing" or (absence and after) or not blocks:
-            how = () if absence == "nothing" or not absence else ("yellow",)
-            return drawing_of(self._style, [("", ()), (absence or "nothing", how or ("dim",))])
+        if absence or not blocks:
+            how = "dim" if absence in ("", "nothing", "–") else "yellow"
+            return drawing_of(self._style, [("", ()), (absence or "nothing", (how,))])
         wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
         lines: list[Drawing] = []
         for index in shown_of(len(blocks), self._limits.boxes, wrong):
