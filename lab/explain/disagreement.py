@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lab.explain.differences import Difference, find_differences
 from lab.explain.evidence import Evidence
 from lab.explain.model import Finding
 from lab.explain.rhythm import beats, out_of_step
 from lab.explain.words import capital, listing, name_ranks, plural
+from lab.spec.units import format_duration
 from lab.trace.steps import Step
 
 _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
@@ -25,16 +27,26 @@ def disagreements(evidence: Evidence) -> list[Finding]:
     groups = sorted(findings.values(), key=lambda group: all(d.step.state == "completed" for d, _ in group))
     apart = {difference.step.group.name for difference in differences if difference.kind == "mismatch"}
     slips = _slips(evidence) if not apart else []
-    return [_repeated([finding for _, finding in group]) for group in groups] + slips
+    return [_waiting(_repeated([finding for _, finding in group]), evidence) for group in groups] + slips
+
+
+def _waiting(finding: Finding, evidence: Evidence) -> Finding:
+    """The finding with how long ranks had been waiting in its step when the run was over."""
+    calls = [call for step in evidence.steps if step.title == finding.step for call in step.calls.values()]
+    since = [call.begin for call in calls if call.state == "unfinished" and evidence.ends[call.rank].stopped]
+    if not since:
+        return finding
+    took = max(0.0, evidence.over - min(since))
+    return replace(
+        finding, sentence=f"{finding.sentence} It went no further for {format_duration(took)}.", seconds=round(took, 6)
+    )
 
 
 def _repeated(findings: Sequence[Finding]) -> Finding:
     first = findings[0]
     if len(findings) == 1:
         return first
-    sentence = f"{first.sentence} So it was in {plural(len(findings) - 1, 'other step')}, too."
-    return Finding(kind=first.kind, sentence=sentence, ranks=first.ranks, others=first.others, step=first.step,
-                   lines=first.lines)  # fmt: skip
+    return replace(first, sentence=f"{first.sentence} So it was in {plural(len(findings) - 1, 'other step')}, too.")
 
 
 def _mismatch(difference: Difference, evidence: Evidence) -> Finding:

@@ -1,8 +1,8 @@
 """Which of two ranks left its own rhythm, where there is no majority to tell.
 
 The calls of a training loop repeat. Of two ranks that did the same until some call and then not, the one whose call is
-not what its loop would have done next is out of step; but only in the middle of the loop's body, because at its end
-either of them may rightly have left the loop.
+not what its loop would have done next is out of step. Where the loop's body is over, either of them may rightly have
+left the loop: then only a call out of the middle of the body shows that its rank has not.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ def out_of_step(one: Sequence[Beat], other: Sequence[Beat]) -> int | None:
     common = 0
     while common < min(len(one), len(other)) and one[common] == other[common]:
         common += 1
-    expected = _next(one[:common])
-    if expected is None:
+    body, position = _body(one[:common])
+    if not body:
         return None
     here = [sequence[common] if common < len(sequence) else None for sequence in (one, other)]
+    expected = body[position]
     if (here[0] == expected) == (here[1] == expected):
         return None
-    return 0 if here[1] == expected else 1
+    strayed = 0 if here[1] == expected else 1
+    return strayed if position or here[strayed] in body else None
 
 
-def _next(done: Sequence[Beat]) -> Beat | None:
-    """What comes next in the middle of a loop's body; None at its end, or where nothing repeats."""
+def _body(done: Sequence[Beat]) -> tuple[Sequence[Beat], int]:
+    """The body of the loop that these calls end in, and how far into it they end; empty where nothing repeats."""
     length, period = 0, 0
     for candidate in range(1, min(_LONGEST, len(done) // _TURNS) + 1):
         tail = candidate
@@ -48,4 +50,5 @@ def _next(done: Sequence[Beat]) -> Beat | None:
             tail += 1
         if tail > length and tail >= _TURNS * candidate:
             length, period = tail, candidate
-    return done[-period] if period and length % period else None
+    start = len(done) - length
+    return done[start : start + period], length % period if period else 0

@@ -20,15 +20,14 @@ LEAST_STEPS = 3
 LEAST_PART = 2 / 3
 """And in this part of the steps in which anybody waited, and for this part of the time."""
 LEAST_SHARE = 0.1
-"""It has to cost each of the others this part of the time that the run's steps span."""
+"""Even without its worst step, it has to cost each of the others this part of the time that the steps span."""
 LEAST_S = 0.1
 """And so many seconds altogether."""
 
 
 def find_straggler(evidence: Evidence) -> list[Finding]:
     """The rank that the others waited for most of the time, if there is one."""
-    cost: dict[int, float] = defaultdict(float)
-    last_in: Counter[int] = Counter()
+    costs: dict[int, list[float]] = defaultdict(list)
     lines: dict[int, Counter[str]] = defaultdict(Counter)
     spans = {rank: blocked_spans(trace) for rank, trace in evidence.trace.ranks.items()}
     meetings = [step for step in evidence.steps if _waited_for(step) is not None]
@@ -43,23 +42,24 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
                 caused, longest = caused + end - begin, max(longest, end - begin)
         if longest < NOISE_S:
             continue
-        cost[last] += caused
-        last_in[last] += 1
+        costs[last].append(caused)
         lines[last][step.calls[last].source] += 1
-    if not cost:
+    if not costs:
         return []
-    slow = max(cost, key=lambda rank: cost[rank])
+    slow = max(costs, key=lambda rank: sum(costs[rank]))
     others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
-    each = cost[slow] / len(others)
+    each = sum(costs[slow]) / len(others)
     window = _window(meetings)
-    often = last_in[slow] >= max(LEAST_STEPS, LEAST_PART * sum(last_in.values()))
-    much = cost[slow] >= LEAST_PART * sum(cost.values()) and each >= max(LEAST_S, LEAST_SHARE * window)
-    if not (often and much):
+    waited_in = sum(map(len, costs.values()))
+    often = len(costs[slow]) >= max(LEAST_STEPS, LEAST_PART * waited_in)
+    most = sum(costs[slow]) >= LEAST_PART * sum(map(sum, costs.values()))
+    again = (sum(costs[slow]) - max(costs[slow])) / len(others)  # without the one step that may have been an accident
+    if not (often and most and again >= max(LEAST_S, LEAST_SHARE * window)):
         return []
     place = lines[slow].most_common(1)[0][0]
     turns = training_steps(evidence, slow)
     sentence = (
-        f"Rank {slow} came last to {last_in[slow]} of the {plural(sum(last_in.values()), 'step')} in which anybody "
+        f"Rank {slow} came last to {len(costs[slow])} of the {plural(waited_in, 'step')} in which anybody "
         f"waited, and cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
         f"{each / window:.0%} of the time"
     )
@@ -68,7 +68,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     sentence += f". It came to them at {place}." if place else "."
     return [
         Finding(kind="straggler", sentence=sentence, ranks=(slow,), others=others, lines=(place,) if place else (),
-                seconds=round(cost[slow], 6))
+                seconds=round(sum(costs[slow]), 6))
     ]  # fmt: skip
 
 
