@@ -15,7 +15,7 @@ import sys
 import sysconfig
 
 MODULE = "lab_recorder_native"
-_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-w")
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-w")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 

@@ -90,6 +90,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     if compiled is not None:
         journal.at_end = compiled.stop
         compiled.start(fd, folder, hidden, values)
+        marks.use_compiled(compiled.mark)
     _patch(module, compiled)
 
 

@@ -14,6 +14,14 @@ from .source import source
 
 _now = time.monotonic_ns
 Function = Callable[..., Any]
+_compiled: Callable[[bytes, bool], None] | None = None
+"""What the compiled recorder has for marks, where there is one; it takes a third of the time."""
+
+
+def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
+    """Have the compiled recorder write the marks: `mark(name, ended)`."""
+    global _compiled
+    _compiled = mark
 
 
 def begin(name: bytes, depth: int = 1) -> None:
@@ -23,13 +31,17 @@ def begin(name: bytes, depth: int = 1) -> None:
         name: of the phase.
         depth: how many frames of the recorder's are innermost.
     """
-    if journal.on:
+    if _compiled is not None:
+        _compiled(name, False)
+    elif journal.on:
         journal.write(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.line(depth + 1)))
 
 
 def end(name: bytes) -> None:
     """It ends."""
-    if journal.on:
+    if _compiled is not None:
+        _compiled(name, True)
+    elif journal.on:
         journal.write(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
 
 
@@ -38,11 +50,18 @@ def marked(name: bytes, function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        begin(name, 2)
+        mark = _compiled
+        if mark is None:
+            begin(name, 2)
+        else:
+            mark(name, False)
         try:
             return function(*arguments, **named)
         finally:
-            end(name)
+            if mark is None:
+                end(name)
+            else:
+                mark(name, True)
 
     return wrapper
 

@@ -42,9 +42,22 @@ class Source {
     const PyGILState_STATE state = PyGILState_Ensure();
     PyObject *type, *value, *traceback; // the caller may be handling an exception of its own
     PyErr_Fetch(&type, &value, &traceback);
-    walk(json);
+    const Found found = look();
+    if (found.code != nullptr) {
+      write_line(json, found);
+      json.key("fn").raw(found.code->function);
+      if (found.via != nullptr)
+        json.key("via").raw(found.via->name);
+    }
     PyErr_Restore(type, value, traceback);
     PyGILState_Release(state);
+  }
+
+  // Adds `at` only. The caller holds the interpreter's lock.
+  void write_at(Json& json) {
+    const Found found = look();
+    if (found.code != nullptr)
+      write_line(json, found);
   }
 
  private:
@@ -59,23 +72,26 @@ class Source {
     std::string name;
   };
 
+  struct Found {
+    const Code* code = nullptr;
+    const Code* via = nullptr;
+    int line = 0;
+  };
+
   static constexpr int kDeepest = 256;
   static constexpr size_t kMostCodes = 16384;
 
   // Looks for the innermost frame of the script's folder; where there is none, for the innermost that is not hidden.
-  void walk(Json& json) {
+  Found look() {
     const Code* via = nullptr;
-    const Code *found = nullptr, *found_via = nullptr;
-    int found_line = 0;
+    Found found;
     if (codes_.size() > kMostCodes)
       forget();
     PyFrameObject* frame = PyThreadState_GetFrame(PyThreadState_Get());
     for (int depth = 0; frame != nullptr && depth < kDeepest; depth++) {
       const Code& code = code_of(frame);
-      if (code.place == Place::kScript || (code.place == Place::kElsewhere && found == nullptr)) {
-        found = &code;
-        found_via = via;
-        found_line = PyFrame_GetLineNumber(frame);
+      if (code.place == Place::kScript || (code.place == Place::kElsewhere && found.code == nullptr)) {
+        found = {&code, via, PyFrame_GetLineNumber(frame)};
         if (code.place == Place::kScript)
           break;
       }
@@ -86,11 +102,11 @@ class Source {
       frame = outer;
     }
     Py_XDECREF(frame);
-    if (found == nullptr)
-      return;
-    json.key("at").raw(found->file).raw(":").integer(found_line).raw("\"").key("fn").raw(found->function);
-    if (found_via != nullptr)
-      json.key("via").raw(found_via->name);
+    return found;
+  }
+
+  static void write_line(Json& json, const Found& found) {
+    json.key("at").raw(found.code->file).raw(":").integer(found.line).raw("\"");
   }
 
   // Cached by the address of the code object, which is kept alive so that no other one gets that address.

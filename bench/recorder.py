@@ -1,0 +1,77 @@
+"""What recording costs: the same work with and without the recorder, in turn, within the same processes.
+
+    python bench/recorder.py                          compiled and python recorder, three containers
+    python bench/recorder.py --engine local --nodes 2 --recorder compiled
+    python bench/recorder.py --json                   the same as data
+
+A pair is a block of iterations with the recorder and one without; the ratio is the median over all pairs, so that what
+else the machine does meanwhile falls on both. The compiled recorder is measured where it is built: in the lab's image,
+or for the local engine by `python -m lab.node.recorder.build`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKER = ROOT / "bench" / "recorder_worker.py"
+BARS = {
+    "compiled": {"DDP step": 1.02, "all_reduce 4 KB": 1.05, "all_reduce 4 MB": 1.01},
+    "python": {"DDP step": 1.06, "all_reduce 4 KB": 1.30, "all_reduce 4 MB": 1.03},
+}
+"""Largest ratios that the project promises."""
+
+
+def main() -> None:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--recorder", choices=tuple(BARS), nargs="+", default=list(BARS))
+    parser.add_argument("--engine", choices=("docker", "local"), default="docker")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=100, help="pairs of blocks for each row (default: 100)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    from lab import Cluster
+
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    cluster = Cluster(nodes=arguments.nodes, name=f"bench-{uuid.uuid4().hex[:6]}", engine=arguments.engine)
+    with cluster, tempfile.TemporaryDirectory() as runs:
+        for recorder in arguments.recorder:
+            words = (recorder, str(arguments.pairs))
+            result = cluster.run(WORKER, args=words, runs=Path(runs), trace=False, timeout_s=900)
+            if not result.passed:
+                sys.exit(f"bench: {result.reason}")
+            ranks = [rank.notes for rank in result.ranks]
+            found[recorder] = {name: average([notes[name] for notes in ranks]) for name in BARS[recorder]}
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        print(table(found))
+
+
+def average(ranks: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over all ranks of what each measured."""
+    return {key: statistics.mean(rank[key] for rank in ranks) for key in ("plain_s", "recorded_s", "extra_s", "ratio")}
+
+
+def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
+    """A row for each recorder and kind of work."""
+    lines = [f"{'':<28}{'without':>10}{'with':>10}{'more':>10}  ratio"]
+    for recorder, rows in found.items():
+        for name, row in rows.items():
+            bar = BARS[recorder][name]
+            missed = "" if row["ratio"] <= bar else "  MISSED"
+            times = "".join(f"{row[key] * 1e6:>7.0f} us" for key in ("plain_s", "recorded_s", "extra_s"))
+            lines.append(f"{recorder + ', ' + name:<28}{times}  {row['ratio']:.3f} (promised: at most {bar:g}){missed}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

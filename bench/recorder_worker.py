@@ -1,0 +1,138 @@
+"""What `bench/recorder.py` runs on every rank: the same work with and without the recorder, in turn, in one process.
+
+    recorder_worker.py RECORDER PAIRS
+
+A process group made before the recorder is started is not recorded, one made after it is. What the recorder puts in the
+place of functions of torch, to mark the phases of a step, is put in and taken out again around every block.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+from labnode.recorder import install
+from labnode.recorder.journal import journal
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as optimizers
+
+from lab import note
+
+BATCH = 10
+
+
+class Patches:
+    """What starting the recorder changes in torch, to be undone and done again."""
+
+    def __init__(self):
+        loss = nn.modules.loss._Loss  # noqa: SLF001
+        self.owners = (DistributedDataParallel, nn.Module, loss, torch.optim.Optimizer, torch.autograd)
+        self.hooks = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)  # noqa: SLF001
+        self.before = [dict(vars(owner)) for owner in self.owners]
+
+    def recorder_started(self):
+        self.changed = []
+        for owner, before in zip(self.owners, self.before, strict=True):
+            for name, value in list(vars(owner).items()):
+                if value is not before.get(name) and hasattr(value, "__wrapped__"):
+                    self.changed.append((owner, name, before.get(name), value))
+        self.kept = [dict(hooks) for hooks in self.hooks]
+
+    def put(self, recording):
+        for owner, name, before, after in self.changed:
+            wanted = after if recording else before
+            if wanted is not None:
+                setattr(owner, name, wanted)
+            elif name in vars(owner):
+                delattr(owner, name)
+        for hooks, kept in zip(self.hooks, self.kept, strict=True):
+            hooks.clear()
+            if recording:
+                hooks.update(kept)
+        journal.on = recording
+
+
+def ddp_step(group):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
+    model = DistributedDataParallel(model, process_group=group)
+    loss_of, optimizer = nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.01)
+    inputs, targets = torch.randn(BATCH, 10), torch.randn(BATCH, 5)
+
+    def step():
+        loss = loss_of(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def all_reduce(bytes_):
+    def of(group):
+        tensor = torch.zeros(bytes_ // 4)
+        return lambda: dist.all_reduce(tensor, group=group)
+
+    return of
+
+
+WORK = {
+    "DDP step": (ddp_step, 20),
+    "all_reduce 4 KB": (all_reduce(4096), 40),
+    "all_reduce 4 MB": (all_reduce(4 << 20), 4),
+}
+
+
+def block(action, iterations):
+    """Seconds of one iteration."""
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(iterations):
+        action()
+    return (time.perf_counter() - began) / iterations
+
+
+def main():
+    os.environ["LAB_RECORDER"], pairs = sys.argv[1], int(sys.argv[2])
+    dist.init_process_group("gloo")  # in front of the recorder: barriers are not recorded either
+    patches = Patches()
+    plain = dist.new_group()
+    plain_work = {name: make(plain) for name, (make, _) in WORK.items()}
+    file = tempfile.TemporaryFile(buffering=0)
+    os.set_blocking(file.fileno(), True)
+    trace = os.open(f"/proc/self/fd/{file.fileno()}", os.O_WRONLY | os.O_APPEND)
+    install.start(dist.get_rank(), trace, os.getcwd(), None)
+    patches.recorder_started()
+    recorded = dist.new_group()
+    recorded_work = {name: make(recorded) for name, (make, _) in WORK.items()}
+    start_line = os.pread(file.fileno(), 4096, 0).split(b"\n")[0].decode()
+    assert f'"recorder":"{sys.argv[1]}"' in start_line, start_line
+
+    for name, (_, iterations) in WORK.items():
+        sides = {False: plain_work[name], True: recorded_work[name]}
+        seconds = {False: [], True: []}
+        for pair in range(pairs + 1):
+            for recording in (False, True) if pair % 2 else (True, False):
+                patches.put(recording)
+                took = block(sides[recording], iterations)
+                if pair:  # the first warms up
+                    seconds[recording].append(took)
+        ratios = [ours / theirs for ours, theirs in zip(seconds[True], seconds[False], strict=True)]
+        note(name, {
+            "plain_s": statistics.median(seconds[False]),
+            "recorded_s": statistics.median(seconds[True]),
+            "ratio": statistics.median(ratios),
+            "quartiles": statistics.quantiles(ratios, n=4),
+            "extra_s": statistics.median(ours - theirs for ours, theirs in zip(seconds[True], seconds[False], strict=True)),
+        })  # fmt: skip
+    note("trace_bytes", os.fstat(file.fileno()).st_size)
+    dist.barrier()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
