@@ -79,11 +79,10 @@ class Cells:
         letters = [len(cell.text) + cell.wrong for row in rows.values() for box in row for cell in box.cells]
         self._cell = max([3, *letters]) * _LETTER + 8
         self._placed = {rank: self._place(row) for rank, row in rows.items()}
-        edges = [placed.x + placed.width for row in self._placed.values() for placed in row]
-        notes = [p.x + len(t) * _SMALL_LETTER for row in self._placed.values() for p in row for t, _ in p.box.notes]
+        edges = [_right(placed) for row in self._placed.values() for placed in row]
         absent = max((len(self._absence(rank)) for rank in ranks if not rows[rank.rank]), default=0)
         kind = len(story.kind_text(picture, after=after)) * 6.7
-        self.width = max([40.0, kind, absent * 7.0, *edges, *notes])
+        self.width = max([40.0, kind, absent * 7.0, *edges])
 
     def height(self, rank: RankPicture) -> float:
         """Height of a rank's side."""
@@ -105,7 +104,7 @@ class Cells:
             return x + len(absence) * 7.0
         for placed in row:
             self._draw_box(shapes, placed, x + placed.x, y + placed.y)
-        return x + max(placed.x + placed.width for placed in row if placed.y == 0)
+        return x + max(_right(placed) for placed in row if placed.y == 0)
 
     def _absence(self, rank: RankPicture) -> str:
         return story.absence(self._picture, rank, after=self._after) or ("" if self._picture.message else "nothing")
@@ -202,6 +201,11 @@ class Cells:
         share = width / len(colours)
         for index, colour in enumerate(colours):
             rectangle(shapes, x + index * share, y, share, _BAND, colour)
+
+
+def _right(placed: _Placed) -> float:
+    """The right edge of a box and of what is written below it."""
+    return placed.x + max([placed.width, *(len(note) * _SMALL_LETTER for note, _ in placed.box.notes)])
 
 
 def _ellipsis(*, first: bool) -> _Box:

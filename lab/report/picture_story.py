@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from lab.report.picture import Block, Picture, RankPicture
-from lab.report.picture_words import number_text, ranks_text, shape_text, shown_of, texts_that_differ
+from lab.report.picture_words import ELLIPSIS, number_text, ranks_text, shape_text, shown_of, texts_that_differ
 from lab.spec.units import format_bytes, format_duration
 
 _REDUCTIONS = {
@@ -237,6 +237,22 @@ def _because(picture: Picture, block: Block, element: int) -> str:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
     shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
     return f": the {_REDUCTIONS.get(picture.reduce_op, 'reduction')} of {', '.join(shown)}"
+
+
+def rows(picture: Picture, most: int) -> list[RankPicture | str]:
+    """The ranks to be drawn; of too many, those where something is to be seen, and words in place of the others."""
+    ranks = picture.ranks
+    needed = [i for i, rank in enumerate(ranks) if rank.role or rank.wrong or rank.state != "completed"]
+    shown = shown_of(len(ranks), most, needed)
+    found: list[RankPicture | str] = []
+    for position, index in enumerate(shown):
+        if index is not None:
+            found.append(ranks[index])
+            continue
+        before, after = shown[position - 1], shown[position + 1]
+        if before is not None and after is not None:
+            found.append(f"{ELLIPSIS} {ranks_text([rank.rank for rank in ranks[before + 1 : after]])}")
+    return found
 
 
 def waits(picture: Picture) -> list[tuple[int, str, float]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -16,7 +16,6 @@ from lab.report import picture_story as story
 from lab.report.palette import rank_colour
 from lab.report.picture import Picture, RankPicture, picture_of
 from lab.report.picture_cells import HEIGHT, MONO, Cells
-from lab.report.picture_words import ELLIPSIS, ranks_text, shown_of
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
 from lab.trace.steps import Step
 
@@ -40,6 +39,7 @@ def picture_svg(
     step: Step,
     expectations: Sequence[Mapping[str, Any]] = (),
     world_size: int = 0,
+    unrecorded: Collection[int] = (),
     *,
     heading: bool = True,
     standalone: bool = False,
@@ -50,10 +50,11 @@ def picture_svg(
         step: the calls of all ranks that belong together.
         expectations: those of the run, as in `result.json`.
         world_size: ranks of the run; it decides on colours. 0: as many as the step shows.
+        unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
         heading: whether it says itself what was called where; a page that does so around it needs no second one.
         standalone: whether it is a file of its own, with a background, and not a part of a page.
     """
-    return svg_of(picture_of(step, expectations, world_size), heading=heading, standalone=standalone)
+    return svg_of(picture_of(step, expectations, world_size, unrecorded), heading=heading, standalone=standalone)
 
 
 def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
@@ -129,9 +130,7 @@ class _Sheet:
     def __init__(self, picture: Picture, shapes: Shapes) -> None:
         self._picture = picture
         self._shapes = shapes
-        needed = [i for i, rank in enumerate(picture.ranks) if rank.role or rank.wrong or rank.state != "completed"]
-        shown = shown_of(len(picture.ranks), _MOST_RANKS, needed)
-        self._rows = [None if i is None else picture.ranks[i] for i in shown]
+        self._rows = story.rows(picture, _MOST_RANKS)
         self._before, self._after = self._cells(*_BESIDE[0])
 
     def draw(self, y: float) -> float:
@@ -147,7 +146,7 @@ class _Sheet:
         return self._stacked(y)
 
     def _cells(self, values: int, boxes: int, room: float) -> tuple[Cells, Cells]:
-        ranks = [rank for rank in self._rows if rank is not None]
+        ranks = [rank for rank in self._rows if not isinstance(rank, str)]
         before = Cells(self._picture, ranks, after=False, values=values, boxes=boxes, room=room)
         return before, Cells(self._picture, ranks, after=True, values=values, boxes=boxes, room=room)
 
@@ -157,8 +156,8 @@ class _Sheet:
         tops: dict[int, float] = {}
         edges: dict[int, float] = {}
         for rank in self._rows:
-            if rank is None:
-                y = self._hidden(y)
+            if isinstance(rank, str):
+                y = self._hidden(rank, y)
                 continue
             height = max(self._before.height(rank), self._after.height(rank))
             self._name(rank, y)
@@ -173,8 +172,8 @@ class _Sheet:
         for cells, after in ((self._before, False), (self._after, True)):
             y = self._head(y, 12, after=after)
             for rank in self._rows:
-                if rank is None:
-                    y = self._hidden(y)
+                if isinstance(rank, str):
+                    y = self._hidden(rank, y)
                     continue
                 self._name(rank, y)
                 cells.draw(self._shapes, rank, _NAME_WIDTH, y)
@@ -199,10 +198,8 @@ class _Sheet:
         text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", weight="bold")
         text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
 
-    def _hidden(self, y: float) -> float:
-        shown = {rank.rank for rank in self._rows if rank is not None}
-        hidden = [rank.rank for rank in self._picture.ranks if rank.rank not in shown]
-        text(self._shapes, 22, y + 10, f"{ELLIPSIS} {ranks_text(hidden)}", size=12, colour=SOFT)
+    def _hidden(self, words: str, y: float) -> float:
+        text(self._shapes, 22, y + 10, words, size=12, colour=SOFT)
         return y + 16 + _ROW_GAP
 
     def _flows(self, tops: Mapping[int, float], edges: Mapping[int, float], right: float) -> None:
@@ -210,7 +207,7 @@ class _Sheet:
         ends = [
             (origin, rank.rank, tops[rank.rank] + self._after.line_of(rank, origin))
             for rank in self._rows
-            if rank is not None and not story.absence(self._picture, rank, after=True)
+            if not isinstance(rank, str) and not story.absence(self._picture, rank, after=True)
             for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
             if origin in edges
         ]

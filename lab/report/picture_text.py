@@ -10,7 +10,7 @@ from functools import reduce
 from lab.report import picture_story as story
 from lab.report.picture import Block, Picture, RankPicture
 from lab.report.picture_parts import Part
-from lab.report.picture_words import ELLIPSIS, label_text, number_text, ranks_text, shape_text, shown_of, summary_text
+from lab.report.picture_words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
 from lab.report.style import Style
 from lab.report.text_boxes import Drawing, drawing_of
 
@@ -102,9 +102,9 @@ class _Pen:
 
     def beside(self) -> Drawing:
         """A row for each rank: its name, its tensors before, an arrow, its tensors after."""
-        rows = self._shown()
-        before = {rank.rank: self._side(rank, after=False) for rank in rows if rank is not None}
-        after = {rank.rank: self._side(rank, after=True) for rank in rows if rank is not None}
+        rows = story.rows(self._picture, _MOST_RANKS)
+        before = {rank.rank: self._side(rank, after=False) for rank in rows if not isinstance(rank, str)}
+        after = {rank.rank: self._side(rank, after=True) for rank in rows if not isinstance(rank, str)}
         heads = self._head(after=False), self._head(after=True)
         left = max([heads[0].width, *(drawing.width for drawing in before.values())])
         names = self._names(rows)
@@ -112,8 +112,8 @@ class _Pen:
         top = Drawing(names.width).beside(heads[0].widened(left), 2).beside(blank, 0).beside(heads[1], 0)
         lines, width = list(top.lines), top.width
         for rank in rows:
-            if rank is None:
-                lines.append(f"  {ELLIPSIS} {ranks_text(self._hidden(rows))}")
+            if isinstance(rank, str):
+                lines.append(f"  {rank}")
                 continue
             arrow = drawing_of(self._style, [("", ()), (_ARROW if rank.after else "", ("dim",))]).widened(len(_ARROW))
             row = self._name(rank).widened(names.width).beside(before[rank.rank].widened(left), 2)
@@ -124,7 +124,7 @@ class _Pen:
 
     def stacked(self) -> Drawing:
         """All ranks before the call, then all ranks after it."""
-        rows = self._shown()
+        rows = story.rows(self._picture, _MOST_RANKS)
         names = self._names(rows)
         lines: list[str] = []
         width = 0
@@ -133,8 +133,8 @@ class _Pen:
                 continue
             lines += [*([""] if lines else []), *(f"  {line}" for line in self._head(after=after).lines)]
             for rank in rows:
-                if rank is None:
-                    lines.append(f"  {ELLIPSIS} {ranks_text(self._hidden(rows))}")
+                if isinstance(rank, str):
+                    lines.append(f"  {rank}")
                     continue
                 row = self._name(rank).widened(names.width).beside(self._side(rank, after=after), 2)
                 lines += row.lines
@@ -153,18 +153,9 @@ class _Pen:
             return Drawing(max(given.width, other.width), (*given.lines, *other.lines))
         return given.beside(arrow, 0).beside(taken, 0)
 
-    def _shown(self) -> list[RankPicture | None]:
-        ranks = self._picture.ranks
-        needed = [i for i, rank in enumerate(ranks) if rank.role or rank.wrong or rank.state != "completed"]
-        return [None if i is None else ranks[i] for i in shown_of(len(ranks), _MOST_RANKS, needed)]
-
-    def _hidden(self, rows: Sequence[RankPicture | None]) -> list[int]:
-        shown = {rank.rank for rank in rows if rank is not None}
-        return [rank.rank for rank in self._picture.ranks if rank.rank not in shown]
-
-    def _names(self, rows: Sequence[RankPicture | None]) -> Drawing:
+    def _names(self, rows: Sequence[RankPicture | str]) -> Drawing:
         """Nothing, as wide as the widest name."""
-        return Drawing(max(self._name(rank).width for rank in rows if rank is not None), ("",))
+        return Drawing(max(self._name(rank).width for rank in rows if not isinstance(rank, str)), ("",))
 
     def _name(self, rank: RankPicture) -> Drawing:
         name = self._style.rank(rank.rank, f"rank {rank.rank}")
