@@ -6,6 +6,7 @@ A process group made before the recorder is started is not recorded, one made af
 place of functions of torch, to mark the phases of a step, is put in and taken out again around every block.
 """
 
+import operator
 import os
 import statistics
 import sys
@@ -121,13 +122,13 @@ def main():
                 took = block(sides[recording], iterations)
                 if pair:  # the first warms up
                     seconds[recording].append(took)
-        ratios = [ours / theirs for ours, theirs in zip(seconds[True], seconds[False], strict=True)]
+        ratios = list(map(operator.truediv, seconds[True], seconds[False]))
         note(name, {
             "plain_s": statistics.median(seconds[False]),
             "recorded_s": statistics.median(seconds[True]),
             "ratio": statistics.median(ratios),
             "quartiles": statistics.quantiles(ratios, n=4),
-            "extra_s": statistics.median(ours - theirs for ours, theirs in zip(seconds[True], seconds[False], strict=True)),
+            "extra_s": statistics.median(map(operator.sub, seconds[True], seconds[False])),
         })  # fmt: skip
     note("trace_bytes", os.fstat(file.fileno()).st_size)
     dist.barrier()

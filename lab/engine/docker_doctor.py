@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lab.engine import ownership as label
 from lab.engine.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.protocol import Finding, Wanted
+from lab.node.recorder import build
 
 if TYPE_CHECKING:
     from lab.engine.docker import DockerEngine
 
-_PROBE = """
-command -v tc >/dev/null || { echo '{"tc": false}'; exit; }
-try() { tc qdisc add dev lo root "$@" >/dev/null 2>&1 && tc qdisc del dev lo root && echo true || echo false; }
-echo "{\\"tc\\": true, \\"netem\\": $(try netem delay 1ms), \\"tbf\\": $(try tbf rate 1mbit burst 32kbit latency 50ms)}"
+_PROBE = f"""
+has() {{ command -v $1 >/dev/null && echo true || echo false; }}
+built() {{ ls {build.IMAGE_FOLDER}/*-{build.source_hash()}.so >/dev/null 2>&1 && echo true || echo false; }}
+try() {{ tc qdisc add dev lo root "$@" >/dev/null 2>&1 && tc qdisc del dev lo root && echo true || echo false; }}
+echo "{{\\"tc\\": $(has tc), \\"recorder\\": $(built)"
+echo ", \\"netem\\": $(try netem delay 1ms), \\"tbf\\": $(try tbf rate 1mbit burst 32kbit latency 50ms)}}"
 """
 _PROBE_DEADLINE_S = 30
 _MIN_API = (1, 40)
@@ -28,7 +32,7 @@ def examine(engine: DockerEngine, wanted: Wanted) -> list[Finding]:
     if wanted.gpus:
         findings.append(_gpus(engine))
     if inspect_image(engine.client, image) is not None:
-        findings += _kernel(engine, image)
+        findings += _inside(engine, image)
     return findings
 
 
@@ -76,8 +80,8 @@ def _gpus(engine: DockerEngine) -> Finding:
     return Finding(level="failed", what="gpus", found="no NVIDIA runtime", fix="install the NVIDIA container toolkit")
 
 
-def _kernel(engine: DockerEngine, image: str) -> list[Finding]:
-    """What a container that is allowed to can do to its network, tried out."""
+def _inside(engine: DockerEngine, image: str) -> list[Finding]:
+    """What is in the image, and what a container that is allowed to can do to its network, tried out."""
     host_config = engine.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
     probe = engine.call(
         lambda: engine.api.create_container(
@@ -91,18 +95,33 @@ def _kernel(engine: DockerEngine, image: str) -> list[Finding]:
     try:
         engine.call(lambda: engine.api.start(probe))
         engine.call(lambda: engine.api.wait(probe, timeout=_PROBE_DEADLINE_S))
-        can = json.loads(engine.call(lambda: engine.api.logs(probe, stderr=False)) or b'{"tc": false}')
+        can = json.loads(engine.call(lambda: engine.api.logs(probe, stderr=False)) or b"{}")
     finally:
         engine.call(lambda: engine.api.remove_container(probe, force=True, v=True))
-    if not can["tc"]:
+    recorder = _recorder(image, built=can.get("recorder", False))
+    if not can.get("tc"):
         return [
+            recorder,
             Finding(
                 level="warning",
                 what="network emulation",
                 found=f"{image} holds no tc",
                 fix="install iproute2 in the image",
-            )
+            ),
         ]
+    return [recorder, *_emulation(can)]
+
+
+def _recorder(image: str, *, built: bool) -> Finding:
+    if built:
+        return Finding(level="ok", what="recorder", found=f"compiled, in {image}")
+    if image == DEFAULT_IMAGE:
+        found = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
+        return Finding(level="warning", what="recorder", found=found, fix="lab image build, then lab down and lab up")
+    return Finding(level="ok", what="recorder", found=f"the one in Python; {image} has no compiled one")
+
+
+def _emulation(can: Mapping[str, bool]) -> list[Finding]:
     return [
         Finding(level="ok", what=name, found="works in containers")
         if can[name]

@@ -5,24 +5,33 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import resource
+import sys
 from pathlib import Path
 
 from lab.engine.protocol import Finding, Wanted
+from lab.node.recorder import build
 
 _FILES_PER_WORKER = 16
 
 
 def examine(home: Path, wanted: Wanted) -> list[Finding]:
     """Whether local nodes can start: torch, loopback addresses, a short path, open files."""
-    return [_torch(), _home(home), _files(wanted)]
+    return [*_torch(), _home(home), _files(wanted)]
 
 
-def _torch() -> Finding:
+def _torch() -> list[Finding]:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return Finding(level="failed", what="torch", found="not installed", fix="pip install 'lab[local]'")
-    return Finding(level="ok", what="engine", found=f"local, with torch {version}")
+        return [Finding(level="failed", what="torch", found="not installed", fix="pip install 'lab[local]'")]
+    return [Finding(level="ok", what="engine", found=f"local, with torch {version}"), _recorder(version)]
+
+
+def _recorder(torch: str) -> Finding:
+    if Path(build.cache_folder(), build.file_name(torch)).is_file():
+        return Finding(level="ok", what="recorder", found=f"compiled, in {build.cache_folder()}")
+    found = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds one that takes less time"
+    return Finding(level="ok", what="recorder", found=found)
 
 
 def _home(home: Path) -> Finding:

@@ -15,6 +15,8 @@ import sys
 import sysconfig
 
 MODULE = "lab_recorder_native"
+IMAGE_FOLDER = "/opt/lab-recorder"
+"""Where the lab's Dockerfile puts the result."""
 _FLAGS = ("-std=c++20", "-O3", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-w")
 _HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -10,15 +10,12 @@ from typing import Any
 
 from . import build
 
-IMAGE_FOLDER = "/opt/lab-recorder"
-"""Where the lab's Dockerfile puts it."""
-
 _why = "not looked for yet"
 
 
 def folders() -> tuple[str, ...]:
     """Where it may be, in the order in which it is looked for."""
-    return IMAGE_FOLDER, build.cache_folder()
+    return build.IMAGE_FOLDER, build.cache_folder()
 
 
 def load() -> Any | None:

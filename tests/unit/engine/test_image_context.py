@@ -103,6 +103,15 @@ def test_the_recipe_changes_with_what_goes_into_the_image_and_with_nothing_else(
     assert recipe(base="a:1") != first
 
 
+def test_the_recipe_changes_with_the_source_of_the_recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    source = tmp_path / "native.cpp"
+    monkeypatch.setattr(build, "sources", lambda: [str(source)])
+    source.write_text("int first;")
+    first = plan_build(environ={}).recipe
+    source.write_text("int other;")
+    assert plan_build(environ={}).recipe != first
+
+
 def test_a_missing_folder_of_wheels_is_named(tmp_path: Path):
     with pytest.raises(ImageError, match=r"the folder of wheels .*/gone does not exist"):
         plan_build(wheels=tmp_path / "gone", environ={})

@@ -1,0 +1,171 @@
+"""What is hard to record: every type of element, odd names, failures, and haste; and how a compiled recorder is had.
+
+A run picks the compiled recorder by itself on Docker, whose image has it, and the one in Python on the local engine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Result
+from lab.node.recorder import build
+
+Run = Callable[..., Result]
+Line = dict[str, Any]
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@pytest.fixture(params=["auto", "python"])
+def recorded(request: pytest.FixtureRequest, run: Run) -> Callable[..., tuple[Result, list[list[Line]]]]:
+    """Runs a script with a recorder; its result and the lines of every rank."""
+
+    def recorded(*words: object, **options: Any) -> tuple[Result, list[list[Line]]]:
+        result = run(*words, env={"LAB_RECORDER": request.param}, **options)
+        assert result.path is not None
+        files = sorted((result.path / "trace").iterdir())
+        return result, [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+    return recorded
+
+
+def calls(lines: list[Line], op: str) -> list[tuple[Line, Line]]:
+    """The begin and end lines of all calls of an operation."""
+    ended = {line["i"]: line for line in lines if line["k"] == "end"}
+    return [(line, ended[line["i"]]) for line in lines if line["k"] == "begin" and line["op"] == op]
+
+
+def test_elements_of_every_type_are_kept(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
+    result, ranks = recorded("recorded.py", "sends_all_types", nodes=2)
+    assert result.passed, result.reason
+
+    expected = [
+        ("float64", [6], [0.1, -0.0, "nan", "inf", "-inf", 1e300]),
+        ("float16", [3], [0.5, 65504.0, "nan"]),
+        ("bfloat16", [2], [1.5, -2.0]),
+        ("complex64", [2], [[1.0, 2.0], ["nan", "-inf"]]),
+        ("bool", [2], [True, False]),
+        ("int64", [2], [-(2**63), 2**63 - 1]),
+        ("uint8", [1, 2], [0, 255]),
+        ("int32", [], [7]),
+        ("float32", [0, 3], []),
+    ]
+    sent = [(begin["in"], begin["iv"]) for begin, _ in calls(ranks[0], "send")]
+    received = [(begin["out"], end["ov"]) for begin, end in calls(ranks[1], "recv")]
+    assert sent == received == [([[dtype, shape]], [values]) for dtype, shape, values in expected]
+
+
+def test_a_summary_tells_what_is_in_a_large_tensor(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
+    result, ranks = recorded("recorded.py", "sends_many", nodes=2)
+    assert result.passed, result.reason
+
+    plain, transposed, nothing, whole = ([s for [s] in (b["is"], e["os"])] for b, e in calls(ranks[0], "all_reduce"))
+    norm = math.sqrt(998 * 4 + 9 + 25)
+    for summary in (*plain, transposed[0]):
+        assert (summary["n"], summary["min"], summary["max"]) == (1000, -3.0, 5.0)
+        assert summary["norm"] == pytest.approx(norm)
+    assert transposed[1]["max"] == 10.0
+    assert plain[0]["hash"] == plain[1]["hash"] != transposed[0]["hash"]
+    assert nothing[0]["norm"] == nothing[0]["min"] == nothing[0]["max"] == "nan"
+    assert (whole[0]["min"], whole[0]["max"]) == (0, 999 * 2**50)
+
+
+def test_the_reason_of_a_failed_call_is_kept(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
+    result, ranks = recorded("recorded.py", "fails", nodes=2)
+    assert result.path is not None
+
+    for rank, lines in enumerate(ranks):
+        [(_, end)] = calls(lines, "all_reduce")
+        printed = (result.path / "logs" / f"rank{rank}.log").read_text()
+        assert end["err"]
+        assert f"FAILED {end['err']}" in printed
+        assert "ov" not in end
+
+
+def test_names_are_kept_whatever_is_in_them(
+    recorded: Callable[..., tuple[Result, list[list[Line]]]], tmp_path: Path
+) -> None:
+    script = tmp_path / 'qu"o\\te späte 日本 \x01.py'
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "def größer():\n"
+        "    dist.all_reduce(torch.ones(1))\n"
+        "größer()\n"
+    )
+    result, ranks = recorded(script, nodes=2)
+    assert result.passed, result.reason
+
+    [(begin, _)] = calls(ranks[0], "all_reduce")
+    assert (begin["at"], begin["fn"], begin["via"]) == (f"{script.name}:4", "größer", "all_reduce")
+
+
+def test_haste_neither_deadlocks_nor_loses_a_call(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
+    result, ranks = recorded("recorded.py", "hurries", nodes=3, timeout_s=150.0)
+    assert result.passed, result.reason
+
+    for lines in ranks:
+        begun = [line for line in lines if line["k"] == "begin"]
+        assert [line["i"] for line in begun] == list(range(1, len(begun) + 1))
+        assert {line["i"] for line in begun} == {line["i"] for line in lines if line["k"] == "end"}
+        numbers = [line["seq"] for line in begun if line["g"] == begun[0]["g"]]
+        assert numbers == list(range(1, len(numbers) + 1))
+        operations = Counter(line["op"] for line in begun if line.get("fn") == "hurries")
+        assert operations["broadcast"] >= 150
+        assert operations["all_reduce"] >= 300
+
+
+# -- the compiled one for the local engine
+
+_LOAD = "from lab.node.recorder import native; m = native.load(); print(m and m.__doc__); print(native.why())"
+
+
+def load_from(cache: Path) -> list[str]:
+    """What a fresh interpreter finds with a cache folder: the module's docstring or None, then the reason."""
+    return python("-c", _LOAD, cache=cache).stdout.splitlines()
+
+
+def python(*words: str, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "XDG_CACHE_HOME": str(cache), **environment}
+    return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.timeout(600)
+def test_a_recorder_that_was_built_is_found_and_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    built = python("-m", build.__name__, cache=tmp_path)
+    assert built.returncode == 0, built.stderr
+    path = Path(built.stdout.strip())
+    assert path.parent == tmp_path / "lab" / "recorder"
+    assert load_from(tmp_path) == ["The compiled recorder of collectives. Off until start().", str(path)]
+
+    path.write_bytes(path.read_bytes()[:1000])
+    nothing, why = load_from(tmp_path)
+    assert nothing == "None"
+    assert why.startswith("ImportError: ")
+
+
+def test_where_none_was_built_the_reason_names_what_was_looked_for(tmp_path: Path) -> None:
+    nothing, why = load_from(tmp_path)
+    assert nothing == "None"
+    assert why.startswith("no recorder-torch")
+    assert why.endswith(f"-{build.source_hash()}.so in /opt/lab-recorder or {tmp_path}/lab/recorder")
+
+
+def test_a_build_without_a_compiler_says_so_in_a_sentence(tmp_path: Path) -> None:
+    failed = python("-m", build.__name__, cache=tmp_path, CXX="no-such-compiler")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith("the compiled recorder cannot be built: ")
+    assert "no-such-compiler" in failed.stderr
+    assert "Traceback" not in failed.stderr

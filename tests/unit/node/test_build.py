@@ -1,0 +1,47 @@
+"""The name of a compiled recorder: no two that differ in what they work with share one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.node.recorder import build
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the C++ files that may be changed."""
+    for path in build.sources():
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(build, "_HERE", str(tmp_path))
+    return tmp_path
+
+
+def test_the_name_tells_torch_python_and_source():
+    name = build.file_name("2.13.0+cpu")
+    assert name.startswith(f"recorder-torch2.13.0+cpu-{sys.implementation.cache_tag}-")
+    assert name.endswith(f"-{build.source_hash()}.so")
+
+
+def test_another_torch_has_another_name():
+    assert build.file_name("2.13.0+cpu") != build.file_name("2.13.0+cu128")
+
+
+def test_the_name_changes_with_every_file_of_the_source(sources: Path):
+    names = {build.file_name("2.13.0")}
+    files = sorted(sources.iterdir())
+    for path in files:
+        path.write_text(path.read_text() + "\n")
+        names.add(build.file_name("2.13.0"))
+    assert len(names) == len(files) + 1
+
+
+def test_the_cache_is_where_the_user_keeps_caches(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert build.cache_folder() == "/somewhere/lab/recorder"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert build.cache_folder() == "/home/somebody/.cache/lab/recorder"
