@@ -1,0 +1,120 @@
+"""The recorder against the scripts: every scenario of the library records the calls that its script makes.
+
+What is expected stands in `ground_truth.yaml`, with how it was found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import Cluster
+from lab.plan.plan import WorkerPlan
+from lab.record.read import Record
+from lab.spec.calls import Pattern, parse_calls
+from lab.spec.expressions import RankVariables
+from lab.spec.find import find_scenarios
+from lab.trace.model import Call, Trace
+from lab.trace.notation import render_calls
+from lab.trace.read import read_trace
+from lab.trace.sequence import first_difference
+from lab.trace.steps import Step, match
+
+FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
+FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in find_scenarios([FOLDER])}
+TOPICS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "ground_truth.yaml").read_text())
+EXPECTED: dict[str, Any] = {name: calls for topic in TOPICS.values() for name, calls in topic["calls"].items()}
+ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
+"""What is run on the Docker engine too; the rest calls the same there, and both recorders are met here already."""
+MISTAKEN = {name for name in FILES if name.startswith("broken/")} - {"broken/straggler"}
+"""Scenarios in which ranks do not meet, or meet in different calls."""
+STAY_AWAY = {"collectives/monitored_barrier": "monitored_barrier"}
+"""Scenarios in which ranks miss a call on purpose."""
+ALIKE = {
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced",
+    "gather", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",
+}  # fmt: skip
+"""Operations to which every rank has to bring tensors of the same kind."""
+
+
+def test_every_scenario_has_its_calls_stated_once() -> None:
+    stated = [name for topic in TOPICS.values() for name in topic["calls"]]
+    assert sorted(stated) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_scenario_records_the_calls_of_its_script(name: str, engine: str, cluster: Cluster, tmp_path: Path) -> None:
+    if engine == "docker" and not name.startswith(ON_DOCKER):
+        return
+    result = cluster.run(FILES[name], runs=tmp_path / "runs")
+    assert result.passed, result.reason
+    assert result.path is not None
+    record = Record(path=result.path)
+    trace = read_trace(record)
+    problems = []
+    for worker in record.plan()["workers"]:
+        rank = trace.ranks[worker["rank"]]
+        difference = first_difference(stated_calls(name, worker), rank.calls, trace.groups)
+        if difference is not None:
+            due = difference.expected.text if difference.expected is not None else "no further call"
+            problems.append(f"rank {rank.rank}: expected {due}; recorded {render_calls(rank.calls, trace.groups)}")
+    assert not problems, "\n".join(problems)
+    if name not in MISTAKEN:
+        assert all(rank.stopped for rank in trace.ranks.values()), trace.problems
+        disagreements = [text for step in match(trace) for text in disagreement(step, STAY_AWAY.get(name))]
+        assert not disagreements, "\n".join(disagreements)
+
+
+def stated_calls(name: str, worker: WorkerPlan | dict[str, Any]) -> list[Pattern]:
+    """What the rank has to call."""
+    env = worker["env"]  # type: ignore[index]
+    variables = RankVariables(
+        rank=int(env["RANK"]),
+        local_rank=int(env["LOCAL_RANK"]),
+        node_rank=int(env["GROUP_RANK"]),
+        world_size=int(env["WORLD_SIZE"]),
+        nnodes=int(env["GROUP_WORLD_SIZE"]),
+        nproc_per_node=int(env["LOCAL_WORLD_SIZE"]),
+    )
+    stated = EXPECTED[name]
+    items = stated[variables.rank] if isinstance(stated, dict) else stated
+    items = items.split(";") if isinstance(items, str) else items
+    return [pattern for item in items for pattern in parse_calls(item.strip(), variables)]
+
+
+def disagreement(step: Step, missed: str | None) -> Iterable[str]:
+    """What the ranks do not have in common though they must."""
+    calls = list(step.calls.values())
+    if step.missing and step.op != missed:
+        yield f"{step.title}: ranks {step.missing} are missing"
+    if step.state == "unfinished" and step.op != missed:
+        yield f"{step.title}: {step.state}"
+    if step.message:
+        sides = {call.op for call in calls}
+        if sides != {"send", "recv"} or len({(call.bytes, call.tag) for call in calls}) != 1:
+            yield f"{step.title}: {sides} of {[(call.bytes, call.tag) for call in calls]} bytes and tag"
+        return
+    if len({(call.op, call.reduce_op, call.root) for call in calls}) != 1:
+        yield f"{step.title}: {[(call.op, call.reduce_op, call.root) for call in calls]}"
+    if step.op in ALIKE and len({_tensors(call) for call in calls}) != 1:
+        yield f"{step.title}: {[_tensors(call) for call in calls]}"
+    if len({call.state for call in calls}) != 1:
+        yield f"{step.title}: {[call.state for call in calls]}"
+
+
+def _tensors(call: Call) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((buffer.dtype, buffer.shape) for buffer in call.inputs)
+
+
+def test_a_receive_from_anybody_records_who_it_was(cluster: Cluster, tmp_path: Path) -> None:
+    result = cluster.run(FILES["point_to_point/recv_any_source"], runs=tmp_path / "runs")
+    assert result.passed, result.reason
+    assert result.path is not None
+    trace: Trace = read_trace(Record(path=result.path))
+    # Rank r sends r numbers and one that ends it.
+    assert Counter(call.peer for call in trace.ranks[0].calls if call.op == "recv") == {1: 2, 2: 3}
