@@ -110,6 +110,12 @@ class Result:
         """Whether the verdict is `passed`."""
         return self.verdict == "passed"
 
+    def _repr_html_(self) -> str:
+        """What Jupyter shows of it. The view is imported here, so that a result stays plain data everywhere else."""
+        from lab.report.notebook import result_html
+
+        return result_html(self)
+
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as in `result.json`."""
         data = asdict(self)

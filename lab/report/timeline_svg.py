@@ -12,7 +12,7 @@ from html import escape
 from lab.report.amounts import bytes_text, seconds_text
 from lab.report.palette import RANK_COLOURS
 from lab.report.timeline_axis import Axis, make_axis
-from lab.report.timeline_layout import Bar, Lane, busy_times, make_rows, shown_marks
+from lab.report.timeline_layout import Bar, Lane, awaited, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step
@@ -23,24 +23,28 @@ _LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
 
 
-def timeline_svg(trace: Trace, steps: Sequence[Step], *, width: int = 900, prefix: str = "lab") -> str:
+def timeline_svg(
+    trace: Trace, steps: Sequence[Step], *, until: float = 0.0, width: int = 900, prefix: str = "lab"
+) -> str:
     """The timeline of a run; empty where no rank called anything.
 
     Args:
         trace: of the run.
         steps: its calls, put together.
+        until: seconds until which ranks are known to have been alive; calls that never ended last as long.
         width: pixels.
         prefix: begins the names of what the picture defines, which are to be unique in a page.
     """
     ranks = [trace.ranks[rank] for rank in sorted(trace.ranks)][:MOST_RANKS]
     if not any(rank.calls for rank in ranks):
         return ""
-    axis = make_axis(busy_times(ranks, trace.last), _LEFT, width - 8.0)
+    last = max(trace.last, until)
+    axis = make_axis(busy_times(ranks, last), _LEFT, width - 8.0)
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     colours = _colours(ranks)
     parts: list[str] = []
     top = 2.0
-    for lane in (Lane(rank, make_rows(rank, axis, trace.last)) for rank in ranks):
+    for lane in (Lane(rank, make_rows(rank, axis, last)) for rank in ranks):
         parts += _lane(lane, axis, top, trace, step_of, colours, prefix)
         top += _height(lane)
     parts += _axis(axis, top)
@@ -106,16 +110,16 @@ def _bar(
 ) -> str:
     call, single = bar.calls[0], len(bar.calls) == 1
     colour = colours[call.op]
-    ready = step.ready if step is not None else call.begin
     never = call.end is None
-    waits_until = bar.right if ready is None else min(max(axis.place(ready), bar.left), bar.right)
+    late = awaited(call, step) if single else None
+    waits_until = bar.left if late is None else min(max(axis.place(late.begin), bar.left), bar.right)
     edge = {"failed": "#d11", "unfinished": "#d11"}.get(call.state, colour)
     dashes = ' stroke-dasharray="3 2"' if never else ""
     box = f'y="{top:.1f}" height="{_BAR - 3}"'
     parts = [f"<g><title>{escape(_title(bar, trace, step))}</title>"]
     outline = f'rx="1" fill="none" stroke="{edge}"{dashes}'
     body = f'fill="{colour}" fill-opacity="{".25" if never else ".85"}"'
-    if single and step is not None and not step.message and waits_until > bar.left + 0.5:
+    if waits_until > bar.left + 0.5:
         hatching = f'fill="url(#{prefix}-{list(colours).index(call.op)})"'
         parts += [_box(bar.left, waits_until, box, hatching), _box(waits_until, bar.right, box, body)]
     else:
@@ -137,11 +141,12 @@ def _title(bar: Bar, trace: Trace, step: Step | None) -> str:
     lines = [render_call(call, trace.groups)]
     took = "never ended" if call.end is None else seconds_text(call.end - call.begin)
     lines.append(f"{took}, {bytes_text(call.bytes)}{f', at {call.source}' if call.source else ''}")
-    if step is not None and not step.message:
-        if step.missing:
-            lines.append(f"rank {', '.join(map(str, step.missing))} never came")
-        elif step.waited.get(call.rank):
-            lines.append(f"waited {seconds_text(step.waited[call.rank])} for rank {step.last}")
+    late = awaited(call, step)
+    if step is not None and step.missing:
+        lines.append(f"rank {', '.join(map(str, step.missing))} never came")
+    elif late is not None:
+        until = late.begin if call.end is None else min(late.begin, call.end)
+        lines.append(f"waited {seconds_text(until - call.begin)} for rank {late.rank}")
     if call.error:
         lines.append(call.error)
     return "\n".join(lines)

@@ -1,0 +1,176 @@
+"""A result as a notebook shows it: the verdict, what explains it, timeline, pictures and output, as plain HTML.
+
+No scripts and no style sheets, so that it shows in JupyterLab, in VS Code and on nbviewer alike; text keeps the colour
+of the page around it, and so suits light and dark ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from lab.explain.evidence import read_evidence
+from lab.explain.explain import explain
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.report.html.pictures import choose, kind_of
+from lab.report.palette import rank_colour
+from lab.report.picture_svg import picture_svg
+from lab.report.timeline_svg import timeline_svg
+from lab.trace.steps import Step
+
+_SIGNS = {"passed": ("✔", "#2da44e"), "failed": ("✘", "#e5484d"), "hung": ("∞", "#bf8700"), "error": ("!", "#a371f7")}
+_MOST_PICTURES = 6
+_MOST_LINES = 200
+_OPEN_LINES = 12
+"""Output of so many lines, and so many pictures, are shown at once; more have to be opened."""
+_OPEN_PICTURES = 2
+_MOST_SENTENCES = 8
+_MONO = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """What the record of a run adds to its result."""
+
+    sentences: tuple[str, ...] = ()
+    timeline: str = ""
+    pictures: tuple[tuple[str, str], ...] = ()
+    """Title and SVG."""
+    output: tuple[tuple[int, str], ...] = ()
+    """Rank and line."""
+    lines: int = 0
+    """How many there are in all."""
+
+
+def result_html(result: Result) -> str:
+    """The result as HTML; of one whose record is gone, what it says itself."""
+    found = _read(result)
+    sign, colour = _SIGNS.get(result.verdict, ("?", "#888"))
+    head = (
+        f'<div><b style="color:{colour}">{sign} {escape(result.verdict)}</b> '
+        f"<b>{escape(result.scenario)}</b> {escape(result.reason)}</div>"
+    )
+    parts = [head, _culprit(result), _unmet(result), _sentences(result, found)]
+    if found.output:
+        shown = "".join(_line(rank, text, len(result.ranks)) for rank, text in found.output)
+        more = (
+            f"<i>… the last {len(found.output)} of {found.lines} lines</i>\n" if found.lines > len(found.output) else ""
+        )
+        parts.append(_fold("Output", f'<pre style="{_MONO}">{more}{shown}</pre>', found.lines <= _OPEN_LINES))
+    parts.append(_notes(result))
+    if found.timeline:
+        parts.append(_fold("Timeline", found.timeline, is_open=True))
+    for number, (title, picture) in enumerate(found.pictures):
+        parts.append(_fold(title, picture, number < _OPEN_PICTURES))
+    if result.path is not None:
+        parts.append(f'<div style="opacity:.6;font-size:12px">record: {escape(str(result.path))}</div>')
+    box = f"border-left:3px solid {colour};padding:2px 0 2px 12px;margin:4px 0"
+    return f'<div style="{box}">{"".join(parts)}</div>'
+
+
+def _read(result: Result) -> _Findings:
+    if result.path is None or not result.path.is_dir():
+        return _Findings()
+    record = Record(path=result.path)
+    evidence = read_evidence(record)
+    output = _output(record)
+    expectations = result.to_json()["expectations"]
+    world_size = len(result.ranks)
+    prefix = re.sub(r"\W+", "-", f"lab-{result.run}")
+    alive_until = max((end.seen or end.ended or 0.0 for end in evidence.ends.values()), default=0.0)
+    return _Findings(
+        sentences=tuple(finding.sentence for finding in explain(record, evidence).findings[:_MOST_SENTENCES]),
+        timeline=timeline_svg(evidence.trace, evidence.steps, until=alive_until, prefix=prefix),
+        pictures=tuple(
+            (f"Step {step.number}: {step.title}", picture_svg(step, expectations, world_size))
+            for step in _worth_a_picture(evidence.steps)
+        ),
+        output=tuple(output[-_MOST_LINES:]),
+        lines=len(output),
+    )
+
+
+def _worth_a_picture(steps: Sequence[Step]) -> list[Step]:
+    """What went wrong, and the first of each kind that moves data; a barrier alone shows nothing."""
+    moving = [step for step in steps if step.state != "completed" or not step.op.endswith("barrier")]
+    kinds = {kind_of(step): step for step in reversed(moving)}
+    wrong = [step for step in moving if step.state != "completed"]
+    wanted = {step.number for step in (*wrong, *kinds.values())}
+    return choose([step for step in moving if step.number in wanted], _MOST_PICTURES)
+
+
+def _output(record: Record) -> list[tuple[int, str]]:
+    """Every line in the order of arrival, with its rank."""
+    begun: dict[int, str] = {}
+    lines = []
+    for piece in record.output():
+        *whole, rest = (begun.get(piece.rank, "") + piece.data.decode("utf-8", "replace")).split("\n")
+        lines += [(piece.rank, text) for text in whole]
+        begun[piece.rank] = rest
+    return lines + [(rank, text) for rank, text in begun.items() if text]
+
+
+def _culprit(result: Result) -> str:
+    culprit = result.culprit
+    if culprit is None or result.passed:
+        return ""
+    who = culprit.node if culprit.rank is None else f"rank {culprit.rank} on {culprit.node}"
+    traceback = f'<pre style="{_MONO}">{escape(culprit.traceback)}</pre>' if culprit.traceback else ""
+    return f"<div>First culprit: <b>{escape(who)}</b></div>{traceback}"
+
+
+def _unmet(result: Result) -> str:
+    if result.verdict != "failed":
+        return ""
+    told = ("exit",) if result.culprit is not None else ()
+    unmet = [item.sentence() for item in result.expectations if not item.met and item.what not in told]
+    return _list(unmet[:_MOST_SENTENCES], len(unmet))
+
+
+def _sentences(result: Result, found: _Findings) -> str:
+    return _list([text for text in found.sentences if text.rstrip(".") != result.reason.rstrip(".")])
+
+
+def _list(sentences: Iterable[str], count: int = 0) -> str:
+    items = [f"<li>{escape(sentence)}</li>" for sentence in sentences]
+    if count > len(items):
+        items.append(f"<li>and {count - len(items)} more</li>")
+    return f'<ul style="margin:4px 0">{"".join(items)}</ul>' if items else ""
+
+
+def _notes(result: Result) -> str:
+    """What ranks noted: a row for each rank."""
+    names = list(dict.fromkeys(name for rank in result.ranks for name in rank.notes))
+    if not names:
+        return ""
+    cell = 'style="text-align:left;padding:1px 12px 1px 0"'
+    head = "".join(f"<th {cell}>{escape(name)}</th>" for name in ("", *names))
+    rows = []
+    for rank in result.ranks:
+        values = (_short(rank.notes[name]) if name in rank.notes else "" for name in names)
+        cells = "".join(f"<td {cell}>{escape(value)}</td>" for value in values)
+        rows.append(f"<tr><td {cell}>{_name(rank.rank, len(result.ranks))}</td>{cells}</tr>")
+    table = f'<table style="font-size:12px;margin:0"><tr>{head}</tr>{"".join(rows)}</table>'
+    return _fold("Notes", table, len(rows) <= _OPEN_LINES)
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = str(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _line(rank: int, text: str, world_size: int) -> str:
+    return f"{_name(rank, world_size)} {escape(text[:500])}\n"
+
+
+def _name(rank: int, world_size: int) -> str:
+    colour = rank_colour(rank, world_size) if rank >= 0 else "#888"
+    return f'<b style="color:{colour}">{f"rank {rank}" if rank >= 0 else "check"}</b>'
+
+
+def _fold(title: str, inner: str, is_open: bool) -> str:
+    summary = f'<summary style="cursor:pointer;opacity:.75;font-size:12px">{escape(title)}</summary>'
+    return f'<details{" open" if is_open else ""} style="margin:6px 0">{summary}{inner}</details>'
