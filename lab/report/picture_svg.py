@@ -100,7 +100,7 @@ def _below(picture: Picture, shapes: Shapes, y: float) -> float:
     kind, verdict = story.verdict(picture)
     y += 10
     sign, colour = {"good": ("✔", GOOD), "bad": ("✘", BAD)}.get(kind, ("?", WARN))
-    for one in textwrap.wrap(f"{sign} {verdict}", 72) if verdict else []:
+    for one in textwrap.wrap(f"{sign} {verdict}", 64 if kind == "bad" else 72) if verdict else []:
         y += 18
         text(shapes, 12, y, one, colour=colour, weight="bold" if kind == "bad" else "")
     for remark in story.remarks(picture):
