@@ -1,0 +1,73 @@
+"""Pictures of real runs: what the backend did is what the definition says, but for a case known to come out wrong."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, Result
+from lab.record.read import Record
+from lab.report.picture import Picture, picture_of, unrecorded_ranks
+from lab.report.picture_svg import svg_of
+from lab.report.picture_text import picture_text
+from lab.report.style import Style
+from lab.spec.load import load_scenario
+from lab.trace.read import read_trace
+from lab.trace.steps import match
+
+ROOT = Path(__file__).resolve().parents[2]
+RIGHT = [
+    "scatter", "collectives/all_gather", "collectives/all_gather_complex", "collectives/all_gather_object",
+    "collectives/all_reduce", "collectives/all_to_all_single", "collectives/async_handles", "collectives/broadcast",
+    "collectives/gather", "collectives/reduce", "collectives/reduce_scatter", "collectives/reduce_scatter_tensor",
+    "collectives/scatter_rows", "point_to_point/batch_isend_irecv", "point_to_point/recv_any_source",
+    "point_to_point/ring_all_reduce", "point_to_point/tags", "groups/new_group",
+]  # fmt: skip
+
+
+@pytest.fixture
+def pictures(cluster: Cluster, tmp_path: Path) -> Callable[[str], list[Picture]]:
+    """Runs a scenario of the library and draws all its steps."""
+
+    def draw(name: str) -> list[Picture]:
+        result: Result = cluster.run(load_scenario(ROOT / "scenarios" / f"{name}.yaml"), runs=tmp_path / "runs")
+        assert result.passed, result.reason
+        assert result.path is not None
+        record = Record(path=result.path)
+        trace = read_trace(record)
+        assert not trace.problems
+        expectations = record.result()["expectations"]
+        unrecorded = unrecorded_ranks(trace)
+        return [picture_of(step, expectations, trace.world_size, unrecorded) for step in match(trace)]
+
+    return draw
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_came_out_is_what_the_definition_says(name: str, pictures: Callable[[str], list[Picture]]) -> None:
+    drawn = pictures(name)
+
+    compared = [picture for picture in drawn if picture.op not in ("barrier", "monitored_barrier")]
+    assert compared
+    assert [(picture.title, picture.check) for picture in compared] == [(one.title, "right") for one in compared]
+    for picture in drawn:
+        text = picture_text(picture, Style(colour=False, width=80))
+        assert max(len(line) for line in text.splitlines()) <= 80
+        assert ET.fromstring(svg_of(picture)).tag.endswith("svg")
+
+
+def test_the_sum_of_a_strided_view_is_marked_wrong(pictures: Callable[[str], list[Picture]]) -> None:
+    strided, packed, _ = pictures("collectives/noncontiguous")
+
+    assert strided.check == "wrong"
+    for rank in strided.ranks:
+        (block,) = rank.after
+        assert block.wrong == (1,)
+        assert block.values == (3.0, 2.0 + rank.rank)
+        assert block.expected == (3.0, 9.0)
+    assert packed.check == "right"
+    shown = picture_text(strided, Style(colour=False, width=120))
+    assert "Rank 0, element 1: 2.0, but it should be 9.0 = 2.0 (rank 0) + 3.0 (rank 1) + 4.0 (rank 2)." in shown
