@@ -26,7 +26,7 @@ send/receive, which that page does not derive, stand in `src/gather.cu`, `scatte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import median
@@ -86,10 +86,24 @@ def matrix(steps: Iterable[Step], world_size: int) -> list[list[int]]:
         world_size: number of rows and columns; ranks beyond are left out.
     """
     sums: dict[tuple[int, int], Fraction | int] = defaultdict(int)
-    for step in steps:
+    for step, times in _alike(steps):
         for sender, receiver, size in flows(step):
-            sums[sender, receiver] += size
+            sums[sender, receiver] += times * size
     return [[round(sums.get((i, j), 0)) for j in range(world_size)] for i in range(world_size)]
+
+
+def _alike(steps: Iterable[Step]) -> Iterable[tuple[Step, int]]:
+    """One of each kind of step, and how many of the kind there are: training does the same over and over."""
+    kinds: dict[Hashable, tuple[Step, int]] = {}
+    for step in steps:
+        calls = (
+            (rank, call.op, call.bytes_in, call.bytes_out, call.state, call.splits, call.peer, call.root)
+            + (tuple(buffer.count for buffer in call.inputs) if len(call.inputs) > 1 else ())
+            for rank, call in sorted(step.calls.items())
+        )
+        kind = (step.message, step.group.ranks, *calls)
+        kinds[kind] = step, kinds.get(kind, (step, 0))[1] + 1
+    return kinds.values()
 
 
 def flows(step: Step) -> Iterator[tuple[int, int, Fraction | int]]:
@@ -209,33 +223,44 @@ def operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
         steps: those to be counted.
         by_size: a row for each operation, number of ranks and size instead.
     """
-    rows: dict[tuple[str, int, int], list[Step]] = defaultdict(list)
+    rows: dict[tuple[str, int, int], list[_Measured]] = defaultdict(list)
     for step in steps:
-        ranks = 2 if step.message else len(step.group.ranks)
-        rows[(step.op, ranks, size_of(step)) if by_size else (step.op, 0, 0)].append(step)
+        one = _Measured(step, step.op, 2 if step.message else len(step.group.ranks), size_of(step), duration(step))
+        rows[(one.op, one.ranks, one.size) if by_size else (one.op, 0, 0)].append(one)
     made = [_row(op, members) for (op, _, _), members in rows.items()]
     return sorted(made, key=lambda row: (-row.total_s, row.op, row.size or 0))
 
 
-def _row(op: str, steps: list[Step]) -> OpRow:
-    timed = [(step, seconds) for step in steps if (seconds := duration(step)) is not None]
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A step with what is counted of it."""
+
+    step: Step
+    op: str
+    ranks: int
+    size: int
+    seconds: float | None
+
+
+def _row(op: str, steps: list[_Measured]) -> OpRow:
+    timed = [(one, one.seconds) for one in steps if one.seconds is not None]
     total = sum(seconds for _, seconds in timed)
-    moved = sum(size_of(step) for step, _ in timed)
-    bus = sum(size_of(step) * (bus_factor(op, len(step.group.ranks)) or 0.0) for step, _ in timed)
+    moved = sum(one.size for one, _ in timed)
+    bus = sum(one.size * (bus_factor(op, one.ranks) or 0.0) for one, _ in timed)
     measured = bool(total and moved)
-    sizes = {size_of(step) for step in steps}
-    ranks = {2 if step.message else len(step.group.ranks) for step in steps}
+    sizes, ranks = {one.size for one in steps}, {one.ranks for one in steps}
+    kinds = _alike(one.step for one in steps)
     return OpRow(
         op=op,
         size=sizes.pop() if len(sizes) == 1 else None,
         ranks=ranks.pop() if len(ranks) == 1 else None,
         count=len(steps),
         finished=len(timed),
-        bytes=sum(size_of(step) for step in steps),
-        sent=round(sum(size for step in steps for _, _, size in flows(step))),
+        bytes=sum(one.size for one in steps),
+        sent=round(sum(times * size for step, times in kinds for _, _, size in flows(step))),
         median_s=median(seconds for _, seconds in timed) if timed else None,
         total_s=total,
-        waited_s=sum(sum(step.waited.values()) for step in steps),
+        waited_s=sum(sum(one.step.waited.values()) for one in steps),
         algbw=moved / total if measured else None,
         busbw=bus / total if measured else None,
     )
