@@ -94,8 +94,13 @@ class Cells:
         row = self._placed[rank.rank]
         return next((p.y for p in row if p.box.part is not None and origin in p.box.part.origins), 0.0)
 
+    def line_for(self, rank: RankPicture, target: int) -> float:
+        """How far below the top of a rank's side the first box stands that goes to that rank."""
+        row = self._placed[rank.rank]
+        return next((p.y for p in row if p.box.part is not None and p.box.part.target == target), 0.0)
+
     def draw(self, shapes: Shapes, rank: RankPicture, x: float, y: float) -> float:
-        """Draw a rank's side at a place; returns the right edge of its first line."""
+        """Draw a rank's side at a place; returns its right edge."""
         row = self._placed[rank.rank]
         if not row:
             absence = self._absence(rank)
@@ -104,7 +109,7 @@ class Cells:
             return x + len(absence) * 7.0
         for placed in row:
             self._draw_box(shapes, placed, x + placed.x, y + placed.y)
-        return x + max(_right(placed) for placed in row if placed.y == 0)
+        return x + max(_right(placed) for placed in row)
 
     def _absence(self, rank: RankPicture) -> str:
         return story.absence(self._picture, rank, after=self._after) or ("" if self._picture.message else "nothing")

@@ -205,7 +205,12 @@ class _Sheet:
     def _flows(self, tops: Mapping[int, float], edges: Mapping[int, float], right: float) -> None:
         """A line from each rank's input to each output that it is part of."""
         ends = [
-            (origin, rank.rank, tops[rank.rank] + self._after.line_of(rank, origin))
+            (
+                origin,
+                rank.rank,
+                self._start(tops, origin, rank.rank),
+                tops[rank.rank] + self._after.line_of(rank, origin),
+            )
             for rank in self._rows
             if not isinstance(rank, str) and not story.absence(self._picture, rank, after=True)
             for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
@@ -215,13 +220,18 @@ class _Sheet:
             return
         width = 1.0 if len(ends) > 30 else 1.75
         for end in ends:
-            origin, target, y = end
-            siblings = [other for other in ends if other[0] == origin]
-            neighbours = [other for other in ends if other[1:] == (target, y)]
-            start = tops[origin] + HEIGHT / 2 + _spread(siblings.index(end), len(siblings))
-            finish = y + HEIGHT / 2 + _spread(neighbours.index(end), len(neighbours))
+            origin, target, above, below = end
+            siblings = [other for other in ends if (other[0], other[2]) == (origin, above)]
+            neighbours = [other for other in ends if (other[1], other[3]) == (target, below)]
+            start = above + HEIGHT / 2 + _spread(siblings.index(end), len(siblings))
+            finish = below + HEIGHT / 2 + _spread(neighbours.index(end), len(neighbours))
             colour = rank_colour(origin, self._picture.world_size)
             line(self._shapes, edges[origin] + 4, start, right - 4, finish, colour, width)
+
+    def _start(self, tops: Mapping[int, float], origin: int, target: int) -> float:
+        """The top of the box of a rank that goes to the target, or of its first one."""
+        rank = next(one for one in self._rows if not isinstance(one, str) and one.rank == origin)
+        return tops[origin] + self._before.line_for(rank, target)
 
 
 def _spread(index: int, count: int) -> float:
