@@ -27,7 +27,8 @@ _MOST_LINES = 200
 _OPEN_LINES = 12
 """Output of so many lines, and so many pictures, are shown at once; more have to be opened."""
 _OPEN_PICTURES = 2
-_MOST_SENTENCES = 8
+_MOST_SENTENCES = 10
+_OPEN_SENTENCES = 3
 _MONO = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
 
 
@@ -127,11 +128,15 @@ def _unmet(result: Result) -> str:
         return ""
     told = ("exit",) if result.culprit is not None else ()
     unmet = [item.sentence() for item in result.expectations if not item.met and item.what not in told]
+    unmet = [sentence for sentence in unmet if sentence not in result.reason]
     return _list(unmet[:_MOST_SENTENCES], len(unmet))
 
 
 def _sentences(result: Result, found: _Findings) -> str:
-    return _list([text for text in found.sentences if text.rstrip(".") != result.reason.rstrip(".")])
+    told = [text for text in found.sentences if text.rstrip(".") != result.reason.rstrip(".")]
+    if len(told) <= _OPEN_SENTENCES:
+        return _list(told)
+    return _fold("What happened", _list(told), result.culprit is not None and not result.passed)
 
 
 def _list(sentences: Iterable[str], count: int = 0) -> str:
