@@ -18,7 +18,7 @@ from lab.explain.stacks import (
     shorten_stack,
 )
 from lab.record.read import Record
-from lab.trace.model import Call, RankTrace, Trace
+from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
 
@@ -107,8 +107,7 @@ def read_evidence(record: Record) -> Evidence:
     trace = read_trace(record)
     steps = match(trace)
     events = list(record.events())
-    workers = record.plan().get("workers", ())
-    ends = {worker["rank"]: RankEnd(rank=worker["rank"], node=worker.get("node", "")) for worker in workers}
+    ends = {rank: RankEnd(rank=rank, node=node) for rank, node in record.workers().items()}
     for rank in trace.ranks:
         ends.setdefault(rank, RankEnd(rank=rank))
     evidence = Evidence(trace=trace, steps=steps, ends=dict(sorted(ends.items())))
@@ -174,8 +173,11 @@ def _take_end(facts: Mapping[str, Any], end: RankEnd) -> None:
 def _take_result(result: Mapping[str, Any], ends: dict[int, RankEnd]) -> None:
     """The ends of ranks as `result.json` tells them, where the events are lost."""
     for facts in result.get("ranks", ()):
+        if not isinstance(facts, dict) or not isinstance(facts.get("rank"), int):
+            continue
         end = ends.setdefault(facts["rank"], RankEnd(rank=facts["rank"], node=facts.get("node", "")))
-        end.ended = facts.get("duration_s")
+        lived = facts.get("duration_s")
+        end.ended = float(lived) if isinstance(lived, (int, float)) else 0.0
         end.stack = str(facts.get("stack") or "")
         _take_end(facts, end)
 
@@ -190,9 +192,3 @@ def _locate(end: RankEnd, folder: Path) -> None:
 def shown_stack(end: RankEnd) -> str:
     """The stack or traceback that a person wants to see."""
     return shorten_stack(end.stack) if end.stack else shorten_paths(end.traceback)
-
-
-def rank_trace(evidence: Evidence, rank: int) -> RankTrace | None:
-    """The trace of a rank; None where it has none."""
-    found = evidence.trace.ranks.get(rank)
-    return found if found is not None and (found.recorder or found.calls) else None

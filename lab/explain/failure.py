@@ -29,7 +29,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
         return [_went_alone(evidence, first, alone)]
     who = f"rank {first.rank}{f' ({first.node})' if first.node else ''}"
     if first.lost:
-        head, kind = f"{first.node} went away while rank {first.rank} ran there", "failed"
+        head, kind = f"rank {first.rank}'s node, {first.node}, went away", "failed"
     elif first.left:
         head, kind = f"{who} ended with code 0", "left_early"
     elif first.failed:

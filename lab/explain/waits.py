@@ -80,7 +80,7 @@ def find_cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
 def missed_steps(waits: dict[int, Wait]) -> list[tuple[Step, tuple[int, ...], tuple[int, ...]]]:
     """Every step that ranks waited in for others: the step, who waited, who was waited for.
 
-    Those come first whose missing ranks wait for nobody: they are where it began.
+    Those come first none of whose missing ranks waits itself: they are where it began.
     """
     by_step: dict[int, list[Wait]] = {}
     for wait in waits.values():
@@ -90,7 +90,7 @@ def missed_steps(waits: dict[int, Wait]) -> list[tuple[Step, tuple[int, ...], tu
     for ours in by_step.values():
         missing = tuple(sorted({rank for wait in ours for rank in wait.on}))
         found.append((ours[0].step, tuple(sorted(wait.rank for wait in ours)), missing))
-    return sorted(found, key=lambda item: (all(rank in waits for rank in item[2]), -len(item[1]), item[0].number))
+    return sorted(found, key=lambda item: (any(rank in waits for rank in item[2]), -len(item[1]), item[0].number))
 
 
 def majority_step(waits: dict[int, Wait]) -> int | None:

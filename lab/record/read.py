@@ -67,6 +67,12 @@ class Record:
         """`plan.json`; empty where it is missing."""
         return self._json(PLAN) or {}
 
+    def workers(self) -> dict[int, str]:
+        """The node of each rank, as `plan.json` has it; what is damaged there is left out."""
+        found = self.plan().get("workers", ())
+        workers = [worker for worker in found if isinstance(worker, dict)] if isinstance(found, list) else []
+        return {w["rank"]: str(w.get("node", "")) for w in workers if isinstance(w.get("rank"), int)}
+
     def scenario_text(self) -> str:
         """The scenario as it was resolved; empty where it is missing."""
         try:

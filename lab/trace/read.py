@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ def read_trace(record: Record) -> Trace:
 
     What is missing or damaged is told in `Trace.problems`; a run without any trace has empty ranks.
     """
-    plan = record.plan()
-    expected = sorted(worker["rank"] for worker in plan.get("workers", ()))
+    expected = sorted(record.workers())
     folder = record.path / TRACE
     found = {
         int(match[1]): path for path in _listing(folder) if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))
@@ -56,7 +56,7 @@ def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
         for event in record.events()
         if event.get("event") == "clock" and "node" in event
     }
-    nodes = {worker["rank"]: worker.get("node", "") for worker in record.plan().get("workers", ())}
+    nodes = record.workers()
     wall_of_kernel: dict[str, int] = {}
     errors = [_SHARED_CLOCK_ERROR_S]
     for reader in started:
@@ -91,8 +91,8 @@ class _RankReader:
         """Nanoseconds to be added to the node's clock to have Unix time."""
         self.origin = 0
         self.damaged = 0
-        self.generations: dict[str, int] = {}
-        """How many groups of each name there have been."""
+        self.groups: dict[str, list[str]] = {}
+        """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
         self.start: dict[str, Any] = {}
         self.open: dict[int, Call] = {}
         self.names: dict[int, list[tuple[str, int]]] = {}
@@ -172,21 +172,29 @@ class _RankReader:
         )
 
     def _group(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        plain = str(line["g"])
-        self.generations[plain] = self.generations.get(plain, 0) + 1
-        name = self._name(plain)
+        ranks = tuple(int(rank) for rank in line["ranks"])
+        name = self._new_name(str(line["g"]), ranks)
         group = Group(
             name=name,
-            ranks=tuple(int(rank) for rank in line["ranks"]),
+            ranks=ranks,
             backend=str(line.get("backend", "")),
             description=str(line.get("desc", "")),
         )
         self.trace.groups.setdefault(name, group)
 
+    def _new_name(self, plain: str, ranks: tuple[int, ...]) -> str:
+        """PyTorch gives a name again after destroy_process_group: the second group of that name is another group.
+
+        All members have to come to the same name for it, also those that were not in the first one.
+        """
+        mine, known = self.groups.setdefault(plain, []), self.trace.groups
+        names = (plain if number == 1 else f"{plain}'{number}" for number in count(1))
+        name = next(name for name in names if name not in mine and (name not in known or known[name].ranks == ranks))
+        mine.append(name)
+        return name
+
     def _name(self, plain: str) -> str:
-        """PyTorch gives a name again after destroy_process_group: the second group of that name is another group."""
-        generation = self.generations.get(plain, 1)
-        return plain if generation == 1 else f"{plain}'{generation}"
+        return self.groups[plain][-1] if plain in self.groups else plain
 
     def _global(self, group: str, rank: Any) -> int | None:
         if not isinstance(rank, int) or rank < 0:

@@ -1,0 +1,102 @@
+"""Who failed first, and in which calls that found the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.explain.causes import find_causes
+from lab.explain.evidence import read_evidence
+from lab.explain.model import Finding
+from tests.unit.explain.facts import exited, raised, stopped, write_events
+from tests.unit.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+PEER = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TraceMaker:
+    made = TraceMaker(tmp_path / "run", 3)
+    for rank in range(3):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3.0]], at="train.py:9")
+    return made
+
+
+def lose(made: TraceMaker, rank: int, op: str = "all_reduce", at: str = "train.py:41") -> None:
+    """A call that failed."""
+    index = made.call(rank, op, 1000, None, [[1.0]], at=at)
+    made.line(rank, "end", 5000, i=index, err="Connection closed by peer")
+
+
+def causes(made: TraceMaker, culprit: int | None = None) -> list[Finding]:
+    return find_causes(read_evidence(made.record()), culprit)
+
+
+def test_who_raised_first_and_where_the_others_were(made: TraceMaker) -> None:
+    lose(made, 0)
+    lose(made, 2)
+    write_events(made, raised(0, PEER, 41, 5.1), raised(1, "ValueError: no labels", 30), raised(2, PEER, 41, 5.2))
+    [found] = causes(made, 1)
+    assert found.sentence == (
+        "Rank 1 (node1) raised ValueError: no labels at train.py:30, after 1 call, the last of them all_reduce #1 at "
+        "train.py:9. Ranks 0 and 2 were in all_reduce #2 at train.py:41 and failed there."
+    )
+    assert (found.kind, found.ranks, found.others) == ("failed", (1,), (0, 2))
+    assert found.lines == ("train.py:30", "train.py:41")
+
+
+def test_without_a_verdict_the_earliest_that_raised_is_taken(made: TraceMaker) -> None:
+    write_events(made, raised(0, "KeyError: 'b'", 41, 5.1), raised(2, "ValueError: a", 30, 4.0))
+    assert causes(made)[0].ranks == (2,)
+
+
+def test_a_rank_killed_in_a_call_is_told_with_that_call(made: TraceMaker) -> None:
+    made.call(1, "broadcast", 1000, None, [[1.0]], at="train.py:33")
+    write_events(made, exited(1, None, 5.0, signal="SIGSEGV"), stopped(0), stopped(2))
+    [found] = causes(made, 1)
+    assert found.sentence == "Rank 1 (node1) was killed by SIGSEGV, in broadcast #2 at train.py:33."
+
+
+def test_who_left_with_code_0_while_others_needed_it(made: TraceMaker) -> None:
+    lose(made, 0)
+    lose(made, 2)
+    write_events(made, raised(0, PEER, 41), exited(1, 0, 4.0), raised(2, PEER, 41))
+    [found] = causes(made, 1)
+    assert (found.kind, found.ranks, found.others) == ("left_early", (1,), (0, 2))
+    assert found.sentence.startswith("Rank 1 (node1) ended with code 0, after 1 call")
+
+
+def test_who_called_once_more_after_most_had_ended(made: TraceMaker) -> None:
+    lose(made, 2)
+    write_events(made, exited(0, 0, 4.0), exited(1, 0, 4.0), raised(2, PEER, 41))
+    [found] = causes(made, 2)
+    assert found.sentence == (
+        "Rank 2 (node2) went on alone: it called all_reduce #2 at train.py:41, which ranks 0 and 1 never called; they "
+        "had ended with code 0 after 1 call, the last of them all_reduce #1 at train.py:9."
+    )
+
+
+def test_a_node_that_went_away(made: TraceMaker) -> None:
+    lose(made, 0)
+    lost = {"event": "node lost", "node": "node1", "how": "was killed", "time": 1_700_000_004.0}
+    write_events(made, lost, raised(0, PEER, 41), stopped(2))
+    found = causes(made, 1)[0]
+    assert found.sentence.startswith("Rank 1's node, node1, went away, after 1 call")
+    assert found.others == (0,)
+
+
+def test_tensors_that_did_not_fit_come_before_the_error_they_caused(made: TraceMaker) -> None:
+    for rank in range(3):
+        made.call(rank, "all_reduce", 10, None, [[1.0] * (5 if rank == 0 else 4)], at="train.py:12")
+    write_events(made, stopped(0), raised(1, "RuntimeError: op.preamble.length <= op.nbytes", 12), stopped(2))
+    first, second = causes(made, 1)
+    assert (first.kind, first.ranks, second.kind) == ("shape", (0,), "failed")
+
+
+def test_a_long_error_is_shortened_and_loses_the_addresses_of_pytorchs_sources(made: TraceMaker) -> None:
+    write_events(made, raised(1, f"RuntimeError: [/a/b/pair.cc:553] {'x' * 500}", 41), stopped(0), stopped(2))
+    [found] = causes(made, 1)
+    assert "pair.cc" not in found.sentence
+    assert len(found.sentence) < 300

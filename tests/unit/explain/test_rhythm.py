@@ -1,0 +1,37 @@
+"""Which of two ranks left the loop that both were in."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.explain.rhythm import out_of_step
+
+pytestmark = pytest.mark.unit
+
+
+def beats(text: str) -> list[tuple[str, str]]:
+    return [(letter, "train.py:1") for letter in text]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "who"),
+    [
+        ("ABABAB", "ABABB", 1),  # skipped the first call of a body
+        ("ABABAB", "ABABAAB", 1),  # an A more
+        ("ABABAX", "ABABAB", 0),  # something else in the middle of a body
+        ("ABABAB", "ABABA", 1),  # ended in the middle of a body
+        ("PABCABCABC", "PABCABCC", 1),  # after a preamble
+        ("BAABAABAA", "BAABAABAB", 1),  # the shortest repetition is not always the body
+        ("BAABAA", "BAABAAB", None),
+        ("ABABAB", "ABABX", None),  # the loop may be over for either
+        ("ABAB", "ABABAB", None),
+        ("AAAA", "AAA", None),  # a body of one call ends at every call
+        ("AX", "AY", None),  # nothing repeats
+        ("", "A", None),
+        ("ABAB", "ABAB", None),
+        ("ABABX", "ABABY", None),
+    ],
+)
+def test_who_left_is_said_only_where_it_can_be_known(one: str, other: str, who: int | None) -> None:
+    assert out_of_step(beats(one), beats(other)) == who
+    assert out_of_step(beats(other), beats(one)) == (None if who is None else 1 - who)

@@ -1,0 +1,106 @@
+"""Stragglers, and where the time of ranks went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.explain.evidence import Evidence, read_evidence
+from lab.explain.straggler import find_shares, find_straggler
+from lab.explain.timing import length, share_of
+from tests.unit.traces import TraceMaker
+
+pytestmark = pytest.mark.unit
+
+
+def steps(folder: Path, late_ms: list[float], *, every: float = 300.0, start_ms: float = 0.0) -> Evidence:
+    """Three ranks that meet once a turn; one of them comes late by so much."""
+    made = TraceMaker(folder / "run", 3)
+    for turn, late in enumerate([start_ms, *late_ms]):
+        for rank in range(3):
+            begin = turn * every + 10 + (late if rank == 1 else 0.0)
+            made.call(rank, "all_reduce", begin, turn * every + 12 + late, [[1.0]], [[3.0]], at="train.py:25")
+            made.mark(rank, "step", turn * every + 13 + late, turn * every + 14 + late)
+    return read_evidence(made.record())
+
+
+def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: Path) -> None:
+    [found] = find_straggler(steps(tmp_path, [100.0] * 4))
+    assert (found.kind, found.ranks, found.others, found.lines) == ("straggler", (1,), (0, 2), ("train.py:25",))
+    assert "came last to 4 of the 4 steps" in found.sentence
+    assert "cost ranks 0 and 2 400 ms each" in found.sentence
+    assert "80 ms in each of 5 training steps" in found.sentence
+    assert found.seconds == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "why"),
+    [
+        ([1.5] * 40, "noise"),
+        ([600.0, 1.0, 1.0, 1.0], "once is an accident"),
+        ([100.0, 100.0], "too few steps"),
+        ([5.0] * 6, "too little altogether"),
+    ],
+)
+def test_what_is_no_straggler(tmp_path: Path, late_ms: list[float], why: str) -> None:
+    assert find_straggler(steps(tmp_path, late_ms, every=1000.0)) == [], why
+
+
+def test_ranks_that_begin_at_different_times_are_no_stragglers(tmp_path: Path) -> None:
+    assert find_straggler(steps(tmp_path, [0.5] * 6, every=2000.0, start_ms=1500.0)) == []
+
+
+def test_ranks_that_are_late_in_turn_are_no_stragglers(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    for turn in range(9):
+        for rank in range(3):
+            late = 100 if turn % 3 == rank else 0
+            made.call(rank, "all_reduce", turn * 300 + late, turn * 300 + 102, [[1.0]], [[3.0]])
+    assert find_straggler(read_evidence(made.record())) == []
+
+
+def test_a_source_that_broadcasts_late_is_the_straggler_even_if_it_is_not_last(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 3)
+    for turn in range(5):
+        for rank, begin in enumerate((200, 0, 210)):
+            made.call(rank, "broadcast", turn * 300 + begin, turn * 300 + 212, [[1.0]], [[3.0]], root=0)
+    [found] = find_straggler(read_evidence(made.record()))
+    assert found.ranks == (0,)
+
+
+def test_time_is_own_work_waiting_or_communication(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    made.call(0, "all_reduce", 100, 500, [[1.0]], [[3.0]])
+    made.call(1, "all_reduce", 400, 500, [[1.0]], [[3.0]])
+    for rank in (0, 1):
+        made.line(rank, "mark", 1000, n="end", e=0)
+    evidence = read_evidence(made.record())
+    first, second = (share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values())
+    assert (first.total, first.waiting, first.communicating) == pytest.approx((1.0, 0.3, 0.1), abs=1e-6)
+    assert first.own == pytest.approx(0.6, abs=1e-6)
+    assert (second.waiting, second.communicating) == pytest.approx((0.0, 0.1), abs=1e-6)
+    [found] = find_shares(evidence)
+    assert "rank 0 60% own work, 30% waiting, 10% communication" in found.sentence
+
+
+def test_the_time_before_the_process_group_is_not_counted(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 1)
+    made.mark(0, "init_process_group", 0, 600)
+    made.call(0, "all_reduce", 700, 1000, [[1.0]], [[1.0]])
+    evidence = read_evidence(made.record())
+    assert share_of(evidence.trace.ranks[0], evidence.step_of).total == pytest.approx(0.4)
+
+
+def test_buckets_run_beside_backward_until_the_last_is_issued(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 1)
+    made.mark(0, "backward", 0, 100)
+    for begin, end in ((20, 70), (60, 100)):
+        made.call(0, "all_reduce", begin, end, [[1.0]], [[1.0]], **{"async": True})
+    evidence = read_evidence(made.record())
+    share = share_of(evidence.trace.ranks[0], evidence.step_of)
+    assert (share.communicating, share.hidden) == pytest.approx((0.04, 0.04))
+
+
+def test_spans_that_overlap_count_once() -> None:
+    assert length([(0, 2), (1, 3), (5, 6), (5.5, 5.7)]) == 4
