@@ -60,11 +60,7 @@ def facts(picture: Picture) -> list[str]:
     found = [picture.reduce_op] if picture.reduce_op else []
     if picture.message:
         found.append(f"tag {picture.tag}")
-    found.append(
-        f"group {picture.group}"
-        if picture.group == "default"
-        else f"group {picture.group} of {ranks_text(picture.group_ranks)}"
-    )
+    found.append(_group(picture))
     if picture.backend:
         found.append(picture.backend)
     if picture.bytes:
@@ -73,6 +69,13 @@ def facts(picture: Picture) -> list[str]:
     if picture.bucket is not None:
         found.append(f"bucket {picture.bucket} of DistributedDataParallel")
     return found
+
+
+def _group(picture: Picture) -> str:
+    if picture.group == "default":
+        return "group default"
+    named = "" if picture.group.startswith("[") else f" {picture.group}"  # the label of one without a name: its ranks
+    return f"group{named} of {ranks_text(picture.group_ranks)}"
 
 
 def place(picture: Picture) -> str:
@@ -152,6 +155,8 @@ def verdict(picture: Picture) -> tuple[str, str]:
 def _why_unchecked(picture: Picture) -> str:
     if picture.disagreement:
         return "the calls do not fit each other"
+    if picture.op not in _DOES:
+        return f"what {picture.op} does is not known here"
     if any(rank.state == "unrecorded" for rank in picture.ranks):
         return "not all inputs are on record"
     if picture.state != "completed":

@@ -31,7 +31,8 @@ _BESIDE = ((8, 12, math.inf), (4, 8, math.inf), (4, 5, math.inf), (8, 5, 174.0),
 _STACKED = ((8, 12), (4, 8), (2, 6))
 _STANDALONE = (
     "<style>svg{color:#1b1d21;background:#fff}"
-    "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518}}</style>"
+    "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518;--good:#57c17f;"
+    "--bad:#ff7b76;--warn:#e0ac55;--soft:#9ba1aa}}</style>"
 )
 
 

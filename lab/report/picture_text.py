@@ -146,6 +146,8 @@ class _Pen:
         ends = self._picture.ranks
         sender, receiver = ends[0], ends[-1]
         given = self._name(sender).beside(self._side(sender, after=False), 2)
+        if sender is receiver and sender.op == "recv":  # from any rank, and none has sent
+            given = drawing_of(self._style, [("", ()), ("  any rank", ("dim",))])
         taken = self._side(receiver, after=True).beside(self._name(receiver), 2)
         arrow = drawing_of(self._style, [("", ()), (_ARROW, ("dim",))])
         if self._limits.stacked:

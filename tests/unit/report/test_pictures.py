@@ -262,3 +262,12 @@ def test_neighbouring_ranks_have_colours_of_their_own(world_size: int) -> None:
 
     assert len(set(colours)) == world_size
     assert all(re.fullmatch(r"#[0-9a-fA-F]{6}", colour) for colour in colours)
+
+
+def test_a_receive_from_any_rank_that_got_nothing_is_drawn(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", 2)
+    maker.call(1, "recv", 10, None, [], [[1.0]], peer=-1)
+    step = steps_of(maker)[0]
+
+    assert "any rank ──▶ never finished    rank 1" in picture_text(picture_of(step), PLAIN)
+    assert "never finished" in svg_words(picture_svg(step))
