@@ -132,3 +132,21 @@ def test_a_trace_cut_anywhere_opens(tmp_path: Path, cut: int) -> None:
     trace = read_trace(record)
     assert len(trace.ranks[0].calls) <= 4
     assert bool(trace.problems) == bool(cut)
+
+
+def test_a_rank_that_was_left_out_of_a_group_comes_to_the_same_name_for_the_next_one(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 3)  # three jobs, one after the other, with all ranks, with two, with all again
+    for rank in range(3):
+        made.call(rank, "barrier", 1, 2)
+    made.group("0", [0, 1], 3, desc="default_pg")
+    for rank in (0, 1):
+        made.seqs[rank, "0"] = 0
+        made.call(rank, "barrier", 4, 5)
+    made.group("0", range(3), 6, desc="default_pg")
+    for rank in range(3):
+        made.seqs[rank, "0"] = 0
+        made.call(rank, "barrier", 7, 8)
+    first, second, third = match(read_trace(made.record()))
+    assert [step.group.ranks for step in (first, second, third)] == [(0, 1, 2), (0, 1), (0, 1, 2)]
+    assert [sorted(step.calls) for step in (first, second, third)] == [[0, 1, 2], [0, 1], [0, 1, 2]]
+    assert {step.state for step in (first, second, third)} == {"completed"}
