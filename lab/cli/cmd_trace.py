@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from lab.cli import arguments as shared
 from lab.errors import RecordError, UsageError
@@ -45,12 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.chrome:
         from lab.report.chrome import chrome_trace
 
-        data = chrome_trace(record, trace, steps)
-        _write(arguments.chrome, lambda file: file.write(_dumped(data)), quiet)
+        _write(arguments.chrome, _dumped(chrome_trace(record, trace, steps)), quiet)
     if arguments.perfetto:
-        from lab.report.perfetto import write_perfetto
+        from lab.report.perfetto import perfetto_trace
 
-        _write(arguments.perfetto, lambda file: write_perfetto(record, trace, steps, file), quiet)
+        _write(arguments.perfetto, perfetto_trace(record, trace, steps), quiet)
     if arguments.json:
         from lab.report.trace_json import trace_json
 
@@ -80,16 +78,15 @@ def _dumped(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _write(name: str, write: Callable[[IO[bytes]], object], quiet: bool) -> None:
+def _write(name: str, data: bytes, quiet: bool) -> None:
     """Write a file and say where it is, or write to standard output and say nothing."""
     if name == _STDOUT:
-        write(sys.stdout.buffer)
+        sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
     try:
-        with Path(name).open("wb") as file:
-            write(file)
+        Path(name).write_bytes(data)
     except OSError as error:
         raise RecordError(f"{name} cannot be written: {error.strerror}") from error
     if not quiet:
-        print(f"wrote {name} ({Path(name).stat().st_size:,} bytes)")
+        print(f"wrote {name} ({len(data):,} bytes)")

@@ -8,7 +8,7 @@ https://perfetto.dev/docs/reference/synthetic-track-event
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
 from lab.record.read import Record
@@ -26,8 +26,8 @@ _START_NS = 1_000_000_000
 """What the first line of the run is moved to: a viewer takes time 0 for a missing time."""
 
 
-def write_perfetto(record: Record, trace: Trace, steps: Sequence[Step], file: IO[bytes]) -> None:
-    """Write the whole file, packet by packet.
+def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes:
+    """The whole file.
 
     Raises:
         UsageError: the package that knows the format is not installed.
@@ -39,9 +39,8 @@ def write_perfetto(record: Record, trace: Trace, steps: Sequence[Step], file: IO
             "Perfetto's format needs the package perfetto, which is not installed",
             "pip install 'lab[perfetto]'; or take --chrome, which Perfetto's UI opens as well",
         ) from None
-    writer = _Writer(proto)
-    for packet in writer.packets(trace, make_tracks(record, trace, steps)):
-        file.write(proto.Trace(packet=[packet]).SerializeToString())
+    packets = _Writer(proto).packets(trace, make_tracks(record, trace, steps))
+    return b"".join(proto.Trace(packet=[packet]).SerializeToString() for packet in packets)
 
 
 class _Writer:

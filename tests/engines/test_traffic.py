@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from lab import Cluster
 from lab.record.read import Record
 from lab.report.chrome import chrome_trace
-from lab.report.perfetto import write_perfetto
+from lab.report.perfetto import perfetto_trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from lab.trace.traffic import matrix, operations
@@ -81,8 +80,7 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, cluster: Cluste
     assert {event["id"] for event in events if event["ph"] == "s"} == {e["id"] for e in events if e["ph"] == "f"}
 
     proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
-    file = io.BytesIO()
-    write_perfetto(record, trace, steps, file)
-    packets = proto.Trace.FromString(file.getvalue()).packet
+    written = perfetto_trace(record, trace, steps)
+    packets = proto.Trace.FromString(written).packet
     begins = [p.track_event for p in packets if p.track_event.type == proto.TrackEvent.TYPE_SLICE_BEGIN]
     assert len([b for b in begins if b.categories[0] in ("collective", "message")]) == len(trace.calls)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,14 @@ def test_what_cannot_be_is_said_in_a_sentence(
     said = capsys.readouterr().err
     assert sentence in said
     assert "Traceback" not in said
+
+
+def test_without_the_package_for_perfetto_a_sentence_says_what_to_do(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
+    assert main(["trace", "new-reduce", "--perfetto", "b.pftrace"]) == 2
+    said = capsys.readouterr().err
+    assert "Perfetto's format needs the package perfetto, which is not installed" in said
+    assert "pip install 'lab[perfetto]'" in said
+    assert not (here / "b.pftrace").exists()

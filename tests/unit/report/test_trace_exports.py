@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from itertools import pairwise
@@ -14,7 +13,7 @@ import pytest
 from lab.record.layout import EVENTS, INDEX, LOGS, rank_log
 from lab.record.read import Record
 from lab.report.chrome import chrome_trace
-from lab.report.perfetto import write_perfetto
+from lab.report.perfetto import perfetto_trace
 from lab.report.trace_json import trace_json
 from lab.report.tracks import make_tracks
 from lab.trace.read import read_trace
@@ -133,9 +132,8 @@ def test_notes_and_output_are_moments(record: Record) -> None:
 def test_perfetto_says_the_same_as_chrome(record: Record) -> None:
     proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = read_trace(record)
-    file = io.BytesIO()
-    write_perfetto(record, trace, match(trace), file)
-    packets = list(proto.Trace.FromString(file.getvalue()).packet)
+    written = perfetto_trace(record, trace, match(trace))
+    packets = list(proto.Trace.FromString(written).packet)
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in packets if p.HasField("track_descriptor")}
     events = [p for p in packets if p.HasField("track_event")]
     kinds = proto.TrackEvent
@@ -166,10 +164,9 @@ def test_perfetto_says_the_same_as_chrome(record: Record) -> None:
 def test_perfetto_opens_and_closes_slices_of_a_track_like_a_stack(record: Record) -> None:
     proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     trace = read_trace(record)
-    file = io.BytesIO()
-    write_perfetto(record, trace, match(trace), file)
+    written = perfetto_trace(record, trace, match(trace))
     by_track: dict[int, list[Any]] = {}
-    for packet in proto.Trace.FromString(file.getvalue()).packet:
+    for packet in proto.Trace.FromString(written).packet:
         if packet.HasField("track_event"):
             by_track.setdefault(packet.track_event.track_uuid, []).append(packet)
     for packets in by_track.values():
