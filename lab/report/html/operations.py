@@ -9,6 +9,8 @@ from lab.spec.units import format_bytes, format_duration
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations
 
+_UNITS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -60,5 +62,8 @@ def _time(seconds: float | None) -> Cell:
 
 
 def _rate(rate: float | None) -> Cell:
-    """Bandwidth in GB/s, as nccl-tests prints it."""
-    return Cell("–", -1) if rate is None else Cell(f"{rate / 1e9:.3g}", rate)
+    """Bandwidth in powers of 1000, as nccl-tests has it."""
+    if rate is None:
+        return Cell("–", -1)
+    unit = next((unit for unit in ("T", "G", "M", "k") if rate >= _UNITS[unit]), "")
+    return Cell(f"{rate / _UNITS[unit]:.3g} {unit}B/s", rate)

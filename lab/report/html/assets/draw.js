@@ -137,8 +137,7 @@ function drawBar(context, view, call, x, y, w, h, colours) {
   context.globalAlpha = open ? 0.55 : 1;
   context.fillRect(x, y, w, h);
   context.globalAlpha = 1;
-  const ready = readyOf(model, calls.step[call]);
-  const waitedUntil = scale(Math.min(ready ?? model.end[call], model.end[call]));
+  const waitedUntil = scale(calls.wait[call] < 0 ? model.end[call] : model.begin[call] + calls.wait[call]);
   if (waitedUntil - x > 2) {
     context.fillStyle = view.hatch;
     context.fillRect(x, y, Math.min(w, waitedUntil - x), h);

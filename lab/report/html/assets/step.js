@@ -2,7 +2,7 @@
 
 import { element, sourceLink } from "lab/dom";
 import { bytes, duration } from "lab/format";
-import { ASYNCHRONOUS, readyOf, stateOf, titleOf } from "lab/model";
+import { ASYNCHRONOUS, stateOf, titleOf } from "lab/model";
 
 export function startStep(model, choice) {
   const panel = document.getElementById("step");
@@ -19,7 +19,7 @@ function describe(model, number) {
     element("h3", {}, titleOf(model, number)),
     summary(model, number, calls[0]),
     picture(model, number),
-    waiting(model, number, missing),
+    waiting(model, number, calls, missing),
     table(model, number, calls, missing),
   ];
 }
@@ -45,27 +45,29 @@ function picture(model, number) {
   const shown = model.steps.picture[number - 1];
   const markup = model.pictures[shown];
   if (!markup) return null;
-  const holder = element("div", { class: "picture", "data-step": shown });
+  const holder = element("div", { class: "drawing", "data-step": shown });
   holder.append(document.importNode(new DOMParser().parseFromString(markup, "image/svg+xml").documentElement, true));
   if (shown === number) return holder;
   const words = `The picture is that of step ${shown}, the same call at the same line; its values may differ.`;
   return element("div", {}, holder, element("p", { class: "quiet-text" }, words));
 }
 
-function waiting(model, number, missing) {
+function waiting(model, number, calls, missing) {
   if (missing.length) {
     const one = missing.length === 1;
     const words = `${one ? "Rank" : "Ranks"} ${missing.join(", ")} never entered, so nobody could be done.`;
     return element("p", { class: "bad waiting" }, words);
   }
   const last = model.steps.last[number - 1];
-  const waited = model.steps.ready[number - 1];
-  if (last < 0 || waited <= 0 || model.callsOf(number).length < 2) return null;
-  return element("p", { class: "waiting" }, `Rank ${last} entered last; the first had waited ${duration(waited)}.`);
+  const longest = calls.reduce((a, b) => (model.calls.wait[b] > model.calls.wait[a] ? b : a));
+  const waited = model.calls.wait[longest];
+  if (last < 0 || waited <= 0) return null;
+  const words = `Rank ${model.rankOf[longest]} waited ${duration(waited)} for rank ${last}`;
+  const others = calls.filter((call) => model.calls.wait[call] > 0).length - 1;
+  return element("p", { class: "waiting" }, others > 0 ? `${words}; ${others} more waited too.` : `${words}.`);
 }
 
 function table(model, number, calls, missing) {
-  const ready = readyOf(model, number);
   const first = model.stepBegin[number - 1];
   const heads = ["rank", "call", "entered", "waited", "took", "bytes", ""];
   const head = element("tr", {}, ...heads.map((text) => element("th", { scope: "col" }, text)));
@@ -79,7 +81,7 @@ function table(model, number, calls, missing) {
       element("td", {}, chip(model.rankOf[call])),
       element("td", {}, model.word(model.calls.op[call])),
       element("td", {}, `+${duration(model.begin[call] - first)}`),
-      element("td", {}, ready === null ? "–" : duration(Math.min(ready, model.end[call]) - model.begin[call])),
+      element("td", {}, model.calls.wait[call] < 0 ? "–" : duration(model.calls.wait[call])),
       element("td", {}, open ? "–" : duration(model.calls.dur[call])),
       element("td", {}, bytes(model.calls.bytes[call])),
       element("td", { class: "bad" }, end),

@@ -2,7 +2,7 @@
 
 import { element } from "lab/dom";
 import { bytes, duration } from "lab/format";
-import { readyOf, titleOf } from "lab/model";
+import { titleOf } from "lab/model";
 
 // A call: the operation first, then the line of the script, then how long and for whom it waited.
 export function callTip(model, call) {
@@ -28,10 +28,10 @@ function waitedFor(model, call, rank, step) {
   if (!step) return "";
   const missing = model.steps.missing[step];
   if (missing) return `waited for rank ${missing.join(", ")}, which never entered`;
-  const ready = readyOf(model, step);
   const last = model.steps.last[step - 1];
-  if (ready === null || last === rank) return last === rank && model.callsOf(step).length > 1 ? "entered last" : "";
-  const waited = Math.min(ready, model.end[call]) - model.begin[call];
+  const waited = model.calls.wait[call];
+  if (last === rank)
+    return model.callsOf(step).some((one) => model.calls.wait[one] > 0) ? "the others waited for it" : "";
   return waited > 0 ? `waited ${duration(waited)} for rank ${last}` : "";
 }
 

@@ -1,0 +1,62 @@
+"""A real Chromium for the HTML report. Without one the tests are skipped; `dev/browser` installs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from lab.record.read import Record
+from lab.report.html.page import write_report
+
+PATIENCE_MS = 60_000
+"""The machine may be slow and shared."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Generator[Browser]:
+    """The browser, without a window."""
+    names = (os.environ.get("LAB_CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    program = next((found for name in names if name and (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no Chromium; install it, as root with dev/browser, or name it in LAB_CHROMIUM")
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox refuses root
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=sandbox, timeout=PATIENCE_MS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_report(chromium: Browser, tmp_path: Path) -> Generator[Callable[..., Page]]:
+    """Writes the report of a record and opens it from disk; whatever the page logs as an error fails the test.
+
+    `page.asked` holds every address that the page asked for besides its own.
+    """
+    contexts, wrong = [], []
+
+    def opened(record: Record, *, width: int = 1280, height: int = 900, **options: Any) -> Page:
+        report = write_report(record, tmp_path / "report.html")
+        context = chromium.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(PATIENCE_MS)
+        contexts.append(context)
+        page = context.new_page()
+        page.asked = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(report.path.as_uri())
+        page.wait_for_selector("html[data-ready]")
+        page.wait_for_function("document.getElementById('canvas').dataset.domain")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []

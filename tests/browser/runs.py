@@ -1,0 +1,146 @@
+"""Records of runs that the pages under test are made from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, SCENARIO, rank_log
+from lab.record.read import Record
+from tests.unit.traces import TraceMaker
+
+ORIGIN = 1_700_000_000.0
+"""Unix time at which the traces begin."""
+SCRIPT = '''"""Trains."""
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    dist.init_process_group("gloo")
+    for _ in range(3):
+        dist.all_reduce(torch.ones(2))
+    dist.barrier()
+
+
+main()
+'''
+
+
+def result(maker: TraceMaker, verdict: str = "passed", reason: str = "all ranks ended as expected") -> dict[str, Any]:
+    """A `result.json`."""
+    ranks = [
+        {"rank": rank, "node": f"node{rank}", "local_rank": 0, "exit_code": 0, "signal": None, "stopped": False,
+         "error": "", "traceback": "", "stack": "", "notes": {"loss": 0.5 + rank}, "duration_s": 0.1}
+        for rank in range(maker.world_size)
+    ]  # fmt: skip
+    return {
+        "verdict": verdict, "reason": reason, "scenario": "train", "run": maker.path.name, "engine": "local",
+        "cluster": "test", "culprit": None, "ranks": ranks, "expectations": [], "duration_s": 0.1, "faults": [],
+    }  # fmt: skip
+
+
+def add_output(folder: Path, printed: list[tuple[int, int, float, str]]) -> None:
+    """What ranks printed: rank, stream, milliseconds, text."""
+    offsets: dict[int, int] = {}
+    with (folder / INDEX).open("a", encoding="utf-8") as index:
+        for rank, stream, at_ms, text in printed:
+            data = text.encode()
+            with (folder / LOGS / rank_log(rank)).open("ab") as log:
+                log.write(data)
+            line = [rank, stream, offsets.get(rank, 0), len(data), ORIGIN + at_ms / 1e3]
+            index.write(json.dumps(line) + "\n")
+            offsets[rank] = offsets.get(rank, 0) + len(data)
+
+
+def add_events(folder: Path, *events: dict[str, Any]) -> None:
+    """Facts of the run; `ms` is the time."""
+    with (folder / EVENTS).open("a", encoding="utf-8") as file:
+        for event in events:
+            event = dict(event)
+            file.write(json.dumps({**event, "time": ORIGIN + event.pop("ms") / 1e3}) + "\n")
+
+
+def training(folder: Path) -> Record:
+    """Two ranks that reduce three times, rank 1 always late, then meet at a barrier."""
+    maker = TraceMaker(folder, 2)
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / SCENARIO).write_text("name: train\nscript: train.py\nnodes: 2\n")
+    for number in range(3):
+        start = 10 + 25 * number
+        for rank, late in ((0, 0), (1, 8)):
+            maker.mark(rank, "backward", start - 4, start + 18)
+            maker.call(
+                rank, "all_reduce", start + late, start + 15, [[rank + 1.0, 2.0]], [[3.0, 4.0]], red="SUM", at="train.py:10"
+            )  # fmt: skip
+    for rank in (0, 1):
+        maker.call(rank, "barrier", 86 + rank, 95, at="train.py:11")
+    add_output(folder, [(0, 1, 20, "epoch 0\n"), (1, 1, 30, "epoch 0\nloss is 0.25\n"), (1, 2, 50, "a warning\n")])
+    add_events(
+        folder,
+        *({"event": "started", "rank": rank, "node": f"node{rank}", "ms": 1} for rank in (0, 1)),
+        {"event": "note", "rank": 1, "name": "loss", "value": 1.5, "ms": 60},
+        *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": 99} for rank in (0, 1)),
+    )
+    return maker.record(result=result(maker))
+
+
+def never_entered(folder: Path) -> Record:
+    """Three ranks; rank 1 never enters the second all_reduce, and the record ends without a result."""
+    maker = TraceMaker(folder, 3)
+    for rank in range(3):
+        maker.call(rank, "all_reduce", 10, 12, [[1.0]], [[3.0]], red="SUM")
+    for rank in (0, 2):
+        maker.call(rank, "all_reduce", 20, None, [[1.0]], red="SUM", at="train.py:22")
+    for rank in range(3):
+        maker.line(rank, "mark", 4000, n="step", e=0)
+    return maker.record(stop=False)
+
+
+def hostile(folder: Path, attack: str) -> Record:
+    """A run in which everything that people can name or print is an attack on the page."""
+    maker = TraceMaker(folder, 2)
+    (folder / "train.py").write_text(f"# {attack}\n")
+    (folder / SCENARIO).write_text(f"name: '{attack}'\n")
+    for rank in (0, 1):
+        maker.mark(rank, attack, 1, 30)
+        maker.call(rank, "all_reduce", 10, 20, [[1.0]], [[2.0]], red="SUM", at=f"{attack}:1", fn=attack, via=attack)
+    add_output(folder, [(0, 1, 5, f"{attack}\n"), (1, 2, 6, f"\x1b[31m{attack}\x1b[0m\n")])
+    add_events(folder, {"event": "note", "rank": 0, "name": attack, "value": attack, "ms": 12})
+    data = result(maker, "failed", attack)
+    data["scenario"] = attack
+    data["culprit"] = {"rank": 1, "node": attack, "error": attack, "traceback": attack}
+    data["ranks"][0]["notes"] = {attack: {attack: [attack]}}
+    data["ranks"][1]["error"] = attack
+    data["expectations"] = [{"what": attack, "rank": 0, "expected": attack, "got": attack, "met": False}]
+    record = maker.record(result=data)
+    plan = json.loads((folder / PLAN).read_text())
+    for worker in plan["workers"]:
+        worker["env"] = {"HOSTILE": attack, attack: attack}
+    (folder / PLAN).write_text(json.dumps(plan))
+    return record
+
+
+def long_training(folder: Path, calls: int, world_size: int = 4) -> Record:
+    """A training loop with so many calls in all: a bucketed backward and an optimizer's step each time."""
+    maker = TraceMaker(folder, world_size)
+    steps = calls // world_size
+    for number in range(steps):
+        start = 10 + number * 3
+        for rank in range(world_size):
+            late = (rank * 7 + number) % 5 * 0.2
+            if number % 4 == 0:
+                maker.mark(rank, "backward", start - 0.5, start + 11)
+            maker.call(
+                rank, "all_reduce", start + late, start + 2, [[1.0, 2.0, 3.0, 4.0]], [[4.0, 8.0, 12.0, 16.0]],
+                red="SUM", at=f"train.py:{10 + number % 3}", phase="backward",
+            )  # fmt: skip
+    end = 20 + steps * 3
+    add_events(
+        folder,
+        *({"event": "started", "rank": rank, "node": f"node{rank}", "ms": 1} for rank in range(world_size)),
+        *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": end} for rank in range(world_size)),
+    )
+    return maker.record(result=result(maker))
