@@ -6,9 +6,10 @@ How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lab.explain.timing import Span, length
+from lab.explain.timing import Span, calls_within, length
 from lab.trace.model import Buckets, Call, Mark, RankTrace
 
 _INFINITY = float("inf")
@@ -75,14 +76,12 @@ def find_modules(rank: RankTrace) -> list[Module]:
 def _module(number: int, built: Mark, until: float, rank: RankTrace) -> Module:
     module = Module(number=number, source=built.source)
     module.layouts = [layout for layout in rank.buckets if layout.module == number]
-    calls = [call for call in rank.calls if built.begin <= call.begin < until]
-    for call in calls:
-        if call.begin <= (built.end if built.end is not None else _INFINITY):
-            _sort_construction(call, module)
+    for call in calls_within(rank.calls, built.begin, _INFINITY if built.end is None else built.end):
+        _sort_construction(call, module)
     marks = [mark for mark in rank.marks if built.begin <= mark.begin < until and mark.name in ("forward", "backward")]
     forward: Mark | None = None
     for mark in marks:
-        inside = [call for call in calls if mark.begin <= call.begin <= (_INFINITY if mark.end is None else mark.end)]
+        inside = calls_within(rank.calls, mark.begin, min(until, _INFINITY if mark.end is None else mark.end))
         if mark.name == "forward":
             forward = mark
             module.forwards += 1
@@ -102,7 +101,7 @@ def _sort_construction(call: Call, module: Module) -> None:
         module.state.append(call)
 
 
-def _sort_forward(calls: list[Call], module: Module) -> None:
+def _sort_forward(calls: Sequence[Call], module: Module) -> None:
     """Before a forward DDP may send its new order of parameters, and sends its buffers."""
     mine = [call for call in calls if call.op == "broadcast" and call.via.startswith("DistributedDataParallel")]
     order = [call for call in mine if _dtype(call) == "int32"] if not module.rebuilt and module.backwards else []
@@ -113,7 +112,7 @@ def _sort_forward(calls: list[Call], module: Module) -> None:
         module.buffers.append(buffers)
 
 
-def _sort_backward(mark: Mark, calls: list[Call], module: Module) -> Backward:
+def _sort_backward(mark: Mark, calls: Sequence[Call], module: Module) -> Backward:
     backward = Backward(begin=mark.begin)
     for call in calls:
         bitmap = _dtype(call) == "int32" and call.op == "all_reduce" and call.inputs[0].count == module.parameters

@@ -32,7 +32,8 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     waits = find_waits(evidence)
     findings = []
     cycle = find_cycle(waits)
-    if cycle and all(waits[rank].step.message for rank in cycle):
+    messages = all(waits[rank].step.message for rank in cycle)
+    if cycle and (messages or (majority_step(waits) is None and not differing)):
         findings.append(_ring(cycle, waits, evidence))
     ring = set(cycle) if findings else set()
     for step, waiting, missing in missed_steps(waits):
@@ -119,19 +120,13 @@ def _lines(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], wai
 
 
 def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> Finding:
-    """Ranks that wait for each other's messages in a ring."""
+    """Ranks that wait for each other in a ring."""
     ours = [waits[rank] for rank in cycle]
-    ops = {wait.call.op for wait in ours}
-    same = {
-        "recv": "All of them receive before they send: one has to send first.",
-        "send": "All of them send before they receive: one has to receive first.",
-    }
     chain = " → ".join(map(str, (*cycle, cycle[0])))
     each = listing(f"rank {wait.rank} in {describe_wait(wait)}" for wait in ours)
     took = format_duration(waited(evidence, ours))
-    sentence = f"{capital(name_ranks(cycle))} wait for each other in a ring ({chain}), for {took} now: {each}. "
-    sentence += (
-        same.get(next(iter(ops)), "") if len(ops) == 1 else "None of these calls can end before another one does."
+    sentence = (
+        f"{capital(name_ranks(cycle))} wait for each other in a ring ({chain}), for {took} now: {each}. {_advice(ours)}"
     )
     return Finding(
         kind="deadlock",
@@ -141,6 +136,18 @@ def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> F
         lines=_lines(evidence, waits, (), sorted(cycle)),
         seconds=round(waited(evidence, ours), 6),
     )
+
+
+def _advice(ring: Sequence[Wait]) -> str:
+    """What would have kept such a ring from closing."""
+    ops = {wait.call.op for wait in ring}
+    if not any(wait.step.message for wait in ring):
+        return "Ranks have to enter the collectives of several groups in the same order."
+    if ops == {"recv"}:
+        return "All of them receive before they send: one has to send first."
+    if ops == {"send"}:
+        return "All of them send before they receive: one has to receive first."
+    return "None of these calls can end before another one does."
 
 
 def _all_there(waits: dict[int, Wait], evidence: Evidence, named: set[str]) -> list[Finding]:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lab.trace.model import Call, RankTrace
@@ -65,11 +66,20 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
     for mark in rank.marks:
         if mark.name != "backward" or mark.end is None:
             continue
-        ours = [call for call in rank.calls if call.end is not None and mark.begin <= call.begin <= mark.end]
+        ours = [call for call in calls_within(rank.calls, mark.begin, mark.end) if call.end is not None]
         issued = max((call.begin for call in ours), default=0.0)
         for call in ours:
             spans[call.index] = (max(call.begin, issued), max(issued, min(call.end or issued, mark.end)))
     return spans
+
+
+def calls_within(calls: Sequence[Call], begin: float, end: float) -> Sequence[Call]:
+    """Those of a rank's calls, which are in order, that began between two moments."""
+    return calls[bisect_left(calls, begin, key=_begin) : bisect_right(calls, end, key=_begin)]
+
+
+def _begin(call: Call) -> float:
+    return call.begin
 
 
 def waiting_span(step: Step, call: Call, blocked: Span) -> Span:

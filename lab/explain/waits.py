@@ -65,15 +65,21 @@ def _needed(call: Call, step: Step) -> tuple[int, ...]:
 
 def find_cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
     """Ranks of which each waits for the next and the last for the first; empty where there is no such ring."""
+    done: set[int] = set()
     for first in sorted(waits):
-        path = [first]
-        while len(waits[path[-1]].on) == 1:
-            following = waits[path[-1]].on[0]
-            if following not in waits:
-                break
-            if following in path:
-                return tuple(path[path.index(following) :])
-            path.append(following)
+        path: list[int] = []
+        turns = [iter((first,))]
+        while turns:
+            rank = next(turns[-1], None)
+            if rank is None:
+                turns.pop()
+                done.update(path[-1:])
+                del path[-1:]
+            elif rank in path:
+                return tuple(path[path.index(rank) :])
+            elif rank in waits and rank not in done:
+                path.append(rank)
+                turns.append(iter(waits[rank].on))
     return ()
 
 

@@ -8,10 +8,14 @@ from lab.explain.causes import find_causes
 from lab.explain.disagreement import disagreements
 from lab.explain.evidence import Evidence, read_evidence
 from lab.explain.model import Finding
+from lab.record.layout import TRACE
+from lab.record.read import Record
 from lab.run.judgement import Context
 
 NOBODYS_FAULT = frozenset({"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits"})
 """Findings that, where they name nobody, say that nobody can be named."""
+_MOST_BYTES = 16 << 20
+"""A verdict does not wait until longer traces have been read; `lab explain` does."""
 
 
 def cause_of_hang(context: Context) -> Finding | None:
@@ -41,8 +45,13 @@ def needed_by(context: Context, rank: int) -> Collection[int]:
     return step.missing if step is not None else ()
 
 
+def _trace_bytes(record: Record) -> int:
+    folder = record.path / TRACE
+    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
+
+
 def _evidence(context: Context) -> Evidence | None:
-    if context.record is None:
+    if context.record is None or _trace_bytes(context.record) > _MOST_BYTES:
         return None
     evidence = read_evidence(context.record)
     return evidence if evidence.traced else None

@@ -138,3 +138,14 @@ def test_everybody_in_a_step_that_never_ended_is_nobodys_fault(made: TraceMaker)
     hang(made, *(stack(rank, 41, "all_reduce") for rank in range(3)))
     [found] = causes(made)
     assert (found.kind, found.ranks) == ("in_flight", ())
+
+
+def test_two_groups_entered_in_another_order_are_a_ring(made: TraceMaker) -> None:
+    made.group("5", [0, 1], 3)
+    made.group("6", [0, 1], 3)
+    made.call(0, "all_reduce", 1000, None, [[1.0]], group="5", at="train.py:20")
+    made.call(1, "all_reduce", 1000, None, [[1.0]], group="6", at="train.py:22")
+    hang(made, stack(0, 20, "all_reduce"), stack(1, 22, "all_reduce"), stack(2, 18))
+    [found] = causes(made)
+    assert (found.kind, found.ranks, found.others) == ("deadlock", (), (0, 1))
+    assert "Ranks have to enter the collectives of several groups in the same order." in found.sentence
