@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lab.record.read import Record
 from lab.record.result import Expectation
@@ -12,8 +15,10 @@ from lab.run.calls import check_calls
 from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Expect
+from lab.trace.model import Call
 from lab.trace.notation import fits, render_call, render_calls
 from lab.trace.read import read_trace
+from lab.trace.sequence import first_difference
 from tests.unit.traces import TraceMaker
 
 ONE, TWO = [1.0], [1.0, 2.0]
@@ -145,3 +150,23 @@ def test_a_trace_that_was_cut_proves_nothing(tmp_path: Path) -> None:
     maker.line(0, "cut", 1, why="the disk is full")
     (found,) = list(check_calls(Expect(calls=["..."]), maker.record(), rank_variables(1, 1)))
     assert (found.met, found.got) == (False, "(recording ended early: the disk is full)")
+
+
+@given(
+    stated=st.lists(st.sampled_from(["send", "recv", "barrier", "..."]), max_size=8), made=st.text("srb", max_size=10)
+)
+def test_a_sequence_fits_where_a_regular_expression_would(stated: list[str], made: str) -> None:
+    ops = {"s": "send", "r": "recv", "b": "barrier"}
+    calls = [Call(0, i, ops[letter], "0", None, float(i)) for i, letter in enumerate(made, 1)]
+    patterns = [pattern for item in stated for pattern in parse_calls(item)]
+
+    difference = first_difference(patterns, calls, {})
+
+    expression = "".join(".*" if item == "..." else item[0] for item in stated)
+    assert (difference is None) == bool(re.fullmatch(expression, made))
+    if difference is not None and "..." not in stated:
+        place = calls.index(difference.got) if difference.got else len(calls)
+        assert [ops[letter] for letter in made[:place]] == stated[:place]
+        assert (difference.expected.text if difference.expected else None) == (
+            stated[place] if place < len(stated) else None
+        )

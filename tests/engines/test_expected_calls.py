@@ -1,0 +1,61 @@
+"""`expect: calls:` on real runs, with whatever recorder the engine has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lab import Result
+from lab.record.read import Record
+from lab.spec.scenario import Expect
+from lab.trace.notation import render_calls
+from lab.trace.read import read_trace
+
+Run = Callable[..., Result]
+
+
+def rendered(result: Result, rank: int) -> list[str]:
+    assert result.path is not None
+    trace = read_trace(Record(path=result.path))
+    return render_calls(trace.ranks[rank].calls, trace.groups)
+
+
+def test_what_a_run_called_can_be_stated_as_it_is_rendered(run: Run) -> None:
+    first = run("collectives.py")
+    stated = {rank: tuple(rendered(first, rank)) for rank in range(3)}
+    assert all(stated.values())
+
+    again = run("collectives.py", expect=Expect(calls=stated))
+
+    assert again.passed, again.reason
+    assert [one.rank for one in again.expectations if one.what == "calls"] == [0, 1, 2]
+
+
+def test_the_first_call_that_differs_fails_the_run_and_is_named_with_its_line(run: Run) -> None:
+    calls = rendered(run("collectives.py"), 1)
+
+    result = run("collectives.py", expect=Expect(calls={1: (calls[0], "monitored_barrier", "...")}))
+
+    assert (result.verdict, result.exit_code) == ("failed", 1)
+    assert result.reason.startswith("rank 1: calls: expected 'monitored_barrier', got 'call 2: ")
+    assert " at collectives.py:" in result.reason
+
+
+def test_without_tracing_the_reason_says_that_calls_were_not_recorded(run: Run) -> None:
+    result = run("collectives.py", expect=Expect(calls=("...",)), trace=False)
+
+    assert result.verdict == "failed"
+    assert "calls were not recorded: tracing was off, so run it without --no-trace" in result.reason
+
+
+def test_calls_of_a_rank_that_hangs_count_up_to_the_hang(run: Run) -> None:
+    calls = {0: ("all_reduce x2",), 1: ("all_reduce",)}
+    result = run("hang.py", "rank_1_never_comes", timeout_s=2, expect=Expect(verdict="hung", calls=calls))
+    assert result.passed, result.reason
+
+
+@pytest.mark.parametrize("rank", [3, 99])
+def test_calls_of_a_rank_that_the_run_has_not_are_refused(run: Run, rank: int) -> None:
+    with pytest.raises(Exception, match=f"expects something of rank {rank}, but world_size is 3"):
+        run("collectives.py", expect=Expect(calls={rank: ()}))
