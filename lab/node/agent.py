@@ -20,7 +20,6 @@ from typing import Any
 from . import processes, warm, wire
 from .noderun import NodeRun
 from .recorder import install as recorder
-from .recorder import native
 from .recorder.journal import boot_id
 from .store import StoreError
 
@@ -335,7 +334,7 @@ def import_torch() -> None:
     import torch
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
-    native.load()
+    recorder.find_compiled()
     warm.import_frozen(("torch.distributed", "torch.nn.parallel", *recorder.PRELOADED))
 
 

@@ -258,7 +258,7 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items() if key != "hash"}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    return f"{value:.6g}" if isinstance(value, float) else value
+    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def test_a_script_cannot_tell_that_it_is_recorded(run: Run, recorder: str) -> None:
@@ -380,6 +380,19 @@ def test_a_traceback_does_not_show_the_recorder(traced: Callable[..., tuple[Resu
     for text in (result.ranks[0].traceback, result.ranks[0].log):
         assert "labnode" not in text
         assert "recorder" not in text
+
+
+def test_many_calls_that_overlap_are_all_recorded_and_nothing_deadlocks(
+    traced: Callable[..., tuple[Result, Trace]],
+) -> None:
+    result, trace = traced("recorder_stress.py", 100, nodes=3, timeout_s=150)
+
+    assert result.passed, result.reason
+    assert trace.problems == []
+    for rank in range(3):
+        states = Counter(call.state for call in trace.ranks[rank].calls)
+        assert states.keys() == {"completed"}
+        assert states["completed"] > 500
 
 
 # -- how much is recorded

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +24,12 @@ PRELOADED = tuple(f"{__package__}.{name}" for name in ("compiled_group", "ddp", 
 """What an agent imports so that its workers need not."""
 
 
+@functools.cache
+def find_compiled() -> Any | None:
+    """The compiled recorder for this torch; None where there is none. An agent asks before its workers do."""
+    return native.load()
+
+
 def start(rank: int, fd: int, folder: str, values: int | None) -> None:
     """Record this process from now on, or from when it imports torch.distributed. Never raises.
 
@@ -39,7 +44,7 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
         return
     if values is None:
         asked = os.environ.get(VALUES_VARIABLE, "")
-        values = int(asked) if re.fullmatch(r"[0-9]{1,9}", asked) else DEFAULT_VALUES
+        values = int(asked) if asked.isdecimal() and len(asked) < 10 else DEFAULT_VALUES
     limit = values
     when_imported(_C10D, _never_failing(lambda module: _open(module, choice, rank, fd, folder, limit)))
     for name, patch in marks.PATCHES.items():
@@ -76,7 +81,7 @@ def _watch_ddp(module: ModuleType) -> None:
 
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
     torch = sys.modules["torch"]
-    compiled = native.load() if choice in ("auto", "compiled") else None
+    compiled = find_compiled() if choice in ("auto", "compiled") else None
     kind = "compiled" if compiled is not None else "python"
     journal.open(file_writer(fd), rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
     if choice not in CHOICES:
@@ -110,6 +115,6 @@ def _patch(module: ModuleType, compiled: ModuleType | None) -> None:
 
 def _hidden_folders(torch: Any) -> list[str]:
     """Folders that never hold the script: the standard library, installed packages, the lab's own code."""
-    own = Path(__file__).parents[1]
-    packages = Path(torch.__file__).parents[1]
-    return [os.path.dirname(os.__file__), str(packages), str(own), str(own.parent / "lab")]
+    own = os.path.dirname(os.path.dirname(__file__))
+    packages = os.path.dirname(os.path.dirname(torch.__file__))
+    return [os.path.dirname(os.__file__), packages, own, os.path.join(os.path.dirname(own), "lab")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -29,7 +30,8 @@ class Journal:
         """At most so many elements of one side of a call are kept as they are."""
         self.at_end: Callable[[], None] = _nothing
         """Called when the recording ends in this process."""
-        self._put: Callable[[bytes], object] = _nowhere
+        self.put: Callable[[bytes], object] = _nowhere
+        """Appends one line with one write; may raise OSError."""
 
     def open(self, put: Callable[[bytes], object], *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Begin with a `start` line.
@@ -41,7 +43,7 @@ class Journal:
             torch: its version.
             values: see `Journal.values`.
         """
-        self._put, self.values, self.on = put, values, True
+        self.put, self.values, self.on = put, values, True
         facts = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall = time.monotonic_ns(), time.time_ns()
         rest = {"wall": wall, "boot": boot_id(), "recorder": recorder, "torch": torch, "values": values}
@@ -51,7 +53,7 @@ class Journal:
         """Append one line; a full disk ends the recording, not the script."""
         if self.on:
             try:
-                self._put(line)
+                self.put(line)
             except OSError:
                 self.on = False
 
@@ -90,8 +92,7 @@ def boot_id() -> str:
 
 def file_writer(fd: int) -> Callable[[bytes], object]:
     """A writer of lines to a descriptor that is open for appending."""
-    write = os.write
-    return lambda line: write(fd, line)
+    return functools.partial(os.write, fd)
 
 
 def _line(kind: str, now_ns: int, facts: dict[str, Any]) -> bytes:

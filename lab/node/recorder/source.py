@@ -87,7 +87,7 @@ class Source:
         assert place is not None
         text = f',"at":{json.dumps(f"{place[1]}:{line}")},"fn":{json.dumps(function)}'
         if via:
-            text += f',"via":{json.dumps(via[len("Tensor.") :] if via.startswith("Tensor.") else via)}'  # noqa: FURB188
+            text += f',"via":{json.dumps(via.removeprefix("Tensor."))}'
         if len(self._fragments) >= _MOST_LINES:
             self._fragments.clear()
         fragment = self._fragments[path, line, function, via] = text.encode("utf-8", "replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -68,10 +69,10 @@ def _rounded(values: list[float], digits: int) -> list[float]:
 def _summary(tensor: torch.Tensor) -> bytes:
     count = tensor.numel()
     flat = tensor.detach()
+    if flat.dim() != 1 or not flat.is_contiguous():
+        flat = flat.reshape(-1)
     if count > _SAMPLE:
-        flat = _sample(flat if flat.is_contiguous() else flat.contiguous(), count)
-    elif not flat.is_contiguous():
-        flat = flat.contiguous()
+        flat = _sample(flat, count)
     data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if count else b""
     sampled = f',"sampled":{_SAMPLE}' if count > _SAMPLE else ""
     return f'{{"n":{count}{_extremes(flat)},"hash":"{zlib.crc32(data):08x}"{sampled}}}'.encode()
@@ -88,17 +89,26 @@ def _extremes(tensor: torch.Tensor) -> str:
     if not tensor.numel():
         return ""
     try:
-        if tensor.is_complex():
-            tensor = tensor.abs()
-        elif tensor.dtype is not torch.float32 and tensor.dtype in _NARROW:
-            tensor = tensor.float()
-        elif tensor.dtype is torch.bool:
-            tensor = tensor.to(torch.uint8)
-        norm = torch.linalg.vector_norm(tensor if tensor.is_floating_point() else tensor.double(), dtype=torch.float64)
+        if tensor.dtype is not torch.float32:
+            if tensor.is_complex():
+                tensor = tensor.abs()
+            elif tensor.dtype in _NARROW:
+                tensor = tensor.float()
+            elif tensor.dtype is torch.bool:
+                tensor = tensor.to(torch.uint8)
         least, greatest = torch.aminmax(tensor)
+        low, high = least.item(), greatest.item()
+        norm = _norm(tensor, low, high)
     except RuntimeError:  # a type that cannot be computed with
         return ""
-    return f',"norm":{_real(norm.item())},"min":{_real(least.item())},"max":{_real(greatest.item())}'
+    return f',"norm":{_real(norm)},"min":{_real(low)},"max":{_real(high)}'
+
+
+def _norm(tensor: torch.Tensor, low: float, high: float) -> float:
+    """The square root of the sum of squares; where floats are neither tiny nor huge, the fast way."""
+    if tensor.is_floating_point() and 1e-15 < max(-low, high) < 1e15:
+        return math.sqrt(tensor.dot(tensor).item())
+    return float(torch.linalg.vector_norm(tensor.double()).item())
 
 
 def _real(value: float) -> str:
