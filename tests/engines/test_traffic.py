@@ -10,6 +10,8 @@ from lab import Cluster
 from lab.record.read import Record
 from lab.report.chrome import chrome_trace
 from lab.report.perfetto import perfetto_trace
+from lab.spec.load import scenario_from_script
+from lab.trace.compare import compare
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from lab.trace.traffic import matrix, operations
@@ -84,3 +86,31 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, cluster: Cluste
     packets = proto.Trace.FromString(written).packet
     begins = [p.track_event for p in packets if p.track_event.type == proto.TrackEvent.TYPE_SLICE_BEGIN]
     assert len([b for b in begins if b.categories[0] in ("collective", "message")]) == len(trace.calls)
+
+
+def test_two_runs_of_a_scenario_are_told_to_be_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    runs = [recorded("ddp/toy_loop", cluster, tmp_path / number) for number in ("first", "second")]
+    found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
+    assert found.identical, (found.settings, found.sequence)
+    assert found.calls[0] == found.calls[1] > 0
+
+
+def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp_path: Path) -> None:
+    runs = []
+    for hidden in ("10", "20"):
+        scenario = scenario_from_script(SCENARIOS / "ddp" / "large_model.py", args=["--hidden", hidden])
+        result = cluster.run(scenario, nodes=2, runs=tmp_path / "runs")
+        assert result.passed, result.reason
+        assert result.path is not None
+        runs.append(Record(path=result.path))
+    found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
+    assert [(one.name, one.before, one.after) for one in found.settings] == [
+        ("arguments", "--hidden 10", "--hidden 20")
+    ]
+    reduced = next(one for one in found.operations if one.op == "all_reduce")
+    assert reduced.before is not None
+    assert reduced.after is not None
+    # Two trainings of three steps; 10 n + n + n n + n + 5 n + 5 floats are 275 and 745, and each rank sends them once.
+    assert (reduced.before.count, reduced.before.bytes) == (6, 2 * 6 * 4 * 275)
+    assert (reduced.after.count, reduced.after.bytes) == (6, 2 * 6 * 4 * 745)
+    assert {rank for one in found.sequence for rank in one.ranks} == {0, 1}
