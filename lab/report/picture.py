@@ -257,7 +257,7 @@ def _kept(buffer: Buffer) -> tuple[Any, ...] | None:
 
 
 def _same_hash(step: Step, buffer: Buffer, parts: tuple[Part, ...]) -> bool | None:
-    """Whether a tensor is a copy of the one it should be; None where the hashes do not tell."""
+    """Whether a tensor is a copy of the one it should be; None where the hashes do not tell: equal samples do not."""
     if len(parts) != 1 or len(parts[0].sources) != 1 or parts[0].reduced:
         return None
     source = parts[0].sources[0]
@@ -265,7 +265,10 @@ def _same_hash(step: Step, buffer: Buffer, parts: tuple[Part, ...]) -> bool | No
     if origin is None or source.start or (origin.count, origin.dtype) != (buffer.count, buffer.dtype):
         return None
     ours, theirs = (summary.get("hash") if summary else None for summary in (buffer.summary, origin.summary))
-    return None if not ours or not theirs else bool(ours == theirs)
+    if not ours or not theirs:
+        return None
+    sampled = any(summary and summary.get("sampled") for summary in (buffer.summary, origin.summary))
+    return None if ours == theirs and sampled else bool(ours == theirs)
 
 
 def _pickled(call: Call, buffer: Buffer) -> bool:

@@ -221,7 +221,10 @@ class _Pen:
         lines: list[tuple[str, tuple[str, ...]]] = []
         if block.values is None:
             kind = "" if story.uniform(self._picture, after=after) else shape_text(block.dtype, block.shape)
-            lines += [(kind, ("dim",)), (summary_text(block.summary), ("dim",))]
+            summary = summary_text(block.summary)
+            lines += [
+                (text, ("dim",)) for text in (kind, *(summary.split(", ") if self._limits.wrapped else [summary]))
+            ]
         if block.wrong_hash:
             lines.append(("✘ another tensor", ("red", "bold")))
         if block.wrong and block.expected is not None:

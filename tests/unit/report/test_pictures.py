@@ -159,6 +159,20 @@ def test_large_tensors_are_blocks_with_their_summary(tmp_path: Path) -> None:
     assert "9,000 elements" in svg_boxes(step)
 
 
+@pytest.mark.parametrize(("hashes", "check"), [(("aa", "aa"), "unchecked"), (("aa", "bb"), "wrong")])
+def test_equal_samples_prove_nothing_and_others_do(hashes: tuple[str, str], check: str, tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", 2)
+    summary = {"n": 10**7, "norm": 12.5, "min": -1.0, "max": 2.0, "sampled": 65536}
+    for rank in range(2):
+        fields = {"in": [["float32", [10**7]]], "iv": None, "is": [{**summary, "hash": hashes[0]}], "root": 0}
+        maker.call(rank, "broadcast", 10, None, **fields)
+        maker.line(rank, "end", 20, i=1, os=[{**summary, "hash": hashes[rank]}])
+    picture = picture_of(steps_of(maker)[0])
+
+    assert picture.check == check
+    assert max(map(len, picture_text(picture, Style(colour=False, width=60)).splitlines())) <= 60
+
+
 def test_pickled_objects_are_called_so(tmp_path: Path) -> None:
     step = one_step(
         tmp_path, "all_gather", lambda r: [[r, r]], lambda _: [[i, i] for i in RANKS],
