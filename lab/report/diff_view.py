@@ -13,6 +13,8 @@ from lab.trace.compare import Comparison, Figures, SequenceChange
 
 _MOST_CHANGES = 12
 _LONGEST_BLOCK = 8
+_MOST_RANKS = 16
+_MORE_OR_LESS = ("more", "less")
 _NOTABLE = 1.2
 """Times that differ by less than this factor are what any two runs differ by."""
 
@@ -29,7 +31,7 @@ def diff_text(found: Comparison, style: Style) -> str:
         sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
         parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
     parts += [_settings(found, style), _sequence(found, style), _buckets(found, style)]
-    parts += [_operations(found, style), _phases(found, style)]
+    parts += [_operations(found, style), _waiting(found, style), _phases(found, style)]
     parts += ["\n".join(style.paint(problem, "yellow") for problem in found.problems)]
     return "\n\n".join(part for part in parts if part)
 
@@ -105,10 +107,20 @@ def _operations(found: Comparison, style: Style) -> str:
                 _changed(bytes_text(round(before.bytes)), bytes_text(round(after.bytes))),
                 _times(before.median_s, after.median_s),
                 _times(before.total_s, after.total_s),
-                _times(before.waited_s, after.waited_s, ("more", "less")),
+                _times(before.waited_s, after.waited_s, _MORE_OR_LESS),
             ]
         )
     return table_text(header, rows, style) if rows else ""
+
+
+def _waiting(found: Comparison, style: Style) -> str:
+    """Whose time went into waiting for others; who waits least is who the others wait for."""
+    if not any(one.before or one.after for one in found.waiting):
+        return ""
+    rows = [[str(one.rank), _times(one.before, one.after, _MORE_OR_LESS)] for one in found.waiting[:_MOST_RANKS]]
+    text = table_text(["rank", "waited for others"], rows, style)
+    more = len(found.waiting) - _MOST_RANKS
+    return text if more <= 0 else f"{text}\nand {more} more ranks (`--json` has them all)"
 
 
 def _phases(found: Comparison, style: Style) -> str:

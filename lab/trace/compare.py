@@ -68,6 +68,15 @@ class PhaseChange:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingChange:
+    """Seconds that a rank spent inside calls before the last rank had entered them; it is the others that were late."""
+
+    rank: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
 class BucketChange:
     """Bucket layouts of a DDP module that differ: elements of each bucket, in the order of reduction."""
 
@@ -91,6 +100,8 @@ class Comparison:
     cut: bool
     """Whether the order of calls was compared only as far as it is practical."""
     operations: list[OpChange]
+    waiting: list[WaitingChange]
+    """Empty where world sizes differ."""
     phases: list[PhaseChange]
     buckets: list[BucketChange]
     problems: list[str]
@@ -130,6 +141,7 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
         sequence=sequence,
         cut=cut,
         operations=_operations(steps, (traces[0].world_size, traces[1].world_size) if per_rank else (1, 1)),
+        waiting=[] if per_rank else _waiting(steps),
         phases=_phases(traces),
         buckets=_buckets(traces),
         problems=[
@@ -163,6 +175,17 @@ def _operations(steps: tuple[Sequence[Step], Sequence[Step]], ranks: tuple[int, 
 
 def _figures(row: OpRow, ranks: int) -> Figures:
     return Figures(row.count, row.sent / ranks, row.median_s, row.total_s, row.waited_s / ranks)
+
+
+def _waiting(steps: tuple[Sequence[Step], Sequence[Step]]) -> list[WaitingChange]:
+    sums: list[dict[int, float]] = [{}, {}]
+    for found, of in zip(sums, steps, strict=True):
+        for step in of:
+            for rank, seconds in step.waited.items():
+                found[rank] = found.get(rank, 0.0) + seconds
+    return [
+        WaitingChange(rank, sums[0].get(rank, 0.0), sums[1].get(rank, 0.0)) for rank in sorted({*sums[0], *sums[1]})
+    ]
 
 
 def _phases(traces: tuple[Trace, Trace]) -> list[PhaseChange]:

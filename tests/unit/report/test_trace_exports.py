@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lab.record.layout import EVENTS, INDEX, LOGS, rank_log
+from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.report.chrome import chrome_trace
 from lab.report.perfetto import perfetto_trace
+from lab.report.style import Style
 from lab.report.trace_json import trace_json
 from lab.report.tracks import make_tracks
+from lab.report.traffic_view import traffic_text
+from lab.trace.compare import compare
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker
@@ -193,3 +199,31 @@ def test_json_holds_the_whole_trace(record: Record) -> None:
     assert data["steps"][4]["state"] == "unfinished"
     assert {mark["name"] for mark in data["marks"]} == {"forward", "backward"}
     assert data["clock"]["origin_unix_s"] == pytest.approx(1_700_000_000)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rank=st.integers(0, 1), keep=st.floats(0, 1))
+def test_a_trace_that_is_cut_short_anywhere_is_still_shown(rank: int, keep: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        made = TraceMaker(Path(folder) / "run", 2)
+        for one in range(2):
+            made.mark(one, "backward", 1, 9)
+            made.call(one, "all_reduce", 2, 4 + one, [[1.0] * 9], [[1.0] * 9], **{"async": True})
+            made.call(one, "barrier", 10, 11)
+        made.call(0, "send", 12, 13, [[1.0]], peer=1, tag=0)
+        made.call(1, "recv", 12, 13, (), [[1.0]], peer=0, tag=0)
+        record = made.record()
+        path = record.path / TRACE / rank_trace(rank)
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(len(whole) * keep)])
+        trace = read_trace(record)
+        steps = match(trace)
+        events = chrome_trace(record, trace, steps)["traceEvents"]
+        shown = [e for e in events if e["ph"] == "X" and e["cat"] in ("collective", "message")]
+        assert len(shown) == len(trace.calls)
+        assert all(event["dur"] >= 0 for event in shown)
+        assert {e["id"] for e in events if e["ph"] == "s"} == {e["id"] for e in events if e["ph"] == "f"}
+        assert len(perfetto_trace(record, trace, steps)) > 0
+        assert sum(len(step["calls"]) for step in trace_json(record, trace, steps)["steps"]) == len(trace.calls)
+        assert "run" in traffic_text(record.run, trace, steps, Style(colour=False))
+        compare(record, record, (trace, trace))

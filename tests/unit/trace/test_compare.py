@@ -137,6 +137,18 @@ def test_arguments_engine_and_script_are_settings(tmp_path: Path) -> None:
     }
 
 
+def test_who_waits_less_is_who_became_late(tmp_path: Path) -> None:
+    made = []
+    for name, late in (("a", 0), ("b", 4)):
+        one = TraceMaker(tmp_path / name, 2)
+        one.call(0, "barrier", 1, 10)
+        one.call(1, "barrier", 1 + late, 10)
+        made.append(one.record())
+    found = compared(*made)
+    waited = [(one.rank, one.before, pytest.approx(one.after)) for one in found.waiting]
+    assert waited == [(0, 0.0, 0.004), (1, 0.0, 0.0)]
+
+
 @given(before=st.lists(st.sampled_from("abc"), max_size=12), after=st.lists(st.sampled_from("abc"), max_size=12))
 def test_changes_account_for_every_call_that_went_or_came(before: list[str], after: list[str]) -> None:
     changes, cut = align(before, after)
