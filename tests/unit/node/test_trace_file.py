@@ -1,0 +1,83 @@
+"""An agent passes on whole lines of what a recorder writes, all of them, and no more than the limit."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.node.trace_file import TraceFile
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "trace"
+
+
+@pytest.fixture
+def file(path: Path) -> Iterator[TraceFile]:
+    trace = TraceFile(str(path), (os.getuid(), os.getgid()), limit_bytes=1 << 20)
+    yield trace
+    trace.close()
+
+
+def write(file: TraceFile, data: bytes) -> None:
+    assert os.write(file.fd, data) == len(data)
+
+
+def test_what_was_written_is_passed_on_once(file: TraceFile) -> None:
+    write(file, b"one\ntwo\n")
+    assert list(file.chunks()) == [b"one\ntwo\n"]
+    assert list(file.chunks()) == []
+    write(file, b"three\n")
+    assert list(file.chunks()) == [b"three\n"]
+
+
+def test_half_a_line_waits_for_its_end(file: TraceFile) -> None:
+    write(file, b"one\ntw")
+    assert list(file.chunks()) == [b"one\n"]
+    assert list(file.chunks()) == []
+    write(file, b"o\n")
+    assert list(file.chunks()) == [b"two\n"]
+
+
+def test_half_a_line_is_passed_on_when_nobody_is_left_to_write_its_end(file: TraceFile) -> None:
+    write(file, b"one\ntw")
+    assert list(file.chunks(ended=True)) == [b"one\n", b"tw"]
+    assert list(file.chunks(ended=True)) == []
+
+
+def test_much_is_passed_on_in_pieces_of_whole_lines(file: TraceFile) -> None:
+    lines = b"".join(b"%06d\n" % number for number in range(100_000))
+    write(file, lines)
+    pieces = list(file.chunks())
+    assert b"".join(pieces) == lines
+    assert len(pieces) > 1
+    assert all(piece.endswith(b"\n") and len(piece) <= 1 << 18 for piece in pieces)
+
+
+def test_a_line_that_is_longer_than_a_piece_is_passed_on_whole(file: TraceFile) -> None:
+    long = b"x" * 700_000 + b"\n"
+    write(file, long + b"short\n")
+    assert b"".join(file.chunks()) == long + b"short\n"
+
+
+def test_a_trace_that_grows_too_large_ends_with_the_reason_and_fills_no_disk(file: TraceFile, path: Path) -> None:
+    lines = b"".join(b"%06d\n" % number for number in range(200_000))
+    write(file, lines)
+    *pieces, last = file.chunks()
+    assert lines.startswith(b"".join(pieces))
+    assert (1 << 19) < sum(map(len, pieces)) <= 1 << 20
+    cut = json.loads(last)
+    assert (cut["k"], cut["why"]) == ("cut", "the trace is larger than 1 MiB")
+
+    write(file, lines)
+    assert list(file.chunks()) == []
+    assert path.stat().st_size == 0
+
+
+def test_only_its_owner_can_read_it(file: TraceFile, path: Path) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600
