@@ -1,6 +1,6 @@
 """What every tier shares: which tests need which engine, and what may be skipped.
 
-A test belongs to the tier of its folder: unit, engines, docker, crash. One in tests/engines belongs to that of the
+A test belongs to the tier of its folder: unit, engines, docker, browser, crash. One in tests/engines belongs to that of the
 engine it runs on too, local or docker. `@pytest.mark.docker` on any other test says that it needs an engine as well.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel".
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import docker
 
 ROOT = Path(__file__).resolve().parent.parent
-TIERS = ("unit", "engines", "docker", "crash")
+TIERS = ("unit", "engines", "docker", "browser", "crash")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 

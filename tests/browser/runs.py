@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, SCENARIO, rank_log
+from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from tests.unit.traces import TraceMaker
 
@@ -72,9 +72,8 @@ def training(folder: Path) -> Record:
         start = 10 + 25 * number
         for rank, late in ((0, 0), (1, 8)):
             maker.mark(rank, "backward", start - 4, start + 18)
-            maker.call(
-                rank, "all_reduce", start + late, start + 15, [[rank + 1.0, 2.0]], [[3.0, 4.0]], red="SUM", at="train.py:10"
-            )  # fmt: skip
+            before, after = [[rank + 1.0, 2.0]], [[3.0, 4.0]]
+            maker.call(rank, "all_reduce", start + late, start + 15, before, after, red="SUM", at="train.py:10")
     for rank in (0, 1):
         maker.call(rank, "barrier", 86 + rank, 95, at="train.py:11")
     add_output(folder, [(0, 1, 20, "epoch 0\n"), (1, 1, 30, "epoch 0\nloss is 0.25\n"), (1, 2, 50, "a warning\n")])
@@ -124,23 +123,30 @@ def hostile(folder: Path, attack: str) -> Record:
 
 
 def long_training(folder: Path, calls: int, world_size: int = 4) -> Record:
-    """A training loop with so many calls in all: a bucketed backward and an optimizer's step each time."""
+    """A training loop with so many calls in all, written line by line: `TraceMaker` would take long."""
     maker = TraceMaker(folder, world_size)
+    record = maker.record(stop=False, result=result(maker))
     steps = calls // world_size
-    for number in range(steps):
-        start = 10 + number * 3
-        for rank in range(world_size):
-            late = (rank * 7 + number) % 5 * 0.2
-            if number % 4 == 0:
-                maker.mark(rank, "backward", start - 0.5, start + 11)
-            maker.call(
-                rank, "all_reduce", start + late, start + 2, [[1.0, 2.0, 3.0, 4.0]], [[4.0, 8.0, 12.0, 16.0]],
-                red="SUM", at=f"train.py:{10 + number % 3}", phase="backward",
-            )  # fmt: skip
+    for rank in range(world_size):
+        with (folder / TRACE / rank_trace(rank)).open("a") as file:
+            for number in range(steps):
+                start = 5_000_000_000 + (10 + number * 3) * 1_000_000
+                begin = start + (rank * 7 + number) % 5 * 200_000
+                if number % 4 == 0:
+                    file.write(f'{{"k":"mark","t":{start - 500_000},"n":"backward","e":0}}\n')
+                file.write(
+                    f'{{"k":"begin","t":{begin},"i":{number + 1},"op":"all_reduce","g":"0","seq":{number + 1},'
+                    f'"async":false,"red":"SUM","in":[["float32",[4]]],"ib":16,"iv":[[1.0,2.0,3.0,{rank}.0]],'
+                    f'"at":"train.py:{10 + number % 3}","fn":"main","via":"all_reduce"}}\n'
+                    f'{{"k":"end","t":{start + 2_000_000},"i":{number + 1},"ov":[[4.0,8.0,12.0,6.0]]}}\n'
+                )
+                if number % 4 == 3:
+                    file.write(f'{{"k":"mark","t":{start + 2_500_000},"n":"backward","e":1}}\n')
+            file.write(f'{{"k":"stop","t":{5_000_000_000 + (20 + steps * 3) * 1_000_000}}}\n')
     end = 20 + steps * 3
     add_events(
         folder,
         *({"event": "started", "rank": rank, "node": f"node{rank}", "ms": 1} for rank in range(world_size)),
         *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": end} for rank in range(world_size)),
     )
-    return maker.record(result=result(maker))
+    return record

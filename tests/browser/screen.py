@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from playwright.sync_api import Page
 
 _TICKS_PX = 8
@@ -16,22 +18,28 @@ def domain(page: Page) -> tuple[float, float]:
 
 def bar(page: Page, rank: int, at_ms: float) -> tuple[float, float]:
     """The point in the lane of a rank (one row of bars) at a time, in the window's pixels."""
+    return bars(page, rank, [at_ms])[0]
+
+
+def bars(page: Page, rank: int, times_ms: Iterable[float]) -> list[tuple[float, float]]:
+    """The same for several times."""
     page.locator("#canvas").scroll_into_view_if_needed()
     canvas = page.locator("#canvas").bounding_box()
     lane = page.locator(f"#lanes [data-rank='{rank}']").bounding_box()
     begin, end = domain(page)
-    x = canvas["x"] + (at_ms - begin) / (end - begin) * canvas["width"]
-    return x, lane["y"] + lane["height"] - _TICKS_PX - _ROW_PX / 2
+    y = lane["y"] + lane["height"] - _TICKS_PX - _ROW_PX / 2
+    return [(canvas["x"] + (at_ms - begin) / (end - begin) * canvas["width"], y) for at_ms in times_ms]
 
 
-def colour(page: Page, rank: int, at_ms: float, off_px: float = 0) -> tuple[int, int, int]:
-    """The colour that the canvas has there, or so many pixels below."""
-    x, y = bar(page, rank, at_ms)
-    y += off_px
-    script = """([x, y]) => {
+def colours(page: Page, rank: int, times_ms: Iterable[float], off_px: float = 0) -> list[tuple[int, int, int]]:
+    """The colours that the canvas has in the lane of a rank at these times, or so many pixels below."""
+    points = [(x, y + off_px) for x, y in bars(page, rank, times_ms)]
+    script = """(points) => {
         const canvas = document.getElementById("canvas"), area = canvas.getBoundingClientRect();
-        const ratio = canvas.width / area.width;
-        const at = [(x - area.left) * ratio, (y - area.top) * ratio].map(Math.round);
-        return [...canvas.getContext("2d").getImageData(at[0], at[1], 1, 1).data];
+        const ratio = canvas.width / area.width, context = canvas.getContext("2d");
+        return points.map(([x, y]) => {
+            const at = [(x - area.left) * ratio, (y - area.top) * ratio].map(Math.round);
+            return [...context.getImageData(at[0], at[1], 1, 1).data];
+        });
     }"""
-    return tuple(page.evaluate(script, [x, y])[:3])
+    return [tuple(colour[:3]) for colour in page.evaluate(script, points)]

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.runs import hostile, long_training, never_entered, training
-from tests.browser.screen import bar, colour, domain
+from tests.browser.screen import bar, colours, domain
 
 Open = Callable[..., Page]
 ALL_REDUCE = (0x44, 0x74, 0xB0)
@@ -44,8 +44,8 @@ def test_every_rank_has_a_lane(page: Page):
 def test_a_bar_has_the_colour_of_its_operation_and_its_waiting_part_is_hatched(page: Page):
     page.keyboard.press("Escape")
     page.wait_for_function("!document.querySelector('[aria-selected=true]')")
-    hatched = {colour(page, 0, 11 + number / 10, ABOVE_THE_LABEL_PX) for number in range(60)}
-    communicating = {colour(page, 1, 19 + number / 10, ABOVE_THE_LABEL_PX) for number in range(50)}
+    hatched = set(colours(page, 0, [11 + number / 10 for number in range(60)], ABOVE_THE_LABEL_PX))
+    communicating = set(colours(page, 1, [19 + number / 10 for number in range(50)], ABOVE_THE_LABEL_PX))
     assert communicating == {ALL_REDUCE}
     assert ALL_REDUCE in hatched
     assert len(hatched) > 1
@@ -169,12 +169,13 @@ def test_dark_is_dark_by_the_system_and_by_the_button(open_report: Open, tmp_pat
     assert _lightness(dark) > 200
     light = open_report(record, color_scheme="light")
     assert _lightness(light) > 200
-    before = colour(light, 0, 84)
+    [before] = colours(light, 0, [84])
     light.locator("#theme").click()
     assert _lightness(light) < 60
     light.keyboard.press("Escape")
     light.wait_for_function("!document.querySelector('[aria-selected=true]')")
-    assert max(colour(light, 0, 84)) < min(before)
+    [after] = colours(light, 0, [84])
+    assert max(after) < min(before)
 
 
 @pytest.mark.parametrize("width", [360, 768])
