@@ -66,16 +66,16 @@ def hurries(rank):
     threads = [threading.Thread(target=counts, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for turn in range(150):
+    for turn in range(20):
         first, second = torch.ones(4), torch.ones(300)
         handles = [dist.broadcast(first, 0, async_op=True), dist.all_reduce(second, async_op=True)]
         for handle in handles:
             handle.wait()
         dist.all_reduce(torch.ones(8), async_op=True)  # nobody waits for it
-        if turn % 10 == 0:
+        if turn % 5 == 0:
             model = DistributedDataParallel(Model())
             model(torch.ones(2, 4)).sum().backward()
-        if turn % 50 == 0:
+        if turn % 10 == 0:
             with model.join():
                 for _ in range(1 + rank):
                     model(torch.ones(2, 4)).sum().backward()
