@@ -35,6 +35,8 @@ MISTAKEN = {name for name in FILES if name.startswith("broken/")} - {"broken/str
 """Scenarios in which ranks do not meet, or meet in different calls."""
 STAY_AWAY = {"collectives/monitored_barrier": "monitored_barrier"}
 """Scenarios in which ranks miss a call on purpose."""
+MAY_COME_LATE = {"broken/exception_on_one_rank"}
+"""Scenarios in which a rank may be gone before the others are through init_process_group; those then call less."""
 ALIKE = {
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_into_tensor_coalesced",
     "gather", "reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced",
@@ -59,7 +61,10 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, engine: str, clus
     problems = []
     for worker in record.plan()["workers"]:
         rank = trace.ranks[worker["rank"]]
-        difference = first_difference(stated_calls(name, worker), rank.calls, trace.groups)
+        stated = stated_calls(name, worker)
+        if name in MAY_COME_LATE:
+            stated = stated[: len(rank.calls)]
+        difference = first_difference(stated, rank.calls, trace.groups)
         if difference is not None:
             due = difference.expected.text if difference.expected is not None else "no further call"
             problems.append(f"rank {rank.rank}: expected {due}; recorded {render_calls(rank.calls, trace.groups)}")
