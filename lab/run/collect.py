@@ -32,6 +32,8 @@ class Collector:
         """Answer -> the nodes that have given it."""
         self.claims_sent: dict[str, float] = {}
         """Node -> Unix time at which it was sent its claim."""
+        self.trace_bytes = 0
+        """How much of the traces has arrived."""
 
     def collect(self, node: str, message: wire.Message) -> None:
         """Take one message of a node's agent.
@@ -49,7 +51,9 @@ class Collector:
         self.writer.event("claimed", node=node, node_time=message["time"])
         sent = self.claims_sent.get(node)
         if sent is not None:
-            self.writer.event("clock", node=node, boot=message.get("boot", ""), **clock_offset(message, sent, time.time()))
+            self.writer.event(
+                "clock", node=node, boot=message.get("boot", ""), **clock_offset(message, sent, time.time())
+            )
 
     def _on_prepared(self, node: str, message: wire.Message) -> None:
         self.answered["prepared"].add(node)
@@ -79,7 +83,9 @@ class Collector:
         self.observer.output(rank, node, message["stream"], data, message["time"])
 
     def _on_trace(self, node: str, message: wire.Message) -> None:
-        self.writer.trace(message["rank"], wire.unpack_bytes(message))
+        lines = wire.unpack_bytes(message)
+        self.trace_bytes += len(lines)
+        self.writer.trace(message["rank"], lines)
 
     def _on_note(self, node: str, message: wire.Message) -> None:
         rank = self._rank(message["rank"])

@@ -223,18 +223,22 @@ class Driver:
         return facts
 
     def _release(self) -> None:
-        """Have every agent clean up, as long as it takes but not forever."""
+        """Have every agent clean up: not for ever, but as long as traces arrive."""
         patience = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
         with suppress(LabError):
             wanted = self.collector.answered["claimed"] & set(self.alive)
             self._send_all({"op": "finish"})
-            self._pump(
-                lambda: self.collector.answered["finished"] >= wanted & set(self.alive),
-                None,
-                str,
-                until=time.monotonic() + patience,
-            )
+            taken = -1
+            while self.collector.trace_bytes > taken:
+                taken = self.collector.trace_bytes
+                if self._pump(lambda: self._all_finished(wanted), None, str, until=time.monotonic() + patience):
+                    break
+                if self.facts.interrupted:
+                    break
         self.selector.close()
+
+    def _all_finished(self, wanted: set[str]) -> bool:
+        return self.collector.answered["finished"] >= wanted & set(self.alive)
 
     # -- messages
 
