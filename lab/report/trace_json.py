@@ -40,6 +40,7 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
         "buckets": [asdict(layout) for rank in trace.ranks.values() for layout in rank.buckets],
         "traffic": {"logical_bytes": matrix(steps, trace.world_size)},
         "operations": [asdict(row) for row in operations(steps)],
+        "operations_by_size": [asdict(row) for row in operations(steps, by_size=True)],
     }
 
 

@@ -197,6 +197,8 @@ def test_json_holds_the_whole_trace(record: Record) -> None:
     assert (message["source"], message["destination"], message["bytes"]) == (0, 1, 4)
     assert message["calls"][1]["outputs"] == [{"dtype": "float32", "shape": [1], "values": [1.0], "summary": None}]
     assert data["steps"][4]["state"] == "unfinished"
+    assert [row["count"] for row in data["operations"] if row["op"] == "all_reduce"] == [2]
+    assert sorted(row["size"] for row in data["operations_by_size"] if row["op"] == "all_reduce") == [40, 4000]
     assert {mark["name"] for mark in data["marks"]} == {"forward", "backward"}
     assert data["clock"]["origin_unix_s"] == pytest.approx(1_700_000_000)
 
