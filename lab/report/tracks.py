@@ -13,30 +13,13 @@ from itertools import islice
 from typing import Any
 
 from lab.record.read import Record
+from lab.report.lanes import Slice, lay_out
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 
 MOST_LINES = 20_000
 """Pieces of output that are shown; a viewer that is given millions shows nothing."""
 _LONGEST_TEXT = 500
-
-
-@dataclass(slots=True)
-class Slice:
-    """Something that a rank did for a while. Times are nanoseconds from the first line of the run."""
-
-    kind: str
-    """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after."""
-    name: str
-    begin: int
-    end: int
-    """Where it never ended: the last line of the rank."""
-    details: dict[str, Any] = field(default_factory=dict)
-    call: Call | None = None
-    leaving: list[int] = field(default_factory=list)
-    """Numbers of the arrows that go out from its beginning."""
-    arriving: list[int] = field(default_factory=list)
-    """Numbers of the arrows that come in at its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +68,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
 def _rank_tracks(rank: RankTrace, node: str, step_of: Mapping[tuple[int, int], Step], arrows: _Arrows) -> RankTracks:
     last = nanoseconds(rank.last)
     calls = [_call_slice(call, step_of.get((call.rank, call.index)), last) for call in rank.calls]
-    lanes = _lanes(_mark_slices(rank.marks, last), calls)
+    lanes = lay_out(_mark_slices(rank.marks, last), calls)
     with_parts = [[part for one in lane for part in arrows.parts(one)] for lane in lanes]
     return RankTracks(rank.rank, node, with_parts, in_flight=_in_flight(calls))
 
@@ -189,32 +172,6 @@ def _mark_slices(marks: Sequence[Mark], last: int) -> list[Slice]:
         details = {"at": mark.source} if mark.source else {}
         slices.append(Slice("phase", mark.name, begin, end, details))
     return slices
-
-
-def _lanes(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
-    lanes: list[list[Slice]] = [[]]
-    free = [0]
-    for call in calls:
-        for number in range(len(lanes)):
-            if free[number] <= call.begin and (number > 0 or _lies_within(call, marks)):
-                break
-        else:
-            number = len(lanes)
-            lanes.append([])
-            free.append(0)
-        lanes[number].append(call)
-        free[number] = max(call.end, call.begin + 1)
-    lanes[0] = sorted([*marks, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
-    return lanes
-
-
-def _lies_within(call: Slice, marks: list[Slice]) -> bool:
-    """Whether a call is inside every phase that it shares a moment with."""
-    return all((mark.begin <= call.begin and call.end <= mark.end) or not _touch(call, mark) for mark in marks)
-
-
-def _touch(one: Slice, other: Slice) -> bool:
-    return one.begin <= other.end and other.begin <= one.end
 
 
 def _in_flight(calls: list[Slice]) -> list[tuple[int, int]]:
