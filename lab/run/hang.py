@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from lab.explain.model import Finding
 from lab.explain.stacks import Place, find_place
 from lab.explain.words import name_ranks
 from lab.record.result import Culprit
 from lab.run.facts import RankFacts, RunFacts
 from lab.run.judgement import Context, Judgement, head, went_alone
-from lab.run.traced import NOBODYS_FAULT, cause_of_hang
 from lab.spec.units import format_duration
+
+if TYPE_CHECKING:
+    from lab.explain.model import Finding
 
 
 def judge_hang(facts: RunFacts, context: Context) -> Judgement:
     """Say who was waited for."""
+    from lab.run.traced import cause_of_hang  # not at the start: a run that passes needs none of it
+
     places = {rank.rank: find_place(rank.stack, context.folder) for rank in facts.ranks if rank.stack}
     waiting = [rank for rank in facts.ranks if (place := places.get(rank.rank)) is not None and place.call]
     absent = [rank for rank in facts.ranks if rank.ended is None or rank.stopped]
@@ -39,6 +43,8 @@ def judge_hang(facts: RunFacts, context: Context) -> Judgement:
 
 def _tells_more(cause: Finding, culprit: RankFacts | None) -> bool:
     """Whether the trace blames somebody else than the stacks do, or knows that nobody can be blamed."""
+    from lab.run.traced import NOBODYS_FAULT
+
     if cause.ranks:
         return culprit is None or culprit.rank not in cause.ranks
     return cause.kind in NOBODYS_FAULT

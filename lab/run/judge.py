@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.explain.model import Finding
 from lab.explain.stacks import find_place, find_raised, shorten_paths
 from lab.explain.words import name_ranks
 from lab.record.result import Culprit
@@ -14,8 +14,10 @@ from lab.run.facts import RankFacts, RunFacts
 from lab.run.fingerprints import OddOne, find_odd_one
 from lab.run.hang import judge_hang
 from lab.run.judgement import TRACEBACK_LINES, Context, Judgement, head, went_alone
-from lab.run.traced import needed_by, odd_call
 from lab.spec.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from lab.explain.model import Finding
 
 _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
@@ -71,6 +73,8 @@ def _passed(facts: RunFacts) -> str:
 
 
 def _judge_failure(facts: RunFacts, failed: list[RankFacts], context: Context) -> Judgement:
+    from lab.run.traced import odd_call  # not at the start: a run that passes needs none of it
+
     own = sorted((rank for rank in failed if not is_secondary(rank)), key=_failed_at)
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= _failed_at(own[0])):
@@ -134,6 +138,8 @@ def _failed_at(rank: RankFacts) -> float:
 
 def _left_early(facts: RunFacts, victim: RankFacts, context: Context) -> RankFacts | None:
     """The rank that was gone when the others got into trouble, or else one that had nothing to do with them."""
+    from lab.run.traced import needed_by
+
     before = _failed_at(victim)
     left = [rank for rank in facts.ranks if not rank.stopped and not is_failure(rank, context.expected_exit)]
     gone = [rank for rank in left if rank.ended is not None and rank.ended <= before + _SEEN_LATER_S]
