@@ -53,7 +53,7 @@ def open_report(chromium: Browser, tmp_path: Path) -> Generator[Callable[..., Pa
         page.on("request", lambda request: page.asked.append(request.url))
         page.goto(report.path.as_uri())
         page.wait_for_selector("html[data-ready]")
-        page.wait_for_function("document.getElementById('canvas').dataset.domain")
+        page.wait_for_selector("#canvas[data-domain]")
         return page
 
     yield opened

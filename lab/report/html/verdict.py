@@ -26,7 +26,7 @@ class VerdictView:
     error: str
     traceback: str
     stacks: list[tuple[int, str]]
-    """Rank and stack of everybody who hung."""
+    """Rank and Python stack of everybody who was found hanging."""
     unmet: list[str]
     """Expectations that were not met, a sentence each."""
     explanation: list[str]
@@ -41,7 +41,7 @@ def verdict_view(result: Mapping[str, Any], explanation: Explanation) -> Verdict
         explanation: of the run.
     """
     word = str(result.get("verdict", "error"))
-    culprit = (result.get("culprit") or {}) if word != "passed" else {}
+    culprit = result.get("culprit") or {}
     who = ""
     if culprit:
         who = culprit["node"] if culprit.get("rank") is None else f"rank {culprit['rank']} on {culprit['node']}"
@@ -52,11 +52,7 @@ def verdict_view(result: Mapping[str, Any], explanation: Explanation) -> Verdict
         culprit=who,
         error=str(culprit.get("error", "")),
         traceback=_last_lines(str(culprit.get("traceback") or "")),
-        stacks=[
-            (rank["rank"], _last_lines(rank["stack"]))
-            for rank in result.get("ranks") or ()
-            if rank.get("stack") and word == "hung"
-        ],
+        stacks=[(rank["rank"], _last_lines(rank["stack"])) for rank in result.get("ranks") or () if rank.get("stack")],
         unmet=_unmet(result) if word != "passed" else [],
         explanation=[finding.sentence for finding in explanation.findings],
     )

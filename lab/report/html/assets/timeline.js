@@ -46,10 +46,8 @@ export function startTimeline(model, choice, logs) {
     const ratio = devicePixelRatio || 1;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     drawTimeline(context, view);
-    canvas.dataset.domain = view.scale
-      .domain()
-      .map((moment) => Math.round(moment))
-      .join(" ");
+    canvas.dataset.domain = view.scale.domain().map(Math.round).join(" ");
+    canvas.dataset.step = view.step;
   }
 
   function restyle() {
@@ -130,6 +128,13 @@ export function startTimeline(model, choice, logs) {
     const right = Math.min(whole[1], Math.max(end, begin + NARROWEST_US));
     const k = view.width / (base(right) - base(left));
     select(canvas).call(zoomed.transform, zoomIdentity.scale(k).translate(-base(left), 0));
+  }
+
+  // Before the first call there may be seconds of imports and building of models: then the view begins with the calls.
+  function showBeginning() {
+    let first = finish;
+    for (const { from, to } of model.slices.values()) if (to > from) first = Math.min(first, model.begin[from]);
+    if (first - start > 0.4 * (finish - start) && first < finish) showSpan(first - (finish - first) * 0.08, whole[1]);
   }
 
   function spanOf(step) {
@@ -268,6 +273,7 @@ export function startTimeline(model, choice, logs) {
     redraw();
   });
   restyle();
+  showBeginning();
   return { restyle, zoomBy, showAll, pan, hideTip, showStep: () => showStep(choice.number) };
 }
 
