@@ -9,6 +9,7 @@ from lab.explain.differences import Difference, find_differences
 from lab.explain.evidence import Evidence
 from lab.explain.model import Finding
 from lab.explain.rhythm import beats, out_of_step
+from lab.explain.slips import find_slips
 from lab.explain.words import capital, listing, name_ranks, plural
 from lab.spec.units import format_duration
 from lab.trace.steps import Step
@@ -26,7 +27,7 @@ def disagreements(evidence: Evidence) -> list[Finding]:
         findings.setdefault((finding.kind, finding.lines), []).append((difference, finding))
     groups = sorted(findings.values(), key=lambda group: all(d.step.state == "completed" for d, _ in group))
     apart = {difference.step.group.name for difference in differences if difference.kind == "mismatch"}
-    slips = _slips(evidence) if not apart else []
+    slips = find_slips(evidence) if not apart else []
     return [_waiting(_repeated([finding for _, finding in group]), evidence) for group in groups] + slips
 
 
@@ -118,45 +119,3 @@ def _finding(
         step=step.title,
         lines=tuple(filter(None, lines)),
     )
-
-
-def _slips(evidence: Evidence) -> list[Finding]:
-    """In each group, the first step at which a rank was one call ahead of the others or behind them.
-
-    The operation is the same, so nothing clashes; but the rank called it at a line where the others had called it, or
-    would call it, at another turn.
-    """
-    found = []
-    for name in evidence.trace.groups:
-        ours = [step for step in evidence.steps if step.group.name == name and not step.message]
-        if any(step.state != "completed" for step in ours):
-            found.append(_slip(sorted(ours, key=lambda step: step.seq or 0)))
-    return [finding for finding in found if finding is not None]
-
-
-def _slip(steps: Sequence[Step]) -> Finding | None:
-    lines_of: dict[int, set[str]] = {}
-    for step in steps:
-        for rank, call in step.calls.items():
-            lines_of.setdefault(rank, set()).add(call.source)
-    for step in steps:
-        by_line: dict[str, list[int]] = {}
-        for rank, call in step.calls.items():
-            by_line.setdefault(call.source, []).append(rank)
-        if len(by_line) < 2 or "" in by_line:
-            continue
-        common = max(by_line, key=lambda line: len(by_line[line]))
-        odd = sorted(rank for rank in step.calls if step.calls[rank].source != common)
-        shared = all(common in lines_of[rank] and step.calls[rank].source in lines_of[other]
-                     for rank in odd for other in by_line[common])  # fmt: skip
-        if 2 * len(by_line[common]) <= len(step.calls) or not shared:
-            continue
-        lines = [*dict.fromkeys(step.calls[rank].source for rank in odd)]
-        who = name_ranks(odd)
-        sentence = (
-            f"From {step.title} on, {who} and the others did not meet in the same calls: {who} came there from "
-            f"{listing(lines)}, {name_ranks(by_line[common])} from {common}. Before, {who} made one call more or fewer."
-        )
-        return Finding(kind="slipped", sentence=capital(sentence), ranks=tuple(odd), others=tuple(by_line[common]),
-                       step=step.title, lines=(*lines, common))  # fmt: skip
-    return None

@@ -74,8 +74,6 @@ def _missed(
     elif not free:
         kind = "elsewhere"
         ranks = missing if majority_step(waits) == step.number and not explained else ()
-    if explained:
-        ranks = () if kind == "elsewhere" else ranks
     return Finding(
         kind=kind,
         sentence=sentence,

@@ -146,3 +146,17 @@ def test_a_rank_that_is_one_call_ahead_in_the_same_operation_is_told(made: Trace
                 )
     [finding] = found(made)
     assert (finding.kind, finding.ranks, finding.step) == ("slipped", (2,), "all_reduce #3")
+    assert finding.sentence == (
+        "Rank 2 made one call fewer than ranks 0 and 1: from all_reduce #3 on they met one call off, the first time "
+        "rank 2 from train.py:6 and ranks 0 and 1 from train.py:5."
+    )
+
+
+def test_a_source_in_turn_that_broadcasts_from_another_line_has_not_slipped(made: TraceMaker) -> None:
+    for turn in range(6):
+        for rank in range(3):
+            line = 5 if turn % 3 == rank else 7
+            made.call(
+                rank, "broadcast", turn, None if turn == 5 else turn + 0.5, [[1.0]], at=f"train.py:{line}", root=0
+            )
+    assert found(made) == []
