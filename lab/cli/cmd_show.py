@@ -1,4 +1,4 @@
-"""`lab show`: the result of a run, its steps, or the picture of one step."""
+"""`lab show`: the result of a run, its steps, what ranks called, or the picture of one step."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
+    what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
     what.add_argument("--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="with --step: write the picture to a file instead")
     shared.add_runs(parser)
@@ -39,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     style = style_for(sys.stdout)
     if arguments.steps:
         return _steps(record, style, as_json=arguments.json)
+    if arguments.calls:
+        return _calls(record, as_json=arguments.json)
     if arguments.step:
         return _step(record, arguments.step, style, arguments.svg, as_json=arguments.json)
     result = record.result()
@@ -73,6 +76,14 @@ def _steps(record: Record, style: Style, *, as_json: bool) -> int:
 
     trace, steps = _matched(record)
     print(json.dumps(steps_json(trace, steps)) if as_json else steps_text(trace, steps, style))
+    return 0
+
+
+def _calls(record: Record, *, as_json: bool) -> int:
+    from lab.report.calls_view import calls_json, calls_text
+
+    trace, _ = _matched(record)
+    print(json.dumps(calls_json(trace)) if as_json else calls_text(trace))
     return 0
 
 

@@ -7,11 +7,14 @@ import textwrap
 from dataclasses import replace
 from typing import Any
 
+from lab.record.read import Record
 from lab.record.result import Result
+from lab.report.calls_view import calls_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
 from lab.spec.scenario import Scenario
+from lab.trace.read import read_trace
 
 _WIDTH = 88
 _LONGEST_VALUE = 46
@@ -57,6 +60,9 @@ def answer_text(result: Result, prediction: str, style: Style) -> str:
     ]
     if unexpected:
         parts.append(table_text(["rank", "note", "holds"], unexpected, style))
+    if result.path is not None and any(item.what == "calls" for item in result.expectations):
+        trace = read_trace(Record(path=result.path))
+        parts.append(calls_text(trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
     parts.append(verdict_text(result.to_json(), style))
     return "\n\n".join(parts)
 

@@ -123,8 +123,11 @@ def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[Patter
 
 def _inside(body: str) -> list[str]:
     """The items between a pair of round brackets, which commas separate."""
-    items, depth, start = [], 0, 1
+    items, depth, start, quoted = [], 0, 1, False
     for place, character in enumerate(body):
+        quoted ^= character == '"'
+        if quoted:
+            continue
         depth += (character in "([") - (character in ")]")
         if (character == "," and depth == 1) or (depth == 0 and place == len(body) - 1):
             items.append(body[start:place].strip())

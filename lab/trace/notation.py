@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 from lab.spec.calls import CallPattern
 from lab.trace.model import Buffer, Call, Group
+
+_LONGEST_PERIOD = 24
+"""Most calls of which a repetition is noticed."""
 
 
 def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
@@ -35,13 +38,33 @@ def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False)
     return " ".join(words)
 
 
-def render_calls(calls: Iterable[Call], groups: Mapping[str, Group]) -> list[str]:
-    """Calls in order, equal ones that follow each other as one item: `all_reduce SUM float32[4] x3`."""
-    items = []
-    for text, same in groupby(render_call(call, groups) for call in calls):
-        times = len(list(same))
-        items.append(text if times == 1 else f"{text} x{times}")
-    return items
+def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:
+    """Calls in order as the items of a list, with what repeats written once: `all_reduce x3`, `(send, recv) x4`."""
+    return _fold([render_call(call, groups, phase=phase) for call in calls])
+
+
+def _fold(items: Sequence[str]) -> list[str]:
+    folded = []
+    at = 0
+    while at < len(items):
+        period, times = _repetition(items, at)
+        inner = items[at : at + period]
+        once = inner[0] if period == 1 else f"({', '.join(_fold(inner))})"
+        folded.append(once if times == 1 else f"{once} x{times}")
+        at += period * times
+    return folded
+
+
+def _repetition(items: Sequence[str], at: int) -> tuple[int, int]:
+    """How many items from a place on repeat, and how often: what covers most, then the shortest; (1, 1) for none."""
+    best = (1, 1)
+    for period in range(1, min(_LONGEST_PERIOD, (len(items) - at) // 2) + 1):
+        unit, times = items[at : at + period], 1
+        while items[at + times * period : at + (times + 1) * period] == unit:
+            times += 1
+        if times > 1 and period * times > best[0] * best[1]:
+            best = period, times
+    return best
 
 
 def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:

@@ -107,3 +107,24 @@ def test_a_run_without_a_trace_says_so(runs: Path, word: str, capsys: pytest.Cap
 
     assert main(["show", word]) == 1
     assert "run r has no trace" in capsys.readouterr().err
+
+
+def test_calls_are_printed_as_a_scenario_states_them(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--calls"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "calls:",
+        "  0:",
+        "    - all_reduce SUM float32[1] x2",
+        "    - barrier",
+        "  1:",
+        "    - all_reduce SUM float32[1] x2",
+    ]
+
+
+def test_calls_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--calls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "calls": {"0": ["all_reduce SUM float32[1] x2", "barrier"], "1": ["all_reduce SUM float32[1] x2"]},
+        "problems": [],
+    }

@@ -42,6 +42,8 @@ def test_times_and_brackets_repeat() -> None:
     texts = [pattern.text for pattern in parse_calls("(send, (recv, ...) x2, barrier during DDP()) x2", THREE[0])]
     assert texts == ["send", "recv", "...", "recv", "...", "barrier during DDP()"] * 2
     assert parse_calls("barrier x0", THREE[0]) == ()
+    labelled = parse_calls('(barrier in "a, (b", barrier in [0, 1])', THREE[0])
+    assert [getattr(pattern, "group", None) for pattern in labelled] == ["a, (b", "[0, 1]"]
     assert parse_calls("...") == (ANYTHING,)
 
 

@@ -15,7 +15,7 @@ from lab.run.calls import check_calls
 from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Expect
-from lab.trace.model import Call
+from lab.trace.model import Call, Group
 from lab.trace.notation import fits, render_call, render_calls
 from lab.trace.read import read_trace
 from lab.trace.sequence import first_difference
@@ -170,3 +170,21 @@ def test_a_sequence_fits_where_a_regular_expression_would(stated: list[str], mad
         assert (difference.expected.text if difference.expected else None) == (
             stated[place] if place < len(stated) else None
         )
+
+
+@given(made=st.text("srb", max_size=30).map(lambda text: text * 3))
+def test_calls_that_are_rendered_state_themselves_however_they_repeat(made: str) -> None:
+    ops = {"s": "send", "r": "recv", "b": "barrier"}
+    calls = [Call(0, i, ops[letter], "0", None, float(i), tag=1) for i, letter in enumerate(made, 1)]
+    items = render_calls(calls, {"0": Group("0", (0,))})
+    patterns = [pattern for item in items for pattern in parse_calls(item)]
+    assert first_difference(patterns, calls, {"0": Group("0", (0,))}) is None
+    assert len(patterns) == len(calls)
+
+
+def test_a_training_loop_is_short() -> None:
+    step = ["broadcast", "broadcast", "all_reduce"]
+    calls = [Call(0, i, op, "0", None, float(i)) for i, op in enumerate(["all_gather", *step * 1000, "barrier"], 1)]
+    assert render_calls(calls, {"0": Group("0", (0,), description="default_pg")}) == [
+        "all_gather", "(broadcast x2, all_reduce) x1000", "barrier",
+    ]  # fmt: skip
