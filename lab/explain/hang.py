@@ -22,12 +22,13 @@ from lab.spec.units import format_duration
 from lab.trace.steps import Step
 
 
-def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
+def explain_hang(evidence: Evidence, differing: Sequence[Finding], culprit: int | None = None) -> list[Finding]:
     """What kept the run from going on.
 
     Args:
         evidence: of the run.
         differing: what ranks called differently; whoever waits after that waits because of it.
+        culprit: whom the verdict names; told where there is no trace to find more.
     """
     waits = find_waits(evidence)
     findings = []
@@ -41,7 +42,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
             explained = bool(findings or differing)
             findings.append(_missed(step, waiting, missing, waits, evidence, explained=explained))
     findings += _all_there(waits, evidence, named={finding.step for finding in differing})
-    return findings or ([] if differing or waits else _no_waits(evidence))
+    return findings or ([] if differing or waits else _no_waits(evidence, culprit))
 
 
 def _missed(
@@ -169,7 +170,7 @@ def _all_there(waits: dict[int, Wait], evidence: Evidence, named: set[str]) -> l
     return findings
 
 
-def _no_waits(evidence: Evidence) -> list[Finding]:
+def _no_waits(evidence: Evidence, culprit: int | None) -> list[Finding]:
     """Nobody waited in a call on record: where everybody was."""
     alive = [rank for rank, end in evidence.ends.items() if end.alive and end.stack]
     if not alive:
