@@ -26,5 +26,5 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     if any(end.failed or end.lost for end in evidence.ends.values()):
         return [*causing, *explain_failure(evidence, culprit), *other]
     if any(end.alive for end in evidence.ends.values()):
-        return [*causing, *explain_hang(evidence, causing), *other]
+        return [*causing, *explain_hang(evidence, causing, culprit), *other]
     return differing

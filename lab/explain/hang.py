@@ -193,6 +193,10 @@ def _no_waits(evidence: Evidence, culprit: int | None) -> list[Finding]:
                     lines=_lines(evidence, {}, outside, inside))
         ]  # fmt: skip
     what = "Nobody waited in a collective or for a message" if outside else "Everybody was in torch.distributed"
-    return [
-        Finding(kind="own_code" if outside else "waiting", sentence=f"{what}: {did}.", others=tuple(alive), lines=lines)
-    ]
+    kind, sentence = "own_code" if outside else "waiting", f"{what}: {did}."
+    if culprit is None or culprit not in alive or evidence.traced or outside:
+        return [Finding(kind=kind, sentence=sentence, others=tuple(alive), lines=lines)]
+    sentence += f" Rank {culprit} was not where most others were."
+    others = tuple(rank for rank in alive if rank != culprit)
+    lines = _lines(evidence, {}, (culprit,), others)
+    return [Finding(kind=kind, sentence=sentence, ranks=(culprit,), others=others, lines=lines)]

@@ -80,6 +80,16 @@ def test_without_a_trace_results_stacks_and_events_still_explain(hung: TraceMake
     assert explanation.problems == ("the run has no trace: what its ranks called is not known",)
 
 
+def test_without_a_trace_the_culprit_of_the_verdict_is_told_with_where_it_was(hung: TraceMaker) -> None:
+    record = hung.record(result=result("hung", 2))
+    hang(hung, stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stack(2, 43, "barrier"))
+    for rank in range(3):
+        (record.path / TRACE / rank_trace(rank)).unlink()
+    [found] = explain(record).findings
+    assert (found.kind, found.ranks, found.lines) == ("waiting", (2,), ("train.py:43", "train.py:41"))
+    assert found.sentence.endswith("Rank 2 was not where most others were.")
+
+
 def test_without_a_trace_a_failure_is_explained_by_who_raised(tmp_path: Path) -> None:
     record = TraceMaker(tmp_path / "run", 2).record(result=result("failed", 1))
     made = TraceMaker(tmp_path / "other", 2)
