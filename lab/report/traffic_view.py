@@ -9,7 +9,7 @@ from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.trace.traffic import matrix, operations
+from lab.trace.traffic import OpRow, matrix, operations
 
 _WIDEST_MATRIX = 16
 _SIZES = "bytes, algbw and busbw as nccl-tests counts them, time from the entry of the last rank to the end of the last"
@@ -21,22 +21,32 @@ _LOGICAL = (
 def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) -> str:
     """The tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
-    head = f"{collectives} collectives and {len(steps) - collectives} messages of {trace.world_size} ranks"
+    messages = len(steps) - collectives
+    head = f"{_many(collectives, 'collective')} and {_many(messages, 'message')} of {_many(trace.world_size, 'rank')}"
     parts = [f"{style.paint(run, 'bold')}: {head}"]
     if steps:
         parts += [_operations(steps, style), _matrix(steps, trace.world_size, style)]
-    parts += [style.paint(problem, "yellow") for problem in trace.problems]
+    if trace.problems:
+        parts.append("\n".join(style.paint(problem, "yellow") for problem in trace.problems))
     return "\n\n".join(parts)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
 
 
 def _operations(steps: Sequence[Step], style: Style) -> str:
     header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
-    rows = [
-        [row.op, str(row.count), bytes_text(row.bytes), seconds_text(row.median_s), seconds_text(row.total_s),
-         seconds_text(row.waited_s), bandwidth_text(row.algbw), bandwidth_text(row.busbw)]
-        for row in operations(steps)
-    ]  # fmt: skip
+    rows = []
+    for row in operations(steps):
+        total = seconds_text(row.total_s if row.finished else None)
+        times = [seconds_text(row.median_s), total, seconds_text(row.waited_s)]
+        rows.append([row.op, _count(row), bytes_text(row.bytes), *times, *map(bandwidth_text, (row.algbw, row.busbw))])
     return f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}"
+
+
+def _count(row: OpRow) -> str:
+    return str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
 
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:

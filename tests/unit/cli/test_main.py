@@ -239,7 +239,7 @@ def test_the_public_names_are_there_and_are_imported_when_used():
     assert imported_by(code) & {"docker", "torch", "rich", "yaml", "shtab"} == set()
 
 
-@pytest.mark.parametrize("verb", ["logs", "show", "runs"])
+@pytest.mark.parametrize("verb", ["logs", "show", "runs", "trace"])
 def test_reading_records_needs_no_engine(verb: str):
     code = f"from lab.cli.main import main\nmain(['{verb}', '--runs', '/nonexistent'])\n"
     assert imported_by(code) & {"docker", "torch", "rich", "yaml", "shtab", "requests"} == set()

@@ -36,6 +36,17 @@ def test_the_tables_show_operations_and_the_matrix(here: Path, capsys: pytest.Ca
     assert ["1", "2", "kB", "0", "2", "kB"] in shown
 
 
+def test_what_never_finished_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = TraceMaker(here / ".lab" / "runs" / "hung", 2)
+    made.call(0, "barrier", 1, None)
+    made.record(stop=False)
+    assert main(["trace", "hung"]) == 0
+    said = capsys.readouterr().out
+    assert "hung: 1 collective and 0 messages of 2 ranks" in said
+    assert "barrier    1, finished 0  0      –       –" in said
+    assert "rank 1: its trace ends before the worker did" in said
+
+
 def test_json_goes_to_standard_output(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "new-reduce", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
