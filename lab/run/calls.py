@@ -15,7 +15,7 @@ from lab.trace.notation import render_call
 from lab.trace.read import read_trace
 from lab.trace.sequence import Difference, first_difference
 
-_NOT_RECORDED = "calls were not recorded: tracing was off, so run it without --no-trace"
+_NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
 
 
 def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterator[Expectation]:

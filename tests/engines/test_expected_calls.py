@@ -46,7 +46,7 @@ def test_without_tracing_the_reason_says_that_calls_were_not_recorded(run: Run) 
     result = run("collectives.py", expect=Expect(calls=("...",)), trace=False)
 
     assert result.verdict == "failed"
-    assert "calls were not recorded: tracing was off, so run it without --no-trace" in result.reason
+    assert "calls were not recorded: tracing was off; run it without --no-trace and trace: false" in result.reason
 
 
 def test_calls_of_a_rank_that_hangs_count_up_to_the_hang(run: Run) -> None:

@@ -141,7 +141,7 @@ def test_without_traces_the_reason_says_that_nothing_was_recorded(tmp_path: Path
     found = check(record, {0: ["barrier"]})
     assert found[0].sentence() == (
         "rank 0: calls: expected 'barrier', "
-        "got '(calls were not recorded: tracing was off, so run it without --no-trace)'"
+        "got '(calls were not recorded: tracing was off; run it without --no-trace and trace: false)'"
     )
 
 
