@@ -154,7 +154,7 @@ function drawBar(context, view, call, x, y, w, h, colours) {
     context.lineWidth = calls.step[call] === view.step ? 2 : 1;
     context.strokeRect(x - 1, y - 1, w + 2, h + 2);
   }
-  if (w > 44 && h > 12) drawLabel(context, view, call, op, x, y, w, h, colour, waitedUntil);
+  if (w > 30 && h > 12) drawLabel(context, view, call, op, x, y, w, h, colour, waitedUntil);
 }
 
 // The label stands after the hatched part if there is room, so that it can be read.
@@ -167,6 +167,7 @@ function drawLabel(context, view, call, op, x, y, w, h, colour, waitedUntil) {
   const room = x + w - start - 8;
   const size = view.model.calls.bytes[call];
   const texts = size ? [`${name}  ${bytes(size)}`, name] : [name];
+  if (bucket >= 0) texts.push(`bucket ${bucket}`, `b${bucket}`);
   const text = texts.find((one) => context.measureText(one).width <= room);
   if (!text) return;
   if (start < waitedUntil - 2) {
