@@ -55,6 +55,22 @@ def wrap_backends(native: ModuleType, group: Any) -> None:
     for method in ("name", "_get_backend_name"):
         if hasattr(group, method):
             setattr(group, method, _name(getattr(group, method), kinds))
+    for method in ("_get_sequence_number_for_group", "_set_sequence_number_for_group"):
+        if hasattr(group, method):
+            setattr(group, method, _of_gloo(getattr(group, method), method, types, kinds, backends))
+
+
+def _of_gloo(method: Any, name: str, types: Any, kinds: Any, backends: Any) -> Any:
+    """A method that groups have for known types of backends only, of which CUSTOM is none."""
+
+    @functools.wraps(method)
+    def of_gloo(self: Any) -> Any:
+        known = list(backends.get(self, {}).values())
+        if kinds.get(self) != types.GLOO or not known:
+            return method(self)
+        return getattr(known[0][0], name)()
+
+    return of_gloo
 
 
 def _name(method: Any, kinds: WeakKeyDictionary[Any, Any]) -> Any:

@@ -75,7 +75,6 @@ def says_what_it_sees(rank):
         "description": [world.group_name, world.group_desc, group.group_name, world.rank(), world.size()],
         "ranks": dist.get_process_group_ranks(group),
         "sequence": world._get_sequence_number_for_group(),
-        "logging data": model._get_ddp_logging_data()["backend_name"],
         "functions": [dist.init_process_group.__name__, DistributedDataParallel.forward.__doc__],
     }
     dist.barrier()
