@@ -1,7 +1,7 @@
 """What every tier shares: which tests need which engine, and what may be skipped.
 
-A test belongs to the tier of its folder: unit, engines, docker, browser, crash. One in tests/engines belongs to that of the
-engine it runs on too, local or docker. `@pytest.mark.docker` on any other test says that it needs an engine as well.
+A test belongs to the tier of its folder: unit, engines, docker, browser, crash. One in tests/engines belongs to that
+of the engine it runs on too, local or docker. `@pytest.mark.docker` on any other test says that it needs an engine too.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel".
 """
