@@ -114,6 +114,20 @@ def test_a_dry_run_needs_no_engine(lab, engine: FakeEngine):
     assert engine.calls == []
 
 
+def test_a_dry_run_says_what_would_be_recorded(lab):
+    assert "trace:" not in lab("run", "s/one.yaml", "--dry-run")[1]
+    assert "trace: off" in lab("run", "s/one.yaml", "--dry-run", "--no-trace")[1]
+    assert "trace: values of up to 9 elements" in lab("run", "s/one.yaml", "--dry-run", "--trace-values", "9")[1]
+    found = as_json(lab("run", "s/one.yaml", "--dry-run", "--json", "--no-trace"))
+    assert found["trace"] == {"on": False, "values": None}
+
+
+def test_a_number_of_values_is_a_whole_number(lab):
+    code, _, said = lab("run", "s/one.yaml", "--trace-values", "many")
+    assert code == 2
+    assert "found 'many'; allowed: a whole number from 0 to 1000000" in said
+
+
 def test_status_as_json(lab):
     assert as_json(lab("status", "--json")) == []
     lab("up", "--nodes", "2", "--name", "c")

@@ -12,7 +12,7 @@ from lab.errors import UsageError
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import make_plan
 from lab.spec.load import scenario_from_script
-from lab.spec.scenario import Expect, Scenario, Volume
+from lab.spec.scenario import Expect, Scenario, Tracing, Volume
 
 
 @pytest.fixture
@@ -113,6 +113,28 @@ def test_what_is_expected_of_a_rank_beyond_the_last_is_refused(scenario: Scenari
 def test_a_timeout_asked_for_wins_over_the_scenarios(scenario: Scenario):
     assert plan(scenario).timeout_s == scenario.timeout_s
     assert plan(scenario, timeout_s=1.5).timeout_s == 1.5
+
+
+@pytest.mark.parametrize(
+    ("says", "asked", "comes"),
+    [
+        (Tracing(), {}, Tracing()),
+        (Tracing(values=9), {}, Tracing(values=9)),
+        (Tracing(values=9), {"trace_values": 0}, Tracing(values=0)),
+        (Tracing(), {"trace": False}, Tracing(on=False)),
+        (Tracing(on=False), {"trace": True}, Tracing(on=False)),
+    ],
+)
+def test_a_trace_is_made_as_was_asked_for_and_else_as_the_scenario_says(
+    scenario: Scenario, says: Tracing, asked: dict[str, int], comes: Tracing
+):
+    assert plan(replace(scenario, trace=says), **asked).trace == comes
+
+
+@pytest.mark.parametrize("values", [-1, 1_000_001])
+def test_a_number_of_values_that_makes_no_sense_is_refused(scenario: Scenario, values: int):
+    with pytest.raises(UsageError, match=f"trace_values is {values}; allowed: a whole number from 0 to 1000000"):
+        plan(scenario, trace_values=values)
 
 
 def test_a_plan_is_plain_data_as_json(scenario: Scenario):

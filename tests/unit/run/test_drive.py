@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ import pytest
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
+from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
 from lab.plan.plan import make_plan
 from lab.record.read import Record
 from lab.record.write import RecordWriter
 from lab.run import drive as subject
+from lab.run.collect import clock_offset
 from lab.run.drive import Driver
 from lab.run.facts import RunFacts
 from lab.run.observe import Silence
 from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
+from lab.spec.scenario import Tracing
 from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
 
 
@@ -76,6 +80,38 @@ def test_every_node_is_claimed_given_the_files_prepared_let_go_and_released(driv
     assert [rank.code for rank in facts.ranks] == [0, 0, 0]
     for node in ("node0", "node1", "node2"):
         assert operations(driven, node) == ["claim", "files", "prepare", "go", "finish"]
+
+
+def test_agents_are_told_what_to_record_and_it_arrives_in_the_record(drive):
+    lines = ['{"k":"start"}\n', '{"k":"stop"}\n']
+    driven = drive(FakeEngine({1: [*({"ev": "trace", "text": line} for line in lines), exits(0)]}))
+    driven.drive()
+    assert driven.engine.agents["node1"].heard[0]["trace"] == {"values": None}
+    assert (driven.record.path / "trace" / "rank1.jsonl").read_text() == "".join(lines)
+    assert not (driven.record.path / "trace" / "rank0.jsonl").exists()
+
+
+def test_where_nothing_is_to_be_recorded_agents_are_told_so(drive):
+    driven = drive(FakeEngine())
+    driven.plan = replace(driven.plan, trace=Tracing(on=False))
+    driven.drive()
+    assert driven.engine.agents["node0"].heard[0]["trace"] is None
+
+
+def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive):
+    claimed = {"ev": "claimed", "boot": "another kernel", "time": time.time() + 100}
+    driven = drive(FakeEngine(answers={"node1": {"claim": [claimed]}}))
+    driven.drive()
+    clocks = {event["node"]: event for event in driven.record.events() if event["event"] == "clock"}
+    assert clocks["node1"]["boot"] == "another kernel"
+    assert abs(clocks["node1"]["offset_s"] - 100) <= clocks["node1"]["error_s"] + 10
+    assert 0 < clocks["node1"]["error_s"] < 10
+
+
+def test_a_node_of_the_same_kernel_has_the_same_clock():
+    answer = {"boot": boot_id(), "time": 5.0}
+    assert clock_offset(answer, 1.0, 2.0) == {"offset_s": 0.0, "error_s": 0.0}
+    assert clock_offset({**answer, "boot": "other"}, 1.0, 2.0) == {"offset_s": 3.5, "error_s": 0.5}
 
 
 def test_only_the_first_node_hosts_the_store(drive):
