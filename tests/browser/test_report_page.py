@@ -178,6 +178,19 @@ def test_dark_is_dark_by_the_system_and_by_the_button(open_report: Open, tmp_pat
     assert max(after) < min(before)
 
 
+def test_on_paper_it_is_light_and_without_buttons(open_report: Open, tmp_path: Path):
+    page = open_report(training(tmp_path / "run"), color_scheme="dark")
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    page.keyboard.press("Escape")
+    page.emulate_media(media="print", color_scheme="dark")
+    expect(page.locator("#zoom-in")).to_be_hidden()
+    expect(page.locator("#canvas")).to_have_attribute("data-step", "0")
+    assert _lightness(page) > 200
+    [lane] = colours(page, 0, [84])
+    assert min(lane) > 180
+
+
 @pytest.mark.parametrize("width", [360, 768])
 def test_a_small_screen_needs_no_sideways_scrolling(open_report: Open, tmp_path: Path, width: int):
     page = open_report(training(tmp_path / "run"), width=width, height=740)

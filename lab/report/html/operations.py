@@ -10,6 +10,7 @@ from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations
 
 _UNITS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
+_MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,13 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int, 
 
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[str, list[Cell]]]:
-    """A row for each operation and size: count, bytes, median time, total time, waited, algbw, busbw."""
+    """A row for each operation and size, or each operation where sizes are too many.
+
+    Cells: count, ranks, size, bytes sent, median time, total time, waited, algbw, busbw.
+    """
+    rows = operations(steps, by_size=True)
+    if len(rows) > _MOST_ROWS:
+        rows = operations(steps)
     return [
         (
             row.op,
@@ -53,7 +60,7 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[str, list[Cell]]]:
                 _rate(row.busbw),
             ],
         )
-        for row in operations(steps, by_size=True)
+        for row in rows
     ]
 
 

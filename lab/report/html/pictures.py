@@ -8,7 +8,7 @@ from typing import Any
 from lab.report.picture_svg import picture_svg
 from lab.trace.steps import Step
 
-MOST_PICTURES = 300
+MOST_PICTURES = 200
 _MOST_OF_ONE_SORT = {"broken": 60, "late": 20}
 
 

@@ -13,6 +13,7 @@ export function startTheme(button, changed) {
     changed();
   });
   system.addEventListener("change", changed);
+  matchMedia("print").addEventListener("change", changed); // paper is white
 }
 
 function isDark() {

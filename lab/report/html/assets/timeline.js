@@ -1,21 +1,17 @@
-// The timeline: zoom, pan, pointer and keys; `draw.js` paints it.
+// The timeline: zoom and pan; `painter.js` and `draw.js` paint it, `pointer.js` tells what is under the pointer.
 
-import { themeColours } from "lab/colours";
 import { scaleLinear, select, zoom, zoomIdentity } from "lab/d3";
-import { element } from "lab/dom";
-import { drawTimeline } from "lab/draw";
-import { AXIS, laneAt, layLanes } from "lab/layout";
-import { callAt, latestEnds } from "lab/spans";
-import { callTip, laneTip, wordsTip } from "lab/tip";
+import { fillLanes } from "lab/lanes";
+import { layLanes } from "lab/layout";
+import { makePainter } from "lab/painter";
+import { startPointer } from "lab/pointer";
+import { latestEnds } from "lab/spans";
 
 const NARROWEST_US = 5;
 
 export function startTimeline(model, choice, logs) {
   const canvas = document.getElementById("canvas");
-  const tip = document.getElementById("tip");
-  const context = canvas.getContext("2d");
   const { lanes, height } = layLanes(model);
-  const latest = latestEnds(model);
   const [start, finish] = model.span;
   const margin = (finish - start) * 0.011;
   const whole = [start - margin, finish + margin];
@@ -24,80 +20,35 @@ export function startTimeline(model, choice, logs) {
     model,
     lanes,
     height,
-    latest,
+    latest: latestEnds(model),
     width: 0,
     scale: base,
     step: 0,
     hovered: -1,
-    colours: null,
-    hatch: null,
+    armed: false, // whether the pointer moved here since the page was scrolled
   };
-  let waiting = 0;
-  let armed = false;
-
-  // ------------------------------------------------------------------------------------------------------ drawing
-  function redraw() {
-    if (!waiting) waiting = requestAnimationFrame(paint);
-  }
-
-  function paint() {
-    waiting = 0;
-    if (!view.width) return;
-    const ratio = devicePixelRatio || 1;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    drawTimeline(context, view);
-    canvas.dataset.domain = view.scale.domain().map(Math.round).join(" ");
-    canvas.dataset.step = view.step;
-  }
-
-  function restyle() {
-    view.colours = themeColours();
-    view.hatch = hatchOf(view.colours.hatch);
-    redraw();
-  }
-
-  function hatchOf(colour) {
-    const tile = new OffscreenCanvas(6, 6);
-    const brush = tile.getContext("2d");
-    brush.strokeStyle = colour;
-    brush.lineWidth = 2.2;
-    for (const shift of [-6, 0, 6]) {
-      brush.beginPath();
-      brush.moveTo(shift - 1, 7);
-      brush.lineTo(shift + 7, -1);
-      brush.stroke();
-    }
-    return context.createPattern(tile, "repeat");
-  }
+  const painter = makePainter(canvas, view);
 
   function resize() {
     const width = canvas.clientWidth;
     if (!width || width === view.width) return;
-    const ratio = devicePixelRatio || 1;
-    view.width = width;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
+    painter.resize(width);
     base.range([0, width]);
-    zoomed
-      .extent([
-        [0, 0],
-        [width, height],
-      ])
-      .translateExtent([
-        [0, 0],
-        [width, height],
-      ]);
+    const area = [
+      [0, 0],
+      [width, height],
+    ];
+    zoomed.extent(area).translateExtent(area);
     select(canvas).call(zoomed.transform, zoomIdentity);
   }
 
-  // --------------------------------------------------------------------------------------------------- zoom and pan
   const zoomed = zoom()
     .scaleExtent([1, Math.max(2, (whole[1] - whole[0]) / NARROWEST_US)])
     .filter(wanted)
     .on("zoom", (event) => {
       view.scale = event.transform.rescaleX(base);
       hideTip();
-      redraw();
+      painter.redraw();
     });
 
   // The wheel zooms once the pointer has moved on the timeline; while the page scrolls past below a resting pointer,
@@ -106,7 +57,7 @@ export function startTimeline(model, choice, logs) {
     if (event.type !== "wheel") return !event.button;
     if (event.ctrlKey) return true;
     const out = event.deltaY > 0 && view.scale.domain()[0] <= whole[0] && view.scale.domain()[1] >= whole[1];
-    return armed && !out && Math.abs(event.deltaY) >= Math.abs(event.deltaX);
+    return view.armed && !out && Math.abs(event.deltaY) >= Math.abs(event.deltaX);
   }
 
   function pan(share) {
@@ -177,91 +128,12 @@ export function startTimeline(model, choice, logs) {
   addEventListener(
     "scroll",
     () => {
-      armed = false;
+      view.armed = false;
     },
     { passive: true },
   );
 
-  // -------------------------------------------------------------------------------------------------------- pointer
-  function under(event) {
-    const area = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - area.left, event.clientY - area.top];
-    const lane = laneAt(lanes, y);
-    if (!lane) return { x, y, call: -1, lane };
-    const moment = view.scale.invert(x);
-    const tolerance = Math.abs(view.scale.invert(x + 2.5) - moment);
-    const row = Math.min(lane.rows - 1, Math.max(0, Math.floor((y - lane.bars) / lane.pitch)));
-    const call = y < lane.ticks ? callAt(model, latest, lane.rank, row, moment, tolerance) : -1;
-    return { x, y, lane, moment, tolerance: tolerance * 1.6, call };
-  }
-
-  function nearest(list, rank, { moment, tolerance }) {
-    let best = -1;
-    list.t.forEach((t, i) => {
-      const off = Math.abs(t - moment);
-      if (list.rank[i] === rank && off <= tolerance && (best < 0 || off < Math.abs(list.t[best] - moment))) best = i;
-    });
-    return best;
-  }
-
-  function describe(found) {
-    if (found.call >= 0) return callTip(model, found.call);
-    const rank = found.lane.rank;
-    if (found.y >= found.lane.ticks - 1) {
-      const note = model.notes.find((one) => one.rank === rank && Math.abs(one.t - found.moment) <= found.tolerance);
-      if (note) return wordsTip(rank, "note", note.text);
-      const line = nearest(model.logs, rank, found);
-      if (line >= 0) return wordsTip(rank, "printed", logs.text(line));
-    }
-    return laneTip(model, rank, found.moment);
-  }
-
-  function showTip(found) {
-    tip.replaceChildren(...describe(found));
-    tip.hidden = false;
-    const room = canvas.parentElement.clientWidth;
-    const left = canvas.offsetLeft + found.x + 14;
-    tip.style.left = `${Math.max(4, Math.min(left, room - tip.offsetWidth - 8))}px`;
-    const below = found.y + 18;
-    const fits = below + tip.offsetHeight < canvas.parentElement.clientHeight + canvas.parentElement.scrollTop;
-    tip.style.top = `${fits ? below : Math.max(4, found.y - tip.offsetHeight - 10)}px`;
-  }
-
-  function hideTip() {
-    tip.hidden = true;
-    view.hovered = -1;
-  }
-
-  canvas.addEventListener("pointermove", (event) => {
-    armed = true;
-    if (event.buttons) return;
-    const found = under(event);
-    if (found.call !== view.hovered) redraw();
-    view.hovered = found.call;
-    if (found.lane) showTip(found);
-    else hideTip();
-  });
-  canvas.addEventListener("pointerleave", () => {
-    hideTip();
-    redraw();
-  });
-  canvas.addEventListener("click", (event) => {
-    const found = under(event);
-    if (!found.lane) return;
-    if (found.call >= 0) {
-      choice.set(model.calls.step[found.call], "timeline");
-      showTip(found);
-      return;
-    }
-    const line = found.y >= found.lane.ticks - 1 ? nearest(model.logs, found.lane.rank, found) : -1;
-    if (line >= 0) logs.show(line);
-  });
-  canvas.addEventListener("dblclick", (event) => {
-    const found = under(event);
-    if (found.call >= 0) showStep(model.calls.step[found.call]);
-  });
-
-  // ----------------------------------------------------------------------------------------------------- beginning
+  const hideTip = startPointer(canvas, view, choice, logs, { redraw: painter.redraw, showStep });
   canvas.style.height = `${height}px`;
   fillLanes(document.getElementById("lanes"), model, lanes, height);
   select(canvas).call(zoomed).on("dblclick.zoom", null);
@@ -270,25 +142,9 @@ export function startTimeline(model, choice, logs) {
   choice.onChange((number, origin) => {
     view.step = number;
     if (number && origin !== "timeline") revealStep(number);
-    redraw();
+    painter.redraw();
   });
-  restyle();
+  painter.restyle();
   showBeginning();
-  return { restyle, zoomBy, showAll, pan, hideTip, showStep: () => showStep(choice.number) };
-}
-
-function fillLanes(list, model, lanes, height) {
-  list.style.height = `${height}px`;
-  const nodes = new Map(model.ranks.map(({ rank, node }) => [rank, node]));
-  list.replaceChildren(
-    ...lanes.map(({ rank, top, height: tall }) =>
-      element(
-        "li",
-        { class: `rank-${rank}`, "data-rank": rank, style: { top: `${top}px`, height: `${tall}px` } },
-        element("span", {}, element("span", { class: "word" }, "rank "), String(rank)),
-        element("small", {}, nodes.get(rank) ?? ""),
-      ),
-    ),
-  );
-  list.style.setProperty("--axis", `${AXIS}px`);
+  return { restyle: painter.restyle, zoomBy, showAll, pan, hideTip, showStep: () => showStep(choice.number) };
 }

@@ -1,0 +1,57 @@
+// The canvas of the timeline: its size in pixels, its colours, and when it is painted.
+
+import { themeColours } from "lab/colours";
+import { drawTimeline } from "lab/draw";
+
+const TALLEST_PX = 16000;
+
+// What is shown (`view`) can be read from the canvas too: `data-domain` in microseconds, `data-step`.
+export function makePainter(canvas, view) {
+  const context = canvas.getContext("2d");
+  let waiting = 0;
+
+  function paint() {
+    waiting = 0;
+    if (!view.width) return;
+    const ratio = pixelRatio();
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    drawTimeline(context, view);
+    canvas.dataset.domain = view.scale.domain().map(Math.round).join(" ");
+    canvas.dataset.step = view.step;
+  }
+
+  // Pixels of the canvas for one of the page; browsers refuse very tall canvases, which hundreds of ranks would make.
+  function pixelRatio() {
+    return Math.min(devicePixelRatio || 1, TALLEST_PX / view.height);
+  }
+
+  return {
+    redraw() {
+      if (!waiting) waiting = requestAnimationFrame(paint);
+    },
+    restyle() {
+      view.colours = themeColours();
+      view.hatch = context.createPattern(hatching(view.colours.hatch), "repeat");
+      paint(); // at once: before printing there is no further frame
+    },
+    resize(width) {
+      view.width = width;
+      canvas.width = Math.round(width * pixelRatio());
+      canvas.height = Math.round(view.height * pixelRatio());
+    },
+  };
+}
+
+function hatching(colour) {
+  const tile = new OffscreenCanvas(6, 6);
+  const brush = tile.getContext("2d");
+  brush.strokeStyle = colour;
+  brush.lineWidth = 2.2;
+  for (const shift of [-6, 0, 6]) {
+    brush.beginPath();
+    brush.moveTo(shift - 1, 7);
+    brush.lineTo(shift + 7, -1);
+    brush.stroke();
+  }
+  return tile;
+}

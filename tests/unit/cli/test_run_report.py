@@ -1,0 +1,42 @@
+"""`lab run --report`: the page beside the verdict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.cli.main import main
+from lab.engine import select
+from tests.unit.fake_engine import FakeEngine, exits, notes, prints
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a scenario, and an engine whose rank 1 fails."""
+    engine = FakeEngine({0: [prints("zero\n"), notes("x", 1), exits()], 1: [prints("one\n", 2), exits(3)]})
+    monkeypatch.setattr(select, "_docker", lambda: engine)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print()\n")
+    (tmp_path / "one.yaml").write_text("name: one\nlearn: a thing\nscript: train.py\nnodes: 2\n")
+    return tmp_path
+
+
+def test_a_run_that_failed_has_its_report_too_and_keeps_its_exit_code(place: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["run", "one.yaml", "--report", "--json"]) == 1
+    told = capsys.readouterr()
+    page = Path(json.loads(told.out)["path"]) / "report.html"
+    assert "✘ failed – one – lab" in page.read_text()
+    assert f"report: {page} (not opened: this machine has no display)" in told.err
+
+
+def test_of_several_runs_each_has_a_report(place: Path, capsys: pytest.CaptureFixture[str]):
+    (place / "two.yaml").write_text("name: two\nlearn: a thing\nscript: train.py\nnodes: 2\n")
+    main(["run", "one.yaml", "two.yaml", "--report"])
+    assert capsys.readouterr().err.count("report.html") == 2
+    assert len(list(place.glob(".lab/runs/*/report.html"))) == 2
