@@ -15,6 +15,7 @@ MOST_LINES = 6000
 """Of all ranks together."""
 _MOST_BYTES_OF_A_RANK = 512 * 1024
 _LONGEST_LINE = 2000
+_MOST_SENTENCES = 3
 _HEAD_SHARE = 0.25
 """Of what is kept of a long log, so much is its beginning; the end tells more."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
@@ -34,11 +35,11 @@ class LogLine:
 
 
 def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
-    """The lines of all ranks by time, and a sentence for each rank of whose log something was left out."""
+    """The lines of all ranks by time, and sentences about ranks of whose logs something was left out."""
     pieces: dict[int, list[tuple[int, int, int, float]]] = {}
     for rank, stream, offset, length, when in _index(record):
         pieces.setdefault(rank, []).append((stream, offset, length, when))
-    most = max(200, MOST_LINES // max(1, len(pieces)))
+    most = max(20, MOST_LINES // max(1, len(pieces)))
     lines: list[LogLine] = []
     left_out = []
     for rank, own in sorted(pieces.items()):
@@ -46,6 +47,8 @@ def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
         lines.extend(kept)
         if sentence:
             left_out.append(sentence)
+    if len(left_out) > _MOST_SENTENCES:
+        left_out = [f"Of what {len(left_out)} ranks printed only the beginning and the end are here; all of it: {LOGS}/"]
     return sorted(lines, key=lambda line: line.time), left_out
 
 

@@ -2,7 +2,7 @@
 
 import { operationColour, phaseColour } from "lab/colours";
 import { bytes, moment } from "lab/format";
-import { AXIS, laneOf, rowTop } from "lab/layout";
+import { AXIS, rowTop } from "lab/layout";
 import { FAILED, readyOf } from "lab/model";
 import { visibleCalls } from "lab/spans";
 
@@ -186,8 +186,8 @@ function isLight(colour) {
 // Of a collective: a line at the moment at which the last rank entered, with a dot there. Of a message: an arrow.
 function drawLink(context, view, step, chosen) {
   if (!step) return;
-  const { model, scale, lanes, colours } = view;
-  const ends = [...model.callsOf(step)].map((call) => ({ call, lane: laneOf(lanes, model.rankOf[call]) }));
+  const { model, scale, laneOf, colours } = view;
+  const ends = [...model.callsOf(step)].map((call) => ({ call, lane: laneOf.get(model.rankOf[call]) }));
   if (ends.length < 2 || ends.some(({ lane }) => !lane)) return;
   context.strokeStyle = chosen ? colours.ink : colours.soft;
   context.fillStyle = context.strokeStyle;
@@ -235,11 +235,11 @@ function drawArrow(context, view, step, ends, middle) {
 }
 
 function drawTicks(context, view) {
-  const { model, scale, lanes, colours } = view;
+  const { model, scale, laneOf, colours } = view;
   const drawn = new Map();
   model.logs.t.forEach((t, i) => {
-    const lane = laneOf(lanes, model.logs.rank[i]);
     const x = Math.round(scale(t));
+    const lane = laneOf.get(model.logs.rank[i]);
     const bad = model.logs.stream[i] === 2;
     if (!lane || !model.logs.stream[i] || x < 0 || x > view.width || (drawn.get(lane) === x && !bad)) return;
     drawn.set(lane, x);
@@ -248,7 +248,7 @@ function drawTicks(context, view) {
   });
   context.fillStyle = colours.focus;
   for (const note of model.notes) {
-    const lane = laneOf(lanes, note.rank);
+    const lane = laneOf.get(note.rank);
     const x = scale(note.t);
     if (!lane || x < -4 || x > view.width + 4) continue;
     const y = lane.ticks + 4;

@@ -18,15 +18,11 @@ export function layLanes(model) {
     lanes.push({ rank, top, height, rows, pitch, bars: top + labels, bar: pitch - 3, ticks: top + height - TICKS });
     top += height + (many ? 2 : GAP);
   }
-  return { lanes, height: top + 4 };
+  return { lanes, laneOf: new Map(lanes.map((lane) => [lane.rank, lane])), height: top + 4 };
 }
 
 export function laneAt(lanes, y) {
   return lanes.find((lane) => y >= lane.top && y < lane.top + lane.height) ?? null;
-}
-
-export function laneOf(lanes, rank) {
-  return lanes.find((lane) => lane.rank === rank) ?? null;
 }
 
 export function rowTop(lane, row) {

@@ -10,10 +10,11 @@ export function startLogs(data) {
   const rank = document.getElementById("log-rank");
   const stream = document.getElementById("log-stream");
   const count = document.getElementById("log-count");
-  const texts = rows.map((row) => row.lastElementChild.textContent.toLowerCase());
+  let texts = null;
 
   function filter() {
     const wanted = search.value.toLowerCase();
+    texts ??= rows.map((row) => row.lastElementChild.textContent.toLowerCase());
     let shown = 0;
     rows.forEach((row, i) => {
       const fits =

@@ -11,7 +11,7 @@ const NARROWEST_US = 5;
 
 export function startTimeline(model, choice, logs) {
   const canvas = document.getElementById("canvas");
-  const { lanes, height } = layLanes(model);
+  const { lanes, laneOf, height } = layLanes(model);
   const [start, finish] = model.span;
   const margin = (finish - start) * 0.011;
   const whole = [start - margin, finish + margin];
@@ -19,6 +19,7 @@ export function startTimeline(model, choice, logs) {
   const view = {
     model,
     lanes,
+    laneOf,
     height,
     latest: latestEnds(model),
     width: 0,
