@@ -25,8 +25,11 @@ class Step:
     @property
     def op(self) -> str:
         """What most ranks called; a message is called `send`."""
+        if self.seq is None:
+            return "send"
         names = [call.op for call in self.calls.values()]
-        return max(sorted(set(names)), key=names.count) if self.seq is not None else "send"
+        different = set(names)
+        return names[0] if len(different) == 1 else max(sorted(different), key=names.count)
 
     @property
     def message(self) -> bool:

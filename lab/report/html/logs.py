@@ -48,7 +48,9 @@ def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
         if sentence:
             left_out.append(sentence)
     if len(left_out) > _MOST_SENTENCES:
-        left_out = [f"Of what {len(left_out)} ranks printed only the beginning and the end are here; all of it: {LOGS}/"]
+        left_out = [
+            f"Of what {len(left_out)} ranks printed only the beginning and the end are here; all of it: {LOGS}/"
+        ]
     return sorted(lines, key=lambda line: line.time), left_out
 
 
