@@ -4,9 +4,10 @@
     python bench/recorder.py --engine local --nodes 2 --recorder compiled
     python bench/recorder.py --json                   the same as data
 
-A pair is a block of iterations with the recorder and one without; the ratio is the median over all pairs, so that what
-else the machine does meanwhile falls on both. The compiled recorder is measured where it is built: in the lab's image,
-or for the local engine by `python -m lab.node.recorder.build`.
+A pair is a block of iterations with the recorder and one without; the ratio is the median over all pairs, with its
+quartiles, so that what else the machine does meanwhile falls on both. Where it does much, the quartiles are far apart:
+look at the processor time that recording takes. The compiled recorder is measured where it is built: in the lab's
+image, or for the local engine by `python -m lab.node.recorder.build`.
 """
 
 from __future__ import annotations
@@ -58,18 +59,19 @@ def main() -> None:
 
 def average(ranks: list[dict[str, float]]) -> dict[str, float]:
     """The mean over all ranks of what each measured."""
-    return {key: statistics.mean(rank[key] for rank in ranks) for key in ("plain_s", "recorded_s", "extra_s", "ratio")}
+    return {key: statistics.mean(rank[key] for rank in ranks) for key in ranks[0]}
 
 
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
     """A row for each recorder and kind of work."""
-    lines = [f"{'':<28}{'without':>10}{'with':>10}{'more':>10}  ratio"]
+    lines = [f"{'':<28}{'without':>10}{'with':>10}{'more':>10}{'processor':>12}  ratio"]
     for recorder, rows in found.items():
         for name, row in rows.items():
             bar = BARS[recorder][name]
             missed = "" if row["ratio"] <= bar else "  MISSED"
             times = "".join(f"{row[key] * 1e6:>7.0f} us" for key in ("plain_s", "recorded_s", "extra_s"))
-            lines.append(f"{recorder + ', ' + name:<28}{times}  {row['ratio']:.3f} (promised: at most {bar:g}){missed}")
+            ratio = f"{row['ratio']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f}; promised: at most {bar:g})"
+            lines.append(f"{recorder + ', ' + name:<28}{times}{row['extra_cpu_s'] * 1e6:>9.0f} us  {ratio}{missed}")
     return "\n".join(lines)
 
 

@@ -89,12 +89,12 @@ WORK = {
 
 
 def block(action, iterations):
-    """Seconds of one iteration."""
+    """Seconds of one iteration, and seconds of processor time."""
     dist.barrier()
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     for _ in range(iterations):
         action()
-    return (time.perf_counter() - began) / iterations
+    return (time.perf_counter() - began) / iterations, (time.process_time() - used) / iterations
 
 
 def main():
@@ -115,19 +115,22 @@ def main():
 
     for name, (_, iterations) in WORK.items():
         sides = {False: plain_work[name], True: recorded_work[name]}
-        seconds = {False: [], True: []}
+        seconds, used = {False: [], True: []}, {False: [], True: []}
         for pair in range(pairs + 1):
             for recording in (False, True) if pair % 2 else (True, False):
                 patches.put(recording)
-                took = block(sides[recording], iterations)
+                took, cpu = block(sides[recording], iterations)
                 if pair:  # the first warms up
                     seconds[recording].append(took)
+                    used[recording].append(cpu)
         ratios = list(map(operator.truediv, seconds[True], seconds[False]))
         note(name, {
             "plain_s": statistics.median(seconds[False]),
             "recorded_s": statistics.median(seconds[True]),
             "ratio": statistics.median(ratios),
-            "quartiles": statistics.quantiles(ratios, n=4),
+            "ratio_low": statistics.quantiles(ratios, n=4)[0],
+            "ratio_high": statistics.quantiles(ratios, n=4)[2],
+            "extra_cpu_s": statistics.median(used[True]) - statistics.median(used[False]),
             "extra_s": statistics.median(map(operator.sub, seconds[True], seconds[False])),
         })  # fmt: skip
     note("trace_bytes", os.fstat(file.fileno()).st_size)
