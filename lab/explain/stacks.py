@@ -13,9 +13,9 @@ _WORK = re.compile(r"^.*/run/work/")
 _ANY_WORK = re.compile(r"/(?:[^\s\"':]*/)?run/work/")
 _PACKAGES = re.compile(r"(?<=\")/[^\"\n]*/(?:site|dist)-packages/")
 _CRASHED = re.compile(r"^Current thread 0x[0-9a-f]+.*:$", re.MULTILINE)
-_OWN_FRAME = re.compile(
-    r'^  File ".*/labnode/[\w/]+\.py", line .*\n?|^  File "<string>", line 1 in <module>\n?', re.MULTILINE
-)
+_OWN_FRAME = re.compile(r'^  File ".*/labnode/[\w/]+\.py", line .*\n?', re.MULTILINE)
+_OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULTILINE)
+"""The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
 _FATAL = "Fatal Python error"
 _PLUMBING = ("wrapper", "_time_logger", "inner")
 _COMMUNICATES = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/recorder/")
@@ -124,4 +124,4 @@ def shorten_paths(text: str) -> str:
 def shorten_stack(dump: str) -> str:
     """What faulthandler wrote of the thread that matters, without the lab's own frames."""
     frames = _OWN_FRAME.sub("", _main_part(dump)).partition("\nExtension modules:")[0]
-    return shorten_paths(frames.strip("\n"))
+    return shorten_paths(_OWN_START.sub("", frames.strip("\n")).strip("\n"))
