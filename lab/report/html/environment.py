@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab.record.read import Record
+from lab.report.html.sound import sound_workers
 from lab.spec.units import format_duration
 from lab.trace.model import Trace
 
@@ -38,7 +39,7 @@ def worker_rows(record: Record, result: Mapping[str, Any]) -> list[dict[str, Any
     """A row for each rank: where it ran, how it ended."""
     ended = {rank["rank"]: rank for rank in result.get("ranks") or ()}
     rows = []
-    for worker in record.plan().get("workers", ()):
+    for worker in sound_workers(record):
         rank = ended.get(worker["rank"], {})
         rows.append(
             {
@@ -65,10 +66,10 @@ def _end(rank: Mapping[str, Any]) -> str:
 
 def variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:
     """Environment variables that all workers share, names of those that differ, and their values by rank."""
-    workers = [(worker["rank"], worker.get("env") or {}) for worker in record.plan().get("workers", ())]
+    workers = [(worker["rank"], worker["env"]) for worker in sound_workers(record)]
     if not workers:
         return [], [], []
-    names = sorted({name for _, env in workers for name in env})
+    names = sorted({str(name) for _, env in workers for name in env})
     shared = [name for name in names if len({env.get(name) for _, env in workers}) == 1]
     differing = [name for name in names if name not in shared]
     first = workers[0][1]

@@ -11,6 +11,8 @@ from lab.report.html.columns import microseconds
 
 _LONGEST_NOTE = 200
 _MOST_NOTES = 5000
+_LATEST = 1e11
+"""Unix times beyond are damage."""
 
 
 def origin_of(record: Record, traced: float) -> float:
@@ -27,8 +29,8 @@ def moments(record: Record, origin: float) -> dict[str, Any]:
     notes: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     ranks_of_node: dict[str, list[int]] = {}
-    for worker in record.plan().get("workers", ()):
-        ranks_of_node.setdefault(str(worker.get("node")), []).append(worker["rank"])
+    for one, node in record.workers().items():
+        ranks_of_node.setdefault(node, []).append(one)
     for event in record.events():
         when = _number(event, "time")
         if when is None:
@@ -50,7 +52,7 @@ def moments(record: Record, origin: float) -> dict[str, Any]:
 
 def _number(event: Mapping[str, Any], key: str) -> float | None:
     value = event.get(key)
-    return float(value) if isinstance(value, (int, float)) else None
+    return float(value) if isinstance(value, (int, float)) and abs(value) < _LATEST else None
 
 
 def _bad(event: Mapping[str, Any]) -> bool:

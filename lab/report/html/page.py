@@ -25,6 +25,7 @@ from lab.report.html.logs import LogLine, log_lines
 from lab.report.html.moments import moments, note_rows, origin_of
 from lab.report.html.operations import matrix_view, operation_rows
 from lab.report.html.pictures import choose, draw, stand_ins
+from lab.report.html.sound import sound_result
 from lab.report.html.sources import cite, sources
 from lab.report.html.verdict import verdict_view
 from lab.report.palette import rank_colour
@@ -124,7 +125,7 @@ def _render(
     lines: list[LogLine],
     left_out: list[str],
 ) -> str:
-    result = record.result()
+    result = sound_result(record)
     shown = sources(record)
     workers = worker_rows(record, result)
     ranks = sorted({*trace.ranks, *(row["rank"] for row in workers)})
@@ -178,8 +179,8 @@ def _data(
     """Everything that the page's timeline and list of steps are drawn from."""
     names = Names()
     told = moments(record, origin)
-    expectations = record.result().get("expectations") or ()
-    nodes = {worker["rank"]: worker.get("node", "") for worker in record.plan().get("workers", ())}
+    expectations = sound_result(record)["expectations"]
+    nodes = record.workers()
     begins = [life.get("begin", 0) for life in told["lives"].values()]
     ends = [life.get("end", 0) for life in told["lives"].values()]
     return {

@@ -208,6 +208,26 @@ def test_a_record_with_something_missing_or_damaged_still_makes_a_report(record:
         assert report.left_out
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (PLAN, "[]"),
+        (PLAN, '{"workers": [{}]}'),
+        (PLAN, '{"workers": "x"}'),
+        (PLAN, '{"workers": [{"rank": "0", "node": 1}]}'),
+        (PLAN, '{"timeout_s": "x", "workers": null}'),
+        (RESULT, '{"ranks": [{}]}'),
+        (RESULT, '{"culprit": "x", "duration_s": "y"}'),
+        (RESULT, '{"expectations": [{}], "ranks": [{"rank": 0, "notes": [1]}]}'),
+        (EVENTS, '{"event": "note", "rank": "a", "time": 1}\n[]\n5\n'),
+        (EVENTS, '{"event": 5, "time": 1e308}\n'),
+    ],
+)
+def test_facts_of_a_wrong_kind_are_left_out(record: Record, name: str, text: str):
+    (record.path / name).write_text(text)
+    assert "</html>" in write_report(record).path.read_text()
+
+
 def test_nothing_of_what_ranks_say_is_markup(record: Record):
     attack = "</script><img src=x onerror=alert(1)>"
     print_lines(record.path, 1, (2, attack.encode() + b"\n"))
