@@ -33,9 +33,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**report.to_json(), **({"opened": not opened} if arguments.open else {})}))
         return 0
-    print(f"{report.path}  {format_bytes(report.bytes)}, {report.steps} steps, {report.log_lines} log lines")
+    steps, lines = _counted(report.steps, "step"), _counted(report.log_lines, "log line")
+    print(f"{report.path}  {format_bytes(report.bytes)}, {steps}, {lines}")
     for sentence in report.left_out:
         print(f"  {sentence}")
     if opened:
         sys.stderr.write(f"{opened}\n")
     return 0
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
