@@ -131,8 +131,7 @@ class Picture:
 
 def unrecorded_ranks(trace: Trace) -> frozenset[int]:
     """Ranks without a trace, and those whose recording ended before they did: of these, absence means nothing."""
-    cut = {rank for rank in trace.ranks if any(p.startswith(f"rank {rank}: recording") for p in trace.problems)}
-    return frozenset(cut | {rank for rank, one in trace.ranks.items() if not one.recorder})
+    return frozenset(rank for rank, one in trace.ranks.items() if one.cut or not one.recorder)
 
 
 def picture_of(

@@ -29,6 +29,7 @@ from lab.report.html.sound import sound_result
 from lab.report.html.sources import cite, sources
 from lab.report.html.verdict import verdict_view
 from lab.report.palette import rank_colour
+from lab.report.picture import unrecorded_ranks
 from lab.spec.units import format_bytes, format_duration
 from lab.trace.model import Trace
 from lab.trace.steps import Step
@@ -180,7 +181,7 @@ def _data(
     names = Names()
     told = moments(record, origin)
     expectations = sound_result(record)["expectations"]
-    nodes = record.workers()
+    nodes, unrecorded = record.workers(), unrecorded_ranks(trace)
     begins = [life.get("begin", 0) for life in told["lives"].values()]
     ends = [life.get("end", 0) for life in told["lives"].values()]
     return {
@@ -195,6 +196,6 @@ def _data(
             "stream": [line.stream for line in lines],
         },
         **told,
-        "pictures": {step.number: draw(step, expectations, len(colours)) for step in drawn},
+        "pictures": {step.number: draw(step, expectations, len(colours), unrecorded) for step in drawn},
         "names": names.words(),
     }

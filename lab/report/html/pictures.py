@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from lab.report.picture import picture_of
 from lab.report.picture_svg import picture_svg
 from lab.trace.steps import Step
 
 MOST_PICTURES = 200
-_MOST_OF_ONE_SORT = {"broken": 60, "late": 20}
+_MOST_OF_ONE_SORT = {"broken": 60, "wrong": 60, "late": 20}
+_MOST_COMPARED = 2000
+"""So many steps with values are looked through for results that are not what they should be."""
 
 
 def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
-    """The steps that tell most: broken ones, the first of each kind, the longest waits, then from the beginning."""
+    """The steps that tell most: broken ones, wrong results, the first of each kind, the longest waits.
+
+
+    What room is left is for the first ones.
+    """
+    if len(steps) <= most:
+        return list(steps)
     chosen: dict[int, Step] = {}
     for step in _by_interest(steps):
         if len(chosen) >= most:
@@ -25,6 +34,7 @@ def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
 def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     broken = [step for step in steps if step.state != "completed"]
     yield from broken[: _MOST_OF_ONE_SORT["broken"]]
+    yield from _wrong(steps)
     first: dict[tuple[object, ...], Step] = {}
     for step in steps:
         first.setdefault(kind_of(step), step)
@@ -32,6 +42,13 @@ def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
     late = sorted(steps, key=lambda step: -max(step.waited.values(), default=0.0))
     yield from late[: _MOST_OF_ONE_SORT["late"]]
     yield from steps
+
+
+def _wrong(steps: Sequence[Step]) -> list[Step]:
+    """Steps whose result is not what the operation makes of the recorded inputs."""
+    kept = [step for step in steps if any(b.values is not None for call in step.calls.values() for b in call.outputs)]
+    wrong = [step for step in kept[:_MOST_COMPARED] if picture_of(step).check == "wrong"]
+    return wrong[: _MOST_OF_ONE_SORT["wrong"]]
 
 
 def kind_of(step: Step) -> tuple[object, ...]:
@@ -49,6 +66,8 @@ def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
     return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
 
 
-def draw(step: Step, expectations: Sequence[Mapping[str, Any]], world_size: int) -> str:
-    """The picture of a step as SVG."""
-    return picture_svg(step, expectations, world_size, heading=False)
+def draw(
+    step: Step, expectations: Sequence[Mapping[str, Any]], world_size: int, unrecorded: Collection[int] = ()
+) -> str:
+    """The picture of a step as SVG, for a page that has a heading for it."""
+    return picture_svg(step, expectations, world_size, unrecorded, heading=False)
