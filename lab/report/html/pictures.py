@@ -18,7 +18,6 @@ _MOST_COMPARED = 2000
 def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
     """The steps that tell most: broken ones, wrong results, the first of each kind, the longest waits.
 
-
     What room is left is for the first ones.
     """
     if len(steps) <= most:
