@@ -10,24 +10,27 @@ from typing import Any
 
 from lab.cli import arguments as shared
 from lab.errors import RecordError, UsageError
+from lab.record.layout import LOGS
 from lab.record.read import find_record
 
 _STDOUT = "-"
+_IN_RECORD = ""
+"""No file was named: it goes into the record."""
 _HOWTO = """examples:
   lab trace                          tables: operations, and bytes from rank to rank
   lab trace --json | jq .steps       everything, as data
-  lab trace --perfetto run.pftrace   open it at https://ui.perfetto.dev
+  lab trace --perfetto               into the record; open it at https://ui.perfetto.dev
   lab trace --chrome run.json        the same for chrome://tracing and others
 
-FILE may be -, which is standard output."""
+FILE may be -, which is standard output; without it, the file is made in the record of the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `lab trace` takes."""
     parser.epilog = _HOWTO
     parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
-    parser.add_argument("--chrome", metavar="FILE", help="write Chrome's trace event format")
-    parser.add_argument("--perfetto", metavar="FILE", help="write Perfetto's own format")
+    for name, what in (("--perfetto", "Perfetto's own format"), ("--chrome", "Chrome's trace event format")):
+        parser.add_argument(name, metavar="FILE", nargs="?", const=_IN_RECORD, help=f"write {what}")
     shared.add_runs(parser)
     shared.add_json(parser)
 
@@ -41,19 +44,21 @@ def run(arguments: argparse.Namespace) -> int:
     record = find_record(arguments.run, arguments.runs)
     trace = open_trace(record)
     steps = match(trace)
-    if arguments.chrome:
+    if arguments.chrome is not None:
         from lab.report.chrome import chrome_trace
 
-        _write(arguments.chrome, _dumped(chrome_trace(record, trace, steps)), quiet)
-    if arguments.perfetto:
+        data = _dumped(chrome_trace(record, trace, steps))
+        _write(arguments.chrome or record.path / "trace.chrome.json", data, quiet)
+    if arguments.perfetto is not None:
         from lab.report.perfetto import perfetto_trace
 
-        _write(arguments.perfetto, perfetto_trace(record, trace, steps), quiet)
+        data = perfetto_trace(record, trace, steps)
+        _write(arguments.perfetto or record.path / "trace.pftrace", data, quiet)
     if arguments.json:
         from lab.report.trace_json import trace_json
 
         print(_dumped(trace_json(record, trace, steps)).decode())
-    elif not arguments.chrome and not arguments.perfetto:
+    elif arguments.chrome is None and arguments.perfetto is None:
         from lab.report.style import style_for
         from lab.report.traffic_view import traffic_text
 
@@ -67,6 +72,9 @@ def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
     to_stdout = [name for name, file in files.items() if file == _STDOUT] + ["--json"] * bool(arguments.json)
     if len(to_stdout) > 1:
         raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")
+    for name, file in files.items():
+        if file and (arguments.runs / file / LOGS).is_dir():
+            raise UsageError(f"{file} is a run, and {name} takes a file", f"say `lab trace {file} {name}`")
     if arguments.chrome and arguments.chrome != _STDOUT and arguments.chrome == arguments.perfetto:
         raise UsageError(f"--chrome and --perfetto cannot both be written to {arguments.chrome}")
     if arguments.perfetto == _STDOUT and sys.stdout.isatty():
@@ -78,7 +86,7 @@ def _dumped(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _write(name: str, data: bytes, quiet: bool) -> None:
+def _write(name: str | Path, data: bytes, quiet: bool) -> None:
     """Write a file and say where it is, or write to standard output and say nothing."""
     if name == _STDOUT:
         sys.stdout.buffer.write(data)

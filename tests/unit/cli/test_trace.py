@@ -63,6 +63,13 @@ def test_files_are_written_and_named(here: Path, capsys: pytest.CaptureFixture[s
     assert json.loads((here / "a.json").read_text())["otherData"]["run"] == "new-reduce"
 
 
+def test_without_a_name_a_file_goes_into_the_record(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "new-reduce", "--chrome"]) == 0
+    file = here / ".lab" / "runs" / "new-reduce" / "trace.chrome.json"
+    assert json.loads(file.read_text())["otherData"]["run"] == "new-reduce"
+    assert "trace.chrome.json" in capsys.readouterr().out
+
+
 def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "new-reduce", "--chrome", "-"]) == 0
     assert json.loads(capfd.readouterr().out)["traceEvents"]
@@ -75,6 +82,7 @@ def test_chrome_to_standard_output_is_nothing_but_the_file(here: Path, capfd: py
         (["new-reduce", "--json", "--chrome", "-"], 2, "--chrome and --json cannot both be written to standard output"),
         (["new-reduce", "--chrome", "x", "--perfetto", "x"], 2, "cannot both be written to x"),
         (["new-reduce", "--chrome", "no/such/folder/x"], 1, "no/such/folder/x cannot be written: No such file"),
+        (["--chrome", "new-reduce"], 2, "new-reduce is a run, and --chrome takes a file"),
         (["new-redoce"], 1, "did you mean new-reduce?"),
     ],
 )
