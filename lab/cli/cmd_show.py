@@ -88,8 +88,8 @@ def _calls(record: Record, *, as_json: bool) -> int:
 
 
 def _step(record: Record, number: int, style: Style, svg: Path | None, *, as_json: bool) -> int:
-    from lab.report.picture import picture_of, unrecorded_ranks
-    from lab.report.picture_text import picture_text
+    from lab.report.picture.model import picture_of, unrecorded_ranks
+    from lab.report.picture.text import picture_text
 
     trace, steps = _matched(record)
     if not steps:
@@ -101,7 +101,7 @@ def _step(record: Record, number: int, style: Style, svg: Path | None, *, as_jso
     expectations = record.result().get("expectations", ())
     picture = picture_of(steps[number - 1], expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:
-        from lab.report.picture_svg import svg_of
+        from lab.report.picture.svg import svg_of
 
         _write(svg, svg_of(picture, standalone=True))
     if as_json:

@@ -45,17 +45,17 @@ def run(arguments: argparse.Namespace) -> int:
     trace = open_trace(record)
     steps = match(trace)
     if arguments.chrome is not None:
-        from lab.report.chrome import chrome_trace
+        from lab.report.export.chrome import chrome_trace
 
         data = _dumped(chrome_trace(record, trace, steps))
         _write(arguments.chrome or record.path / "trace.chrome.json", data, quiet)
     if arguments.perfetto is not None:
-        from lab.report.perfetto import perfetto_trace
+        from lab.report.export.perfetto import perfetto_trace
 
         data = perfetto_trace(record, trace, steps)
         _write(arguments.perfetto or record.path / "trace.pftrace", data, quiet)
     if arguments.json:
-        from lab.report.trace_json import trace_json
+        from lab.report.export.data import trace_json
 
         print(_dumped(trace_json(record, trace, steps)).decode())
     elif arguments.chrome is None and arguments.perfetto is None:

@@ -17,8 +17,8 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.pictures import choose, kind_of
 from lab.report.palette import rank_colour
-from lab.report.picture_svg import picture_svg
-from lab.report.timeline_svg import timeline_svg
+from lab.report.picture.svg import picture_svg
+from lab.report.timeline.svg import timeline_svg
 from lab.trace.steps import Step
 
 _SIGNS = {"passed": ("✔", "#2da44e"), "failed": ("✘", "#e5484d"), "hung": ("∞", "#bf8700"), "error": ("!", "#a371f7")}

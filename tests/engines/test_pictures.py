@@ -10,9 +10,9 @@ import pytest
 
 from lab import Cluster, Result
 from lab.record.read import Record
-from lab.report.picture import Picture, picture_of, unrecorded_ranks
-from lab.report.picture_svg import svg_of
-from lab.report.picture_text import picture_text
+from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
+from lab.report.picture.svg import svg_of
+from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.spec.load import load_scenario
 from lab.trace.read import read_trace

@@ -8,8 +8,8 @@ import pytest
 
 from lab import Cluster
 from lab.record.read import Record
-from lab.report.chrome import chrome_trace
-from lab.report.perfetto import perfetto_trace
+from lab.report.export.chrome import chrome_trace
+from lab.report.export.perfetto import perfetto_trace
 from lab.spec.load import scenario_from_script
 from lab.trace.compare import compare
 from lab.trace.read import read_trace

@@ -29,7 +29,7 @@ from lab.report.html.sound import sound_result
 from lab.report.html.sources import cite, sources
 from lab.report.html.verdict import verdict_view
 from lab.report.palette import rank_colour
-from lab.report.picture import unrecorded_ranks
+from lab.report.picture.model import unrecorded_ranks
 from lab.spec.units import format_bytes, format_duration
 from lab.trace.model import Trace
 from lab.trace.steps import Step

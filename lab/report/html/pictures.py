@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from lab.report.picture import picture_of
-from lab.report.picture_svg import picture_svg
+from lab.report.picture.model import picture_of
+from lab.report.picture.svg import picture_svg
 from lab.trace.steps import Step
 
 MOST_PICTURES = 200

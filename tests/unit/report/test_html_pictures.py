@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lab.report.html.pictures import choose, draw
-from lab.report.picture import unrecorded_ranks
+from lab.report.picture.model import unrecorded_ranks
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker

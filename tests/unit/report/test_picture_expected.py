@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.report.picture import picture_of
-from lab.report.picture_expected import agrees, reduce_numbers
+from lab.report.picture.expected import agrees, reduce_numbers
+from lab.report.picture.model import picture_of
 from tests.unit.report.example_steps import one_step
 
 RANKS = st.integers(1, 5)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lab.report.palette import RANK_COLOURS, rank_colour
-from lab.report.picture import Picture, picture_of, unrecorded_ranks
-from lab.report.picture_svg import picture_svg
-from lab.report.picture_text import picture_text
+from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
+from lab.report.picture.svg import picture_svg
+from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from lab.trace.steps import Step

@@ -8,9 +8,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.report.timeline_axis import make_axis
-from lab.report.timeline_layout import awaited
-from lab.report.timeline_svg import MOST_RANKS, timeline_svg
+from lab.report.timeline.axis import make_axis
+from lab.report.timeline.layout import awaited
+from lab.report.timeline.svg import MOST_RANKS, timeline_svg
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
-from lab.report.chrome import chrome_trace
-from lab.report.perfetto import perfetto_trace
+from lab.report.export.chrome import chrome_trace
+from lab.report.export.data import trace_json
+from lab.report.export.perfetto import perfetto_trace
+from lab.report.export.tracks import make_tracks
 from lab.report.style import Style
-from lab.report.trace_json import trace_json
-from lab.report.tracks import make_tracks
 from lab.report.traffic_view import traffic_text
 from lab.trace.compare import compare
 from lab.trace.read import read_trace

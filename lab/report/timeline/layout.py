@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lab.report.timeline_axis import Axis
+from lab.report.timeline.axis import Axis
 from lab.trace.model import ROOTED, Call, Mark, RankTrace
 from lab.trace.steps import Step
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-from lab.report.picture_parts import Part
+from lab.report.picture.parts import Part
 from lab.trace.model import Buffer
 from lab.trace.steps import Step
 

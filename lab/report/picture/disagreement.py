@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lab.report.picture_words import ranks_text, shape_text
+from lab.report.picture.words import ranks_text, shape_text
 from lab.trace.model import Call
 from lab.trace.steps import Step
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lab.report.picture_disagreement import disagreement_of
-from lab.report.picture_expected import agrees, expected_values, source_buffer
-from lab.report.picture_parts import Part, input_parts, output_parts
-from lab.report.picture_words import plain_number, typed_value, value_text
+from lab.report.picture.disagreement import disagreement_of
+from lab.report.picture.expected import agrees, expected_values, source_buffer
+from lab.report.picture.parts import Part, input_parts, output_parts
+from lab.report.picture.words import plain_number, typed_value, value_text
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
 

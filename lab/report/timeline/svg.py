@@ -11,8 +11,8 @@ from html import escape
 
 from lab.report.amounts import bytes_text, seconds_text
 from lab.report.palette import RANK_COLOURS
-from lab.report.timeline_axis import Axis, make_axis
-from lab.report.timeline_layout import Bar, Lane, awaited, busy_times, make_rows, shown_marks
+from lab.report.timeline.axis import Axis, make_axis
+from lab.report.timeline.layout import Bar, Lane, awaited, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from lab.report import picture_story as story
-from lab.report.picture import Block, Picture, RankPicture
-from lab.report.picture_parts import Part
-from lab.report.picture_words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
+from lab.report.picture import story
+from lab.report.picture.boxes import Drawing, drawing_of
+from lab.report.picture.model import Block, Picture, RankPicture
+from lab.report.picture.parts import Part
+from lab.report.picture.words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
 from lab.report.style import Style
-from lab.report.text_boxes import Drawing, drawing_of
 
 _ARROW = " ──▶ "
 _BAR_COLUMNS = 24

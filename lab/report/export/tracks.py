@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from lab.record.read import Record
-from lab.report.lanes import Slice, lay_out
+from lab.report.export.lanes import Slice, lay_out
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from lab.report import picture_story as story
 from lab.report.palette import rank_colour
-from lab.report.picture import Picture, RankPicture, picture_of
-from lab.report.picture_cells import HEIGHT, MONO, Cells
+from lab.report.picture import story
+from lab.report.picture.cells import HEIGHT, MONO, Cells
+from lab.report.picture.model import Picture, RankPicture, picture_of
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
 from lab.trace.steps import Step
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.report import picture_story as story
 from lab.report.palette import rank_colour
-from lab.report.picture import Block, Picture, RankPicture
-from lab.report.picture_parts import Part
-from lab.report.picture_words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
+from lab.report.picture import story
+from lab.report.picture.model import Block, Picture, RankPicture
+from lab.report.picture.parts import Part
+from lab.report.picture.words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, rectangle, text
 
 HEIGHT = 42.0

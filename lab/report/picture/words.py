@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lab.report.picture_parts import Part
+from lab.report.picture.parts import Part
 
 ELLIPSIS = "…"
 _SIGNS = {"SUM": "Σ", "AVG": "avg", "PRODUCT": "Π", "MIN": "min", "MAX": "max", "BAND": "&", "BOR": "|", "BXOR": "^"}

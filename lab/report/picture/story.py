@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from lab.report.picture import Block, Picture, RankPicture
-from lab.report.picture_words import ELLIPSIS, number_text, ranks_text, shape_text, shown_of, texts_that_differ
+from lab.report.picture.model import Block, Picture, RankPicture
+from lab.report.picture.words import ELLIPSIS, number_text, ranks_text, shape_text, shown_of, texts_that_differ
 from lab.spec.units import format_bytes, format_duration
 
 _REDUCTIONS = {

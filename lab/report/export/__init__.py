@@ -1,0 +1,1 @@
+"""Traces for other tools: JSON, Chrome's and Perfetto's formats."""

@@ -1,0 +1,1 @@
+"""Pictures of data movement: what each call did with everybody's buffers."""
