@@ -105,7 +105,7 @@ def main():
     plain_work = {name: make(plain) for name, (make, _) in WORK.items()}
     file = tempfile.TemporaryFile(buffering=0)
     os.set_blocking(file.fileno(), True)
-    trace = os.open(f"/proc/self/fd/{file.fileno()}", os.O_WRONLY | os.O_APPEND)
+    trace = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDWR | os.O_APPEND)
     install.start(dist.get_rank(), trace, os.getcwd(), None)
     patches.recorder_started()
     recorded = dist.new_group()

@@ -23,7 +23,7 @@ class TraceFile:
 
     def __init__(self, path: str, owner: tuple[int, int], limit_bytes: int = LIMIT_BYTES) -> None:
         self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        """Open for appending; the worker gets a duplicate."""
+        """Open for reading and appending; the worker gets a duplicate."""
         if os.geteuid() == 0:
             os.fchown(self.fd, *owner)
         self._limit = limit_bytes
@@ -40,26 +40,36 @@ class TraceFile:
             if self._full:
                 os.ftruncate(self.fd, 0)  # the worker goes on writing; it shall not fill the disk
                 return
-            chunk = self._read(ended)
-            if not chunk:
+            chunk, length = self._read(ended)
+            if not length:
                 return
-            if self._passed_on + len(chunk) > self._limit:
+            if self._passed_on + length > self._limit:
                 self._full = True
                 yield self._last_line()
                 continue
-            self._passed_on += len(chunk)
-            yield chunk
+            self._passed_on += length
+            if chunk:
+                yield chunk
 
-    def _read(self, ended: bool) -> bytes:
-        """The next lines, a piece of a few hundred kilobytes at most, unless one line alone is longer."""
+    def _read(self, ended: bool) -> tuple[bytes, int]:
+        """The next lines, a piece of a few hundred kilobytes at most, unless one line alone is longer.
+
+        A recorder that copies its lines into the mapped file has room in front of it, which reads as NUL.
+
+        Returns:
+            The lines, and how many bytes of the file they take.
+        """
         size = _CHUNK_BYTES
         while True:
-            chunk = os.pread(self.fd, size, self._passed_on)
-            whole = chunk.rfind(b"\n") + 1
+            found = os.pread(self.fd, size, self._passed_on)
+            room = found.find(b"\0")
+            written = found if room < 0 else found[:room]
+            whole = written.rfind(b"\n") + 1
             if whole:
-                return chunk[:whole]
-            if len(chunk) < size:
-                return chunk if ended else b""
+                return written[:whole], whole
+            if len(written) < size:
+                # A line whose writer was killed may have room within it.
+                return (found.replace(b"\0", b""), len(found)) if ended else (b"", 0)
             size *= 4
 
     def _last_line(self) -> bytes:

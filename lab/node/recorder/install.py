@@ -9,6 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from ..trace_file import LIMIT_BYTES
 from . import marks, native
 from .imports import when_imported
 from .journal import file_writer, journal
@@ -35,7 +36,7 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
 
     Args:
         rank: of this worker.
-        fd: descriptor of the trace, open for appending.
+        fd: descriptor of the trace, open for reading and appending.
         folder: that of the script.
         values: as `DEFAULT_VALUES`; None: what the environment says.
     """
@@ -93,10 +94,21 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     hidden = _hidden_folders(torch)
     source.start(folder, hidden)
     if compiled is not None:
-        journal.at_end = compiled.stop
-        compiled.start(fd, folder, hidden, values)
+        _write_through(compiled)
+        compiled.start(fd, folder, hidden, values, LIMIT_BYTES)
         marks.use_compiled(compiled.mark)
     _patch(module, compiled)
+
+
+def _write_through(compiled: Any) -> None:
+    """While the compiled recorder has the file mapped, every line goes through it; what follows its end is appended."""
+    append = journal.put
+
+    def end() -> None:
+        journal.on = compiled.stop()
+        journal.put = append
+
+    journal.put, journal.at_end = compiled.write, end
 
 
 def _patch(module: ModuleType, compiled: ModuleType | None) -> None:

@@ -347,18 +347,19 @@ PYBIND11_MODULE(lab_recorder_native, module) {
   stop_in_forks();
   module.def(
       "start",
-      [](int fd, std::string folder, std::vector<std::string> hidden, int64_t values) {
+      [](int fd, std::string folder, std::vector<std::string> hidden, int64_t values, size_t limit) {
         source().start(std::move(folder), std::move(hidden));
         log().calls = 0;
         log().values = values;
-        log().fd = fd;
-        log().on = true;
+        log().start(fd, limit);
       },
       pybind11::arg("fd"),
       pybind11::arg("folder"),
       pybind11::arg("hidden"),
       pybind11::arg("values"),
-      "Begin to record: lines go to the descriptor, paths are told relative to the script's folder.");
+      pybind11::arg("limit"),
+      "Begin to record, at most so many bytes: lines go to the descriptor, which is open for reading and appending; paths "
+      "are told relative to the script's folder.");
   module.def(
       "write",
       [](const pybind11::bytes& line) { log().write(std::string_view(line)); },
@@ -367,5 +368,6 @@ PYBIND11_MODULE(lab_recorder_native, module) {
   module.def(
       "wrap", &RecordingBackend::wrap, pybind11::arg("backend"), "A backend that records what it forwards to the given one.");
   module.add_object("mark", pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&kMark, nullptr)));
-  module.def("stop", [] { log().on = false; }, "Write no more lines.");
+  module.def(
+      "stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
 }
