@@ -15,6 +15,7 @@ import torch
 _SAMPLE = 4096
 """A tensor of more elements is summarised from a sample of as many, taken in evenly spread blocks."""
 _BLOCK = 16
+_SAMPLED = b',"sampled":%d' % _SAMPLE
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
@@ -68,26 +69,28 @@ def _rounded(values: list[float], digits: int) -> list[float]:
 
 def _summary(tensor: torch.Tensor) -> bytes:
     count = tensor.numel()
-    flat = tensor.detach()
-    if flat.dim() != 1 or not flat.is_contiguous():
-        flat = flat.reshape(-1)
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if not tensor.is_contiguous():
+        tensor = tensor.reshape(-1)
+    sampled = b""
     if count > _SAMPLE:
-        flat = _sample(flat, count)
-    data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size()) if count else b""
-    sampled = f',"sampled":{_SAMPLE}' if count > _SAMPLE else ""
-    return f'{{"n":{count}{_extremes(flat)},"hash":"{zlib.crc32(data):08x}"{sampled}}}'.encode()
+        tensor, sampled = _sample(tensor, count), _SAMPLED
+    data = ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if count else b""
+    return b'{"n":%d%b,"hash":"%08x"%b}' % (count, _extremes(tensor), zlib.crc32(data), sampled)
 
 
 def _sample(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """A copy of evenly spread blocks of a contiguous tensor."""
     blocks = _SAMPLE // _BLOCK
     step = (count - _BLOCK) // (blocks - 1)
-    return tensor.as_strided((blocks, _BLOCK), (step, 1)).reshape(-1)
+    return tensor.as_strided((blocks, _BLOCK), (step, 1)).clone(memory_format=torch.contiguous_format)
 
 
-def _extremes(tensor: torch.Tensor) -> str:
+def _extremes(tensor: torch.Tensor) -> bytes:
     """`,"norm":...,"min":...,"max":...`; of complex numbers it is their absolute values that are compared."""
     if not tensor.numel():
-        return ""
+        return b""
     try:
         if tensor.dtype is not torch.float32:
             if tensor.is_complex():
@@ -96,23 +99,26 @@ def _extremes(tensor: torch.Tensor) -> str:
                 tensor = tensor.float()
             elif tensor.dtype is torch.bool:
                 tensor = tensor.to(torch.uint8)
-        least, greatest = torch.aminmax(tensor)
+        least, greatest = tensor.aminmax()
         low, high = least.item(), greatest.item()
         norm = _norm(tensor, low, high)
     except RuntimeError:  # a type that cannot be computed with
-        return ""
-    return f',"norm":{_real(norm)},"min":{_real(low)},"max":{_real(high)}'
+        return b""
+    return b',"norm":%b,"min":%b,"max":%b' % (_real(norm), _real(low), _real(high))
 
 
 def _norm(tensor: torch.Tensor, low: float, high: float) -> float:
     """The square root of the sum of squares; where floats are neither tiny nor huge, the fast way."""
+    if low == high == 0:
+        return 0.0
     if tensor.is_floating_point() and 1e-15 < max(-low, high) < 1e15:
-        return math.sqrt(tensor.dot(tensor).item())
+        flat = tensor if tensor.dim() == 1 else tensor.view(-1)
+        return math.sqrt(flat.dot(flat).item())
     return float(torch.linalg.vector_norm(tensor.double()).item())
 
 
-def _real(value: float) -> str:
-    return repr(value) if value - value == 0 else f'"{value}"'
+def _real(value: float) -> bytes:
+    return b"%a" % value if value - value == 0 else b'"%a"' % value
 
 
 def _json(value: Any) -> bytes:
