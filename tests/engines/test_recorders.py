@@ -1,4 +1,4 @@
-"""What is hard to record: every type of element, odd names, failures, and haste; and how a compiled recorder is had.
+"""What is hard to record: every type of element, odd names, failures, haste; how a compiled recorder is had, and writes.
 
 A run picks the compiled recorder by itself on Docker, whose image has it, and the one in Python on the local engine.
 """
@@ -140,17 +140,26 @@ def python(*words: str, cache: Path, **environment: str) -> subprocess.Completed
     return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.timeout(600)
-def test_a_recorder_that_was_built_is_found_and_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled recorder in a cache folder of its own."""
     if shutil.which("g++") is None:
         pytest.skip("there is no g++")
-    built = python("-m", build.__name__, cache=tmp_path)
+    cache = tmp_path_factory.mktemp("cache")
+    built = python("-m", build.__name__, cache=cache)
     assert built.returncode == 0, built.stderr
     path = Path(built.stdout.strip())
-    assert path.parent == tmp_path / "lab" / "recorder"
-    assert load_from(tmp_path) == ["The compiled recorder of collectives. Off until start().", str(path)]
+    assert path.parent == cache / "lab" / "recorder"
+    return path
 
-    path.write_bytes(b"not a library")
+
+@pytest.mark.timeout(600)
+def test_a_recorder_that_was_built_is_found_and_a_damaged_one_is_passed_over(built: Path, tmp_path: Path) -> None:
+    assert load_from(built.parents[2]) == ["The compiled recorder of collectives. Off until start().", str(built)]
+
+    damaged = tmp_path / "lab" / "recorder" / built.name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"not a library")
     nothing, why = load_from(tmp_path)
     assert nothing == "None"
     assert why.startswith("ImportError: ")
@@ -169,3 +178,69 @@ def test_a_build_without_a_compiler_says_so_in_a_sentence(tmp_path: Path) -> Non
     assert failed.stderr.startswith("the compiled recorder cannot be built: ")
     assert "no-such-compiler" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+# -- the file that it writes
+
+
+@pytest.fixture
+def written(built: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Has the compiled recorder write lines to a file; what an agent passed on of it."""
+
+    def written(action: str, *words: str) -> Any:
+        script = str(SCRIPTS / "writes_lines.py")
+        done = python(script, str(tmp_path / "trace"), action, *words, cache=built.parents[2])
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return written
+
+
+WHOLE = {"damaged": 0, "gaps": 0, "nul": False}
+"""Every line that ends is whole, none is missing before it, and room that was not used is not passed on."""
+
+
+@pytest.mark.timeout(600)
+def test_of_a_killed_process_nothing_is_lost_but_the_line_being_written(written: Callable[..., Any]) -> None:
+    for seen in written("kills", "40"):
+        assert seen.items() >= {**WHOLE, "lost": 0}.items()
+
+
+@pytest.mark.timeout(600)
+def test_lines_of_several_threads_are_whole_and_the_file_ends_with_the_last(written: Callable[..., Any]) -> None:
+    seen = written("threads")
+    assert seen.items() >= {**WHOLE, "rest": 0, "latest": [19_999] * 4, "last": {"k": "stop"}}.items()
+    assert seen["passed_on"] == seen["size"] + len('{"k":"stop"}\n')
+
+
+@pytest.mark.timeout(600)
+def test_a_file_that_is_large_enough_ends_with_the_reason(written: Callable[..., Any]) -> None:
+    seen = written("limit")
+    assert seen.items() >= {**WHOLE, "rest": 0, "was_on": False}.items()
+    assert (seen["last"]["k"], seen["last"]["why"]) == ("cut", "the trace is larger than 1 MiB")
+    assert seen["lines"] == seen["latest"][0] + 2
+    assert (1 << 20) - 1000 < seen["size"] <= 1 << 20
+
+
+@pytest.mark.timeout(600)
+def test_a_full_disk_ends_the_recording_after_a_whole_line(written: Callable[..., Any]) -> None:
+    seen = written("full")
+    assert seen.items() >= {**WHOLE, "rest": 0, "was_on": False}.items()
+    assert seen["lines"] == seen["latest"][0] + 1
+    assert (1 << 20) - 1000 < seen["size"] <= 1 << 20
+
+
+@pytest.mark.timeout(600)
+def test_lines_may_be_longer_than_the_mapped_part_of_the_file(written: Callable[..., Any]) -> None:
+    assert written("long").items() >= {**WHOLE, "rest": 0, "lines": 20, "latest": [19, -1, -1, -1]}.items()
+
+
+@pytest.mark.timeout(600)
+def test_a_fork_writes_nothing_and_its_parent_goes_on(written: Callable[..., Any]) -> None:
+    assert written("fork").items() >= {**WHOLE, "rest": 0, "latest": [10, -1, -1, -1], "status": 0}.items()
+
+
+@pytest.mark.timeout(600)
+def test_what_cannot_be_mapped_is_written(written: Callable[..., Any]) -> None:
+    seen = written("unmappable")
+    assert seen.items() >= {**WHOLE, "rest": 0, "room": 0, "latest": [999, -1, -1, -1], "last": {"k": "stop"}}.items()

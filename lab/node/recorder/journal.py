@@ -31,13 +31,13 @@ class Journal:
         self.at_end: Callable[[], None] = _nothing
         """Called when the recording ends in this process."""
         self.put: Callable[[bytes], object] = _nowhere
-        """Appends one line with one write; may raise OSError."""
+        """Appends one whole line; may raise OSError."""
 
     def open(self, put: Callable[[bytes], object], *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Begin with a `start` line.
 
         Args:
-            put: appends one line with one write.
+            put: appends one whole line.
             rank: of this worker.
             recorder: `compiled` or `python`.
             torch: its version.

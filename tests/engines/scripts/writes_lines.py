@@ -40,6 +40,10 @@ def write_from_threads(recorder, lines, written=None):
         writer.join()
 
 
+def path_of(file):
+    return f"/proc/self/fd/{file.fd}"
+
+
 def passed_on(file, **ended):
     return b"".join(file.chunks(**ended))
 
@@ -69,7 +73,7 @@ def kills(recorder, file, count):
     for kill in range(count):
         written[:] = [0] * THREADS
         os.ftruncate(file.fd, 0)
-        reader = TraceFile(f"/proc/self/fd/{file.fd}", (os.getuid(), os.getgid()))
+        reader = TraceFile(path_of(file), (os.getuid(), os.getgid()))
         pid = os.fork()
         if pid == 0:
             recorder.start(file.fd, "/", [], 0, 256 * MIB)
@@ -134,6 +138,17 @@ def fork(recorder, file):
     _, status = os.waitpid(pid, 0)
     recorder.write(line(0, 10))
     return {**summary(passed_on(file)), "status": status}
+
+
+def unmappable(recorder, file):
+    """A descriptor that is open for writing only."""
+    recorder.start(os.open(path_of(file), os.O_WRONLY | os.O_APPEND), "/", [], 0, 256 * MIB)
+    write_lines(recorder, 0, 1000)
+    size = os.fstat(file.fd).st_size
+    data = passed_on(file)
+    recorder.stop()
+    os.write(file.fd, b'{"k":"stop"}\n')
+    return {**summary(data + passed_on(file)), "room": size - len(data)}
 
 
 def main():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,12 @@ def write(file: TraceFile, data: bytes) -> None:
     assert os.write(file.fd, data) == len(data)
 
 
+def copy(file: TraceFile, data: bytes, at: int) -> None:
+    """Write as a recorder does that has the file mapped."""
+    with mmap.mmap(file.fd, 0) as pages:
+        pages[at : at + len(data)] = data
+
+
 def test_what_was_written_is_passed_on_once(file: TraceFile) -> None:
     write(file, b"one\ntwo\n")
     assert list(file.chunks()) == [b"one\ntwo\n"]
@@ -47,6 +54,28 @@ def test_half_a_line_waits_for_its_end(file: TraceFile) -> None:
 def test_half_a_line_is_passed_on_when_nobody_is_left_to_write_its_end(file: TraceFile) -> None:
     write(file, b"one\ntw")
     assert list(file.chunks(ended=True)) == [b"one\n", b"tw"]
+    assert list(file.chunks(ended=True)) == []
+
+
+def test_room_that_a_recorder_has_in_front_of_it_is_not_passed_on(file: TraceFile) -> None:
+    write(file, b"one\ntw" + bytes(500_000))
+    assert list(file.chunks()) == [b"one\n"]
+    assert list(file.chunks()) == []
+    copy(file, b"o\nthree\n", at=6)
+    assert list(file.chunks()) == [b"two\nthree\n"]
+    assert list(file.chunks(ended=True)) == []
+
+
+def test_a_line_is_passed_on_once_all_of_it_is_there(file: TraceFile) -> None:
+    write(file, b"one\nt\0o\n" + bytes(100))
+    assert list(file.chunks()) == [b"one\n"]
+    copy(file, b"w", at=5)
+    assert list(file.chunks()) == [b"two\n"]
+
+
+def test_a_line_whose_writer_was_killed_is_passed_on_without_the_room_in_it(file: TraceFile) -> None:
+    write(file, b"one\nt\0o" + bytes(400_000))
+    assert b"".join(file.chunks(ended=True)) == b"one\nto"
     assert list(file.chunks(ended=True)) == []
 
 
