@@ -1,4 +1,4 @@
-"""What is hard to record: every type of element, odd names, failures, haste; how a compiled recorder is had, and writes.
+"""What is hard to record: every type of element, odd names, failures, haste; how a compiled recorder is had; its file.
 
 A run picks the compiled recorder by itself on Docker, whose image has it, and the one in Python on the local engine.
 """
