@@ -47,6 +47,13 @@ class Note(NamedTuple):
     """Not stated where it is a float that comes out of training."""
 
 
+class Calls(NamedTuple):
+    """The run fails, and the first thing it says is that this rank called something else than the scenario states."""
+
+    rank: int
+    says: str
+
+
 class Check(NamedTuple):
     """The run fails, and its check says this: for what only the notes of all ranks together can show."""
 
@@ -70,7 +77,7 @@ class Mutation(NamedTuple):
 
     old: str
     new: str
-    must: Note | Check | Raises | Hangs
+    must: Note | Calls | Check | Raises | Hangs
     times: int = 1
     """How often `old` stands in the script."""
 
@@ -409,6 +416,11 @@ MUTATIONS: dict[str, Sequence[Mutation]] = {
     "checkpoints/reshard": [
         Mutation("    dcp.load(", "    dict(", Note(0, "by_all_again_difference", 0.0)),
     ],
+    "ddp/story": [
+        Mutation("bucket_cap_mb=1)", "bucket_cap_mb=100)", Calls(0, "broadcast int32[1] from 0 during forward")),
+        Mutation("outputs = ddp(", "outputs = model(", Calls(0, "barrier")),
+        Mutation("    dist.barrier()", "    torch.zeros(1)", Calls(0, "nothing")),
+    ],
     "checkpoints/resume": [
         Mutation(
             'if forget != "optimizer":', "if forget is None and False:", Note(0, "resumed_is_identical", True, False)
@@ -418,8 +430,8 @@ MUTATIONS: dict[str, Sequence[Mutation]] = {
 ROWS = [pytest.param(name, row, id=f"{name}-{i}") for name, rows in MUTATIONS.items() for i, row in enumerate(rows)]
 
 
-def test_every_lesson_has_a_mistake_that_shows_in_a_note() -> None:
-    covered = {name for name, rows in MUTATIONS.items() if any(isinstance(row.must, Note) for row in rows)}
+def test_every_lesson_has_a_mistake_that_shows_in_what_it_states() -> None:
+    covered = {name for name, rows in MUTATIONS.items() if any(isinstance(row.must, Note | Calls) for row in rows)}
     lessons = {str(path.relative_to(FOLDER).with_suffix("")) for path in find_scenarios([FOLDER])}
     assert {name for name in lessons if name.split("/")[0] in FOLDERS} - covered == set(), "add a row for each of these"
     assert set(MUTATIONS) <= lessons
@@ -442,7 +454,7 @@ def test_a_mistake_does_not_pass(name: str, mutation: Mutation, cluster: Cluster
     _assert_outcome(result, mutation.must)
 
 
-def _assert_outcome(result: Result, must: Note | Check | Raises | Hangs) -> None:
+def _assert_outcome(result: Result, must: Note | Calls | Check | Raises | Hangs) -> None:
     assert result.verdict == ("hung" if isinstance(must, Hangs) else "failed"), result.reason
     if isinstance(must, Note):
         unmet = _unmet(result, must.rank, f"note {must.name}")
@@ -452,6 +464,8 @@ def _assert_outcome(result: Result, must: Note | Check | Raises | Hangs) -> None
         assert result.reason.startswith(says), result.reason
     else:
         assert must.says in result.reason
+    if isinstance(must, Calls):
+        assert result.reason.startswith(f"rank {must.rank}: calls: "), result.reason
     if isinstance(must, Check):
         assert must.says in _unmet(result, None, "check").got
     if isinstance(must, Raises):
