@@ -8,11 +8,14 @@ import importlib.util
 import io
 import os
 import shutil
+import signal
 import sys
 import tarfile
 
 IMPORT_ROOT = "/opt/lab"
 NO_TORCH = 71
+_DEADLINE_S = 30
+"""When the agent has not come by then, whoever was to send it is dead: the container ends."""
 
 
 def read(size: int) -> bytes:
@@ -35,9 +38,13 @@ def main() -> None:
             os.execv(other, [other, "-c", *sys.argv[1:2], *sys.argv[1:]])
         print("no python on PATH can import torch", file=sys.stderr)
         sys.exit(NO_TORCH)
-    size = int(read(10))
-    with tarfile.open(fileobj=io.BytesIO(read(size))) as archive:
+    signal.alarm(_DEADLINE_S)
+    header = read(10)
+    if not header.strip().isdigit():
+        sys.exit("the agent did not come: `lab up` was killed before it had sent it")
+    with tarfile.open(fileobj=io.BytesIO(read(int(header)))) as archive:
         archive.extractall(IMPORT_ROOT)
+    signal.alarm(0)
     sys.path.append(IMPORT_ROOT)
     from labnode.agent import main as become_agent  # type: ignore[import-not-found]
 

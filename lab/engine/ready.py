@@ -1,4 +1,4 @@
-"""Waiting until every agent of a new cluster has said hello."""
+"""Waiting until every agent of a cluster has said hello."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.engine.protocol import Announce, Channel
-from lab.errors import ClusterError
+from lab.engine.protocol import Announce, Channel, Engine
+from lab.errors import ClusterError, NodeLost
 from lab.node import wire
+from lab.plan.cluster import ClusterInfo
 
+_GREETING_TIMEOUT_S = 90.0
 HELLO = wire.encode({"op": "hello", "id": "up"})
 
 
@@ -59,3 +61,22 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
                         done = len(channels) - len(waiting)
                         announce(f"{done}/{len(channels)} nodes ready (torch {message['torch']})")
     return None
+
+
+def whole(engine: Engine, cluster: ClusterInfo) -> bool:
+    """Whether every node of a cluster has an agent; whoever made it may have died before it had sent them.
+
+    Raises:
+        ClusterError: a node neither answers nor ends; the message names it.
+    """
+    channels: list[Channel] = []
+    try:
+        channels += engine.connect(cluster, cluster.nodes)
+        for channel in channels:
+            channel.send(HELLO)
+        return wait_ready(channels, _GREETING_TIMEOUT_S, lambda _: None) is None
+    except (NodeLost, OSError):
+        return False
+    finally:
+        for channel in channels:
+            channel.close()

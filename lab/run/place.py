@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.engine.protocol import Engine
+from lab.engine.ready import whole
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
@@ -38,7 +39,8 @@ class Place:
 
     def usable(self, lock: ClusterLock, info: ClusterInfo | None) -> ClusterInfo | None:
         """The cluster, if it can be used; remains of one that nobody will come back for are removed."""
-        if info is not None and info.state == "ready" and info.run is None:
+        stays = info is not None and info.state == "ready" and info.run is None
+        if info is not None and stays and (not lock.crashed or whole(self.engine, info)):
             return info
         removed = self.engine.remove(self.name, settle=lock.crashed)
         if removed:
@@ -149,6 +151,8 @@ def _why_unusable(info: ClusterInfo | None) -> str:
         return "it had no node any more"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
+    if info.state == "ready":
+        return "a node had not got its agent"
     running = {node.name for node in info.nodes if node.state == "running"}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{', '.join(missing)} of {info.shape.nodes} nodes did not run"

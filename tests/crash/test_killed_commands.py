@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, read, wait_until
+from tests.crash.conftest import HOLD, Command, Lab, read, wait_until
 
 QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
 MOMENTS = range(10)
@@ -67,6 +68,47 @@ def test_up_after_a_killed_up_makes_a_whole_cluster(lab, moment):
     assert ended.code == 0, ended.said
     assert lab.status()["state"] == "ready"
     assert lab("run", lab.script(QUICK)).code == 0
+
+
+KILLED_WHILE_SENDING = """
+import os, signal, sys
+from lab.engine.docker_channel import DockerChannel
+send = DockerChannel.send
+def killed(channel, data):
+    send(channel, data[:int(len(data) * {part})])
+    if channel.node.node_rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+DockerChannel.send = killed
+from lab.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("part", [0, 0.5])
+def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(docker_lab, part):
+    """The containers run by then, so that only their silence tells that the cluster is not whole."""
+    lab = docker_lab
+    words = ["--engine", "docker", "--name", lab.name]
+    program = [sys.executable, "-c", KILLED_WHILE_SENDING.format(part=part)]
+    assert (
+        Command([*program, "up", "--nodes", "1", *words], lab.folder, lab.env, lab.notes).end().code == -signal.SIGKILL
+    )
+    assert lab.status()["state"] == "ready"
+    ended = lab("up", timeout_s=120)
+    assert ended.code == 0, ended.said
+    assert "a node had not got its agent" in ended.err
+    assert lab("run", lab.script(QUICK)).code == 0
+
+
+def test_a_run_after_an_up_killed_while_it_sent_the_agents_removes_the_remains(docker_lab):
+    lab = docker_lab
+    program = [sys.executable, "-c", KILLED_WHILE_SENDING.format(part=0)]
+    words = ["--engine", "docker", "--name", lab.name]
+    Command([*program, "up", "--nodes", "1", *words], lab.folder, lab.env, lab.notes).end()
+    ended = lab("run", lab.script(QUICK))
+    assert ended.code == 0, ended.said
+    assert "a node had not got its agent" in ended.err
+    assert lab.leftovers() == []
 
 
 @pytest.mark.parametrize("moment", [3, 7])
