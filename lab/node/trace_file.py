@@ -12,6 +12,11 @@ LIMIT_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 192 * 1024
 
 
+def too_large(limit_bytes: int) -> str:
+    """Why a trace ends before the script does."""
+    return f"the trace is larger than {limit_bytes >> 20} MiB"
+
+
 class TraceFile:
     """A file that a worker appends lines to while the agent reads them.
 
@@ -73,8 +78,7 @@ class TraceFile:
             size *= 4
 
     def _last_line(self) -> bytes:
-        why = f"the trace is larger than {self._limit >> 20} MiB"
-        line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
+        line = {"k": "cut", "t": time.monotonic_ns(), "why": too_large(self._limit)}
         return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
     def close(self) -> None:

@@ -38,13 +38,13 @@ def _watched_init(construct: Any, distributed: ModuleType) -> Any:
             computed[:] = [parameters, result]
             return result
 
-        marks.begin(b"DDP()", 2)
+        marks.mark(b"DDP()", ended=False)
         distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
         try:
             construct(self, *arguments, **named)
         finally:
             distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
-            marks.end(b"DDP()")
+            marks.mark(b"DDP()", ended=True)
         if computed:
             _describe(self, *computed)
 
@@ -56,11 +56,11 @@ def _watched_forward(forward: Any) -> Any:
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return forward(self, *arguments, **named)
-        marks.begin(b"forward", 2)
+        marks.mark(b"forward", ended=False)
         try:
             return forward(self, *arguments, **named)
         finally:
-            marks.end(b"forward")
+            marks.mark(b"forward", ended=True)
             if self in _awaited:
                 _look_for_rebuilt(self)
 

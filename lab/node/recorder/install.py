@@ -9,10 +9,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..trace_file import LIMIT_BYTES
+from ..trace_file import LIMIT_BYTES, too_large
 from . import marks, native
 from .imports import when_imported
 from .journal import file_writer, journal
+from .mapped_file import MappedFile
 from .source import source
 
 DEFAULT_VALUES = 128
@@ -94,21 +95,34 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     hidden = _hidden_folders(torch)
     source.start(folder, hidden)
     if compiled is not None:
-        _write_through(compiled)
+        _write_through(compiled.write, compiled.stop)
         compiled.start(fd, folder, hidden, values, LIMIT_BYTES)
         marks.use_compiled(compiled.mark)
+    else:
+        write_mapped(fd, LIMIT_BYTES)
     _patch(module, compiled)
 
 
-def _write_through(compiled: Any) -> None:
-    """While the compiled recorder has the file mapped, every line goes through it; what follows its end is appended."""
+def write_mapped(fd: int, limit_bytes: int) -> None:
+    """Have the lines of the Python recorder copied into the mapped file, up to this size."""
+    file = MappedFile(fd, limit_bytes, lambda: journal.cut(too_large(limit_bytes)))
+    _write_through(file.append, file.release)
+
+
+def _write_through(put: Callable[[bytes], object], stop: Callable[[], bool | None]) -> None:
+    """While a recorder has the file mapped, every line goes through it; what follows its end is appended.
+
+    Args:
+        put: appends a line to the mapped file.
+        stop: gives it back; False where the recording had ended before.
+    """
     append = journal.put
 
     def end() -> None:
-        journal.on = compiled.stop()
+        journal.on = stop() is not False
         journal.put = append
 
-    journal.put, journal.at_end = compiled.write, end
+    journal.put, journal.at_end = put, end
 
 
 def _patch(module: ModuleType, compiled: ModuleType | None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 FORMAT = 1
@@ -92,7 +94,20 @@ def boot_id() -> str:
 
 def file_writer(fd: int) -> Callable[[bytes], object]:
     """A writer of lines to a descriptor that is open for appending."""
-    return functools.partial(os.write, fd)
+    return functools.partial(append_line, fd)
+
+
+def append_line(fd: int, line: bytes) -> None:
+    """Append a whole line; half a line is none.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    written = os.write(fd, line)
+    if written < len(line):
+        with suppress(OSError):
+            os.ftruncate(fd, os.fstat(fd).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _line(kind: str, now_ns: int, facts: dict[str, Any]) -> bytes:

@@ -14,35 +14,28 @@ from .source import source
 
 _now = time.monotonic_ns
 Function = Callable[..., Any]
-_compiled: Callable[[bytes, bool], None] | None = None
-"""What the compiled recorder has for marks, where there is one; it takes a third of the time."""
+
+
+def _python_mark(name: bytes, ended: bool) -> None:
+    if journal.on:
+        if ended:
+            journal.write(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
+        else:
+            journal.write(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.line(2)))
+
+
+_mark: Callable[[bytes, bool], None] = _python_mark
 
 
 def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
-    """Have the compiled recorder write the marks: `mark(name, ended)`."""
-    global _compiled
-    _compiled = mark
+    """Have the compiled recorder write the marks; it takes a third of the time."""
+    global _mark
+    _mark = mark
 
 
-def begin(name: bytes, depth: int = 1) -> None:
-    """A phase begins.
-
-    Args:
-        name: of the phase.
-        depth: how many frames of the recorder's are innermost.
-    """
-    if _compiled is not None:
-        _compiled(name, False)
-    elif journal.on:
-        journal.write(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.line(depth + 1)))
-
-
-def end(name: bytes) -> None:
-    """It ends."""
-    if _compiled is not None:
-        _compiled(name, True)
-    elif journal.on:
-        journal.write(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
+def mark(name: bytes, *, ended: bool) -> None:
+    """A phase begins or ends."""
+    _mark(name, ended)
 
 
 def marked(name: bytes, function: Function) -> Function:
@@ -50,18 +43,11 @@ def marked(name: bytes, function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        mark = _compiled
-        if mark is None:
-            begin(name, 2)
-        else:
-            mark(name, False)
+        _mark(name, False)
         try:
             return function(*arguments, **named)
         finally:
-            if mark is None:
-                end(name)
-            else:
-                mark(name, True)
+            _mark(name, True)
 
     return wrapper
 
@@ -103,8 +89,8 @@ def _on_module(module: ModuleType) -> None:
 
 def _on_optimizer(module: ModuleType) -> None:
     _mark_method(module.Optimizer, "zero_grad", b"zero_grad")
-    module.register_optimizer_step_pre_hook(lambda *_: begin(b"step", 2))
-    module.register_optimizer_step_post_hook(lambda *_: end(b"step"))
+    module.register_optimizer_step_pre_hook(lambda *_: _mark(b"step", False))
+    module.register_optimizer_step_post_hook(lambda *_: _mark(b"step", True))
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {

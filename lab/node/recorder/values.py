@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import math
+import struct
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -12,10 +14,23 @@ from typing import Any
 
 import torch
 
-_SAMPLE = 4096
-"""A tensor of more elements is summarised from a sample of as many, taken in evenly spread blocks."""
-_BLOCK = 16
-_SAMPLED = b',"sampled":%d' % _SAMPLE
+_MOST = 4096
+"""A tensor of more elements is summarised from a sample, taken in evenly spread blocks that are a cache line or two."""
+_BLOCKS, _BLOCK = 64, 16
+_SAMPLED = b',"sampled":%d' % (_BLOCKS * _BLOCK)
+_FEW = 256
+"""So many numbers are summarised without PyTorch, whose operators let go of the interpreter's lock for nothing: the
+threads of a backend and of the script would take turns with every one of them."""
+_FORMATS = {
+    torch.float32: "f",
+    torch.float64: "d",
+    torch.int64: "q",
+    torch.int32: "i",
+    torch.int16: "h",
+    torch.int8: "b",
+    torch.uint8: "B",
+    torch.bool: "B",
+}
 _NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 
 
@@ -68,53 +83,65 @@ def _rounded(values: list[float], digits: int) -> list[float]:
 
 
 def _summary(tensor: torch.Tensor) -> bytes:
-    count = tensor.numel()
-    if tensor.requires_grad:
-        tensor = tensor.detach()
+    count, size = tensor.numel(), tensor.element_size()
     if not tensor.is_contiguous():
-        tensor = tensor.reshape(-1)
-    sampled = b""
-    if count > _SAMPLE:
-        tensor, sampled = _sample(tensor, count), _SAMPLED
-    data = ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if count else b""
-    return b'{"n":%d%b,"hash":"%08x"%b}' % (count, _extremes(tensor), zlib.crc32(data), sampled)
+        tensor = tensor.detach().reshape(-1)
+    if count <= _MOST:
+        data, sampled = ctypes.string_at(tensor.data_ptr(), count * size), b""
+    else:
+        memory = (ctypes.c_char * (count * size)).from_address(tensor.data_ptr())
+        data, sampled = b"".join(_blocks(count, size).unpack_from(memory)), _SAMPLED
+    extremes = _extremes(data, tensor.dtype) if count else b""
+    return b'{"n":%d%b,"hash":"%08x"%b}' % (count, extremes, zlib.crc32(data), sampled)
 
 
-def _sample(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """A copy of evenly spread blocks of a contiguous tensor."""
-    blocks = _SAMPLE // _BLOCK
-    step = (count - _BLOCK) // (blocks - 1)
-    return tensor.as_strided((blocks, _BLOCK), (step, 1)).clone(memory_format=torch.contiguous_format)
+@functools.lru_cache(maxsize=1024)
+def _blocks(count: int, size: int) -> struct.Struct:
+    """What unpacks evenly spread blocks of so many elements of so many bytes."""
+    block = _BLOCK * size
+    gap = (count - _BLOCK) // (_BLOCKS - 1) * size - block
+    return struct.Struct(f"{block}s{gap}x" * (_BLOCKS - 1) + f"{block}s")
 
 
-def _extremes(tensor: torch.Tensor) -> bytes:
-    """`,"norm":...,"min":...,"max":...`; of complex numbers it is their absolute values that are compared."""
-    if not tensor.numel():
-        return b""
-    try:
-        if tensor.dtype is not torch.float32:
-            if tensor.is_complex():
-                tensor = tensor.abs()
-            elif tensor.dtype in _NARROW:
-                tensor = tensor.float()
-            elif tensor.dtype is torch.bool:
-                tensor = tensor.to(torch.uint8)
-        least, greatest = tensor.aminmax()
-        low, high = least.item(), greatest.item()
-        norm = _norm(tensor, low, high)
-    except RuntimeError:  # a type that cannot be computed with
-        return b""
+def _extremes(data: bytes, dtype: torch.dtype) -> bytes:
+    """`,"norm":...,"min":...,"max":...` of the numbers in these bytes; empty where they cannot be computed with."""
+    form = _FORMATS.get(dtype)
+    if form is not None and len(data) <= _FEW * dtype.itemsize:
+        numbers = memoryview(data).cast(form).tolist()  # type: ignore[call-overload]
+        norm, low, high = math.hypot(*numbers), min(numbers), max(numbers)
+        if norm - norm != 0:  # nan compares with nothing
+            low, high = _not_finite(numbers)
+    else:
+        try:
+            norm, low, high = _computed(torch.frombuffer(bytearray(data), dtype=dtype))
+        except RuntimeError:  # a type that cannot be computed with
+            return b""
     return b',"norm":%b,"min":%b,"max":%b' % (_real(norm), _real(low), _real(high))
 
 
-def _norm(tensor: torch.Tensor, low: float, high: float) -> float:
-    """The square root of the sum of squares; where floats are neither tiny nor huge, the fast way."""
+def _not_finite(numbers: list[float]) -> tuple[float, float]:
+    """The least and the greatest number, both nan if one is."""
+    if any(number != number for number in numbers):
+        return math.nan, math.nan
+    return min(numbers), max(numbers)
+
+
+def _computed(tensor: torch.Tensor) -> tuple[float, float, float]:
+    """Norm, least and greatest number; of complex numbers it is their absolute values that are compared."""
+    if tensor.dtype is not torch.float32:
+        if tensor.is_complex():
+            tensor = tensor.abs()
+        elif tensor.dtype in _NARROW:
+            tensor = tensor.float()
+        elif tensor.dtype is torch.bool:
+            tensor = tensor.to(torch.uint8)
+    least, greatest = tensor.aminmax()
+    low, high = least.item(), greatest.item()
     if low == high == 0:
-        return 0.0
-    if tensor.is_floating_point() and 1e-15 < max(-low, high) < 1e15:
-        flat = tensor if tensor.dim() == 1 else tensor.view(-1)
-        return math.sqrt(flat.dot(flat).item())
-    return float(torch.linalg.vector_norm(tensor.double()).item())
+        return 0.0, low, high
+    if tensor.is_floating_point() and 1e-15 < max(-low, high) < 1e15:  # neither tiny nor huge: the fast way
+        return math.sqrt(tensor.dot(tensor).item()), low, high
+    return float(torch.linalg.vector_norm(tensor.double()).item()), low, high
 
 
 def _real(value: float) -> bytes:

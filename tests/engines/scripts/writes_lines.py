@@ -1,4 +1,4 @@
-"""Writes lines with the compiled recorder, and reads them as an agent does: `writes_lines.py FILE ACTION [NUMBER]`.
+"""Writes lines as a recorder does, and reads them as an agent does: `writes_lines.py RECORDER FILE ACTION [NUMBER]`.
 
 What was passed on is printed as JSON. The actions are the functions that take a recorder and a file.
 """
@@ -12,11 +12,29 @@ import signal
 import sys
 import threading
 
-from lab.node.recorder import native
+from lab.node.recorder import install, native
+from lab.node.recorder.journal import file_writer, journal
 from lab.node.trace_file import TraceFile
 
 MIB = 1 << 20
 THREADS = 4
+
+
+class PythonRecorder:
+    """What the compiled recorder has for lines, by the means of the Python one."""
+
+    write = journal.write
+
+    def start(self, fd, _folder, _hidden, _values, limit):
+        journal.put, journal.on = file_writer(fd), True
+        install.write_mapped(fd, limit)
+
+    def stop(self):
+        was_on = journal.on
+        if was_on:
+            journal.at_end()
+        journal.on = False
+        return was_on
 
 
 def line(thread, number):
@@ -152,10 +170,11 @@ def unmappable(recorder, file):
 
 
 def main():
-    path, action, *words = sys.argv[1:]
+    kind, path, action, *words = sys.argv[1:]
+    recorder = native.load() if kind == "compiled" else PythonRecorder()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     file = TraceFile(path, (os.getuid(), os.getgid()))
-    print(json.dumps(globals()[action](native.load(), file, *map(int, words))))
+    print(json.dumps(globals()[action](recorder, file, *map(int, words))))
 
 
 if __name__ == "__main__":
