@@ -17,8 +17,9 @@ namespace recorder {
 
 using Tensors = std::vector<at::Tensor>;
 
-// A tensor of more elements is summarised from a sample of as many, taken in evenly spread blocks.
-constexpr int64_t kSample = 4096;
+// A tensor of more elements is summarised from a sample, taken in evenly spread blocks that are a cache line or two.
+constexpr int64_t kMost = 4096;
+constexpr int64_t kBlocks = 64;
 constexpr int64_t kBlock = 16;
 
 template <class T>
@@ -234,12 +235,11 @@ inline void write_summary(Json& json, const at::Tensor& tensor) {
       extremes.add(values, length);
       hash.add(values, static_cast<size_t>(length) * sizeof(T));
     };
-    if (count <= kSample) {
+    if (count <= kMost) {
       add(0, count);
     } else {
-      constexpr int64_t blocks = kSample / kBlock;
-      for (int64_t block = 0; block < blocks; block++)
-        add((count - kBlock) / (blocks - 1) * block, kBlock);
+      for (int64_t block = 0; block < kBlocks; block++)
+        add((count - kBlock) / (kBlocks - 1) * block, kBlock);
     }
     if (count > 0)
       extremes.write(json);
@@ -249,8 +249,8 @@ inline void write_summary(Json& json, const at::Tensor& tensor) {
     for (int i = 0; i < 16; i++)
       digits[i] = kHex[value >> (60 - 4 * i) & 15];
     json.key("hash").string({digits, sizeof digits});
-    if (count > kSample)
-      json.key("sampled").integer(kSample);
+    if (count > kMost)
+      json.key("sampled").integer(kBlocks * kBlock);
     json.raw("}");
   });
   if (!known)

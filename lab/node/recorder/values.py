@@ -111,6 +111,8 @@ def _extremes(data: bytes, dtype: torch.dtype) -> bytes:
         norm, low, high = math.hypot(*numbers), min(numbers), max(numbers)
         if norm - norm != 0:  # nan compares with nothing
             low, high = _not_finite(numbers)
+        elif form == "f":
+            return b',"norm":%.9g,"min":%.9g,"max":%.9g' % (norm, low, high)
     else:
         try:
             norm, low, high = _computed(torch.frombuffer(bytearray(data), dtype=dtype))
