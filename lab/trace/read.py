@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -11,6 +12,7 @@ from typing import Any
 
 from lab.record.layout import TRACE
 from lab.record.read import Record
+from lab.trace import contents
 from lab.trace.buckets import assign_buckets
 from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
 
@@ -291,12 +293,15 @@ class _RankReader:
 
 
 def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
-    return tuple(
-        Buffer(
-            dtype=str(dtype),
-            shape=tuple(int(size) for size in shape),
-            values=values[i] if values and i < len(values) else None,
-            summary=summaries[i] if summaries and i < len(summaries) else None,
-        )
-        for i, (dtype, shape) in enumerate(described)
-    )
+    """What is said of tensors; contents that are a text are their bytes."""
+    buffers = []
+    for i, (dtype, sizes) in enumerate(described):
+        shape = tuple(int(size) for size in sizes)
+        said = values[i] if values and i < len(values) else None
+        summary = summaries[i] if summaries and i < len(summaries) else None
+        if isinstance(said, str):
+            said = contents.elements(said, str(dtype))
+        if isinstance(summary, str):
+            summary = contents.summary(summary, str(dtype), math.prod(shape))
+        buffers.append(Buffer(dtype=str(dtype), shape=shape, values=said, summary=summary))
+    return tuple(buffers)

@@ -16,6 +16,7 @@ from .source import source
 
 _MOST_LAYOUTS = 4096
 _LONGEST_REASON = 300
+_STRIDED = torch.strided
 _now = time.monotonic_ns
 _numbers = itertools.count(1)
 _layouts: dict[tuple[Any, ...], _Layout] = {}
@@ -26,15 +27,10 @@ Tensors = Sequence[torch.Tensor]
 class Call:
     """A call that has begun."""
 
-    __slots__ = ("_kind", "_number", "_open", "_readable", "_results", "_whole")
+    __slots__ = ("_layout", "_number", "_open", "_results")
 
     def __init__(self, number: int, results: Tensors, layout: _Layout) -> None:
-        self._number = number
-        self._open = True
-        self._results = results if layout.after else ()
-        self._readable = layout.readable_after
-        self._whole = layout.after == b"ov"
-        self._kind = layout.after
+        self._number, self._results, self._layout, self._open = number, results, layout, True
 
     def end(self, error: BaseException | None = None, sender: int | None = None) -> None:
         """The call is over; only the first time counts.
@@ -46,36 +42,44 @@ class Call:
         if not self._open:
             return
         self._open = False
-        rest = b""
-        now = _now()
+        now, layout = _now(), self._layout
         if error is not None:
             rest = b',"err":' + json.dumps(_reason(error)).encode()
-        elif self._results:
-            contents = values.describe(self._results, self._readable, self._whole)
-            rest = b',"%b":%b' % (self._kind, contents)
+        else:
+            rest = layout.results % layout.contents(layout.after, self._results)
         if sender is not None:
             rest += b',"peer":%d' % sender
         self._results = ()
-        journal.write(b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest))
+        if journal.on:
+            journal.put(b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest))
 
 
 class _Layout:
     """What all calls with tensors of the same shapes and types have in common."""
 
-    __slots__ = ("after", "before", "readable_after", "readable_before", "text")
+    __slots__ = ("after", "before", "line", "results")
 
     def __init__(self, inputs: Tensors | None, outputs: Tensors | None, fields: dict[str, Any]) -> None:
-        results = outputs if outputs is not None else inputs or ()
-        self.readable_before = [values.is_readable(t) for t in inputs or ()]
-        self.readable_after = [values.is_readable(t) for t in results]
-        self.before = _kind_of(inputs or (), self.readable_before, b"iv", b"is")
-        self.after = _kind_of(results, self.readable_after, b"ov", b"os")
+        kind, self.before = _readers(inputs or (), b"iv", b"is")
+        kind_after, self.after = _readers(outputs if outputs is not None else inputs or (), b"ov", b"os")
         facts = dict(fields)
         if inputs is not None:
             facts["in"], facts["ib"] = _shapes(inputs)
         if outputs is not None:
             facts["out"], facts["ob"] = _shapes(outputs)
-        self.text = json.dumps(facts, separators=(",", ":"))[1:-1].encode()
+        text = json.dumps(facts, separators=(",", ":"))[1:-1].encode().replace(b"%", b"%%")
+        contents = b',"%b":[%%b]' % kind if kind else b"%b"
+        self.line = b'{"k":"begin","t":%%d,"i":%%d,%b%%b%b%%b}\n' % (text, contents)
+        """Wants the time, the number, the number in the group, the contents and the source."""
+        self.results = b',"%b":[%%b]' % kind_after if kind_after else b"%b"
+        """Wants the contents."""
+
+    @staticmethod
+    def contents(readers: Sequence[values.Read], tensors: Tensors) -> bytes:
+        """What is in the tensors of one side; `readers` has none, or one for each."""
+        if len(readers) == 1:
+            return readers[0](tensors[0])
+        return b",".join([read(tensor) for read, tensor in zip(readers, tensors)])
 
 
 def begin(
@@ -99,30 +103,33 @@ def begin(
         named = dict(zip(fields[::2], fields[1::2]))
         layout = _layouts[key] = _Layout(inputs, outputs, {"op": op, "g": group, **named})
     number = next(_numbers)
-    text = layout.text
-    if seq:
-        text += b',"seq":%d' % seq
-    if layout.before and inputs:
-        text += b',"%b":%b' % (layout.before, values.describe(inputs, layout.readable_before, layout.before == b"iv"))
-    text += source.fragment(3)
-    call = Call(number, outputs if outputs is not None else inputs or (), layout)
-    journal.write(b'{"k":"begin","t":%d,"i":%d,%b}\n' % (_now(), number, text))
-    return call
+    contents = layout.contents(layout.before, inputs) if inputs else b""
+    sequence, (at, more) = b',"seq":%d' % seq if seq else b"", source.place(3)
+    journal.put(layout.line % (_now(), number, sequence, contents, at + more))
+    return Call(number, outputs if outputs is not None else inputs or (), layout)
 
 
 def _key(tensors: Tensors | None) -> Any:
     """What decides how tensors are described."""
     if tensors is None:
         return None
-    return tuple([(t.shape, t.dtype, t.layout, t.is_cpu, type(t), t.is_conj()) for t in tensors])
+    return _key_of(tensors[0]) if len(tensors) == 1 else tuple(map(_key_of, tensors))
 
 
-def _kind_of(tensors: Tensors, readable: Sequence[bool], whole: bytes, summary: bytes) -> bytes:
-    """Under which name the contents of one side of a call are kept; empty where nothing of them is."""
+def _key_of(t: torch.Tensor) -> tuple[Any, ...]:
+    layout = t.layout
+    return t.shape, t.dtype, layout, t.is_cpu, type(t), layout is _STRIDED and t.is_contiguous(), t.is_neg()
+
+
+def _readers(tensors: Tensors, whole: bytes, summary: bytes) -> tuple[bytes, list[values.Read]]:
+    """Under which name the contents of one side of a call are kept, and what reads them; nothing where none is kept."""
+    readable = [values.is_readable(t) for t in tensors]
     if not journal.values or not any(readable):
-        return b""
+        return b"", []
     count = sum(t.numel() for t, ok in zip(tensors, readable) if ok)
-    return whole if count <= journal.values else summary
+    kept = count <= journal.values
+    readers = [values.reader(t, kept) if ok else values.unreadable for t, ok in zip(tensors, readable)]
+    return whole if kept else summary, readers
 
 
 def _shapes(tensors: Tensors) -> tuple[list[Any], int]:

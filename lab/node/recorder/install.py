@@ -85,7 +85,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     torch = sys.modules["torch"]
     compiled = find_compiled() if choice in ("auto", "compiled") else None
     kind = "compiled" if compiled is not None else "python"
-    journal.open(file_writer(fd), rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
+    journal.open(file_writer(fd, journal.forget), rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
     if choice not in CHOICES:
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
@@ -105,7 +105,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
 
 def write_mapped(fd: int, limit_bytes: int) -> None:
     """Have the lines of the Python recorder copied into the mapped file, up to this size."""
-    file = MappedFile(fd, limit_bytes, lambda: journal.cut(too_large(limit_bytes)))
+    file = MappedFile(fd, journal.put, limit_bytes, lambda: journal.cut(too_large(limit_bytes)))
     _write_through(file.append, file.release)
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-import functools
 import json
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 FORMAT = 1
@@ -33,13 +30,13 @@ class Journal:
         self.at_end: Callable[[], None] = _nothing
         """Called when the recording ends in this process."""
         self.put: Callable[[bytes], object] = _nowhere
-        """Appends one whole line; may raise OSError."""
+        """Appends one whole line, whether lines are kept or not. Never raises: a full disk ends the recording."""
 
     def open(self, put: Callable[[bytes], object], *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Begin with a `start` line.
 
         Args:
-            put: appends one whole line.
+            put: see `Journal.put`.
             rank: of this worker.
             recorder: `compiled` or `python`.
             torch: its version.
@@ -52,12 +49,9 @@ class Journal:
         self.write(_line("start", now, {**facts, **rest}))
 
     def write(self, line: bytes) -> None:
-        """Append one line; a full disk ends the recording, not the script."""
+        """Append one line."""
         if self.on:
-            try:
-                self.put(line)
-            except OSError:
-                self.on = False
+            self.put(line)
 
     def add(self, kind: str, **facts: Any) -> None:
         """Append a line of this kind; `t` is now unless given."""
@@ -79,7 +73,7 @@ class Journal:
             self.on = False
 
     def forget(self) -> None:
-        """Stop without a word: this process is a fork of the one that is recorded."""
+        """Stop without a word: the disk is full, or this process is a fork of the one that is recorded."""
         self.on = False
 
 
@@ -92,22 +86,24 @@ def boot_id() -> str:
         return ""
 
 
-def file_writer(fd: int) -> Callable[[bytes], object]:
-    """A writer of lines to a descriptor that is open for appending."""
-    return functools.partial(append_line, fd)
+def file_writer(fd: int, failed: Callable[[], None]) -> Callable[[bytes], None]:
+    """A writer of lines to a file.
 
-
-def append_line(fd: int, line: bytes) -> None:
-    """Append a whole line; half a line is none.
-
-    Raises:
-        OSError: the disk is full.
+    Args:
+        fd: open for appending.
+        failed: called when the disk is full.
     """
-    written = os.write(fd, line)
-    if written < len(line):
-        with suppress(OSError):
-            os.ftruncate(fd, os.fstat(fd).st_size - written)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def append(line: bytes) -> None:
+        try:
+            written = os.write(fd, line)
+            if written < len(line):  # half a line is none
+                os.ftruncate(fd, os.fstat(fd).st_size - written)
+                failed()
+        except OSError:
+            failed()
+
+    return append
 
 
 def _line(kind: str, now_ns: int, facts: dict[str, Any]) -> bytes:

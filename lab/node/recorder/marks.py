@@ -19,9 +19,10 @@ Function = Callable[..., Any]
 def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
         if ended:
-            journal.write(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
+            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
         else:
-            journal.write(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.line(2)))
+            at, _ = source.place(2)
+            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, at))
 
 
 _mark: Callable[[bytes, bool], None] = _python_mark

@@ -8,8 +8,10 @@ interpreter's lock held, while a thread of gloo may hold the lock that it needs 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +60,8 @@ class Operation:
         asynchronous = bool(getattr(options, "asyncOp", self.op != "monitored_barrier"))
         fields: tuple[Any, ...] = ("async", asynchronous)
         if self.reduces:
-            reduction = getattr(options, "reduceOp", None)
-            fields += ("red", _NAMES.get(getattr(reduction, "op", reduction), "SUM"))
+            reduction: Any = getattr(options, "reduceOp", c10d.ReduceOp.SUM)
+            fields += ("red", _NAMES[int(getattr(reduction, "op", reduction))])
         if self.rooted:
             fields += ("root", getattr(options, "rootRank", 0))
         if self.splits and count > 3 and (arguments[2] or arguments[3]):
@@ -104,7 +106,7 @@ OPERATIONS = (
 _ALIASES = {"_allgather_base": "all_gather_single", "_reduce_scatter_base": "reduce_scatter_single"}
 """Old names that Python code still calls; the base class would not come by the new ones."""
 _NAMES = {
-    getattr(c10d.ReduceOp, name): name
+    int(getattr(c10d.ReduceOp, name)): name
     for name in ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
     if hasattr(c10d.ReduceOp, name)
 }
@@ -223,6 +225,7 @@ def _follow(work: Any, call: calls.Call) -> bool:
         return False
 
     def over(done: Any) -> None:
+        _keep_thread_state()
         try:
             done.value()
         except BaseException as error:
@@ -232,6 +235,15 @@ def _follow(work: Any, call: calls.Call) -> bool:
 
     future.add_done_callback(over)
     return True
+
+
+_thread = threading.local()
+
+
+def _keep_thread_state() -> None:
+    """Let a thread of the backend keep what the interpreter made for it; it would be made anew for every callback."""
+    if not hasattr(_thread, "kept"):
+        _thread.kept = ctypes.pythonapi.PyGILState_Ensure()
 
 
 class RecordedWork(c10d.Work):
@@ -271,7 +283,7 @@ def _flat(value: Any) -> Any:
     """Every tensor in a tensor, a list of them, or a list of lists."""
     if isinstance(value, torch.Tensor):
         return (value,)
-    if len(value) == 1 and isinstance(value[0], torch.Tensor):
+    if len(value) == 1 and isinstance(value[0], torch.Tensor):  # nearly always
         return value
     return [tensor for item in value for tensor in (_flat(item) if not isinstance(item, torch.Tensor) else (item,))]
 

@@ -6,32 +6,24 @@ import json
 import os
 import sys
 from types import CodeType, FrameType
-from typing import Optional
 
 _MOST_CODES = _MOST_LINES = 16384
-_Text = tuple[bytes, bytes, Optional[CodeType]]
-"""`,"at":...`; what follows it; and the code, kept alive so that no other one gets its address."""
-_NOWHERE: _Text = (b"", b"", None)
+Place = tuple[bytes, bytes]
+"""`,"at":...`, and what follows it: `,"fn":...,"via":...`."""
+_NOWHERE = (b"", b"")
 _PLUMBING = frozenset({"wrapper", "decorate_context", "_wrapped_call_impl", "_call_impl"})
 """Decorators and the machinery of torch.nn.Module stand between a line and what it calls."""
 
 
-class _Code:
-    """What is known of a piece of code."""
+class _Shown:
+    """A piece of code that a reader may be told of."""
 
-    __slots__ = ("code", "name", "place")
+    __slots__ = ("name", "scripts")
 
-    def __init__(self, code: CodeType, place: tuple[bool, str] | None) -> None:
-        self.code = code
-        """Kept alive so that no other one gets its address."""
-        self.place = place
-        """Whether its file is the script's, and how to call it; None for files that are hidden."""
-        self.name: str | None = _qualified_name(code)
-        """What to call it where it is what a line called; None where that tells a reader nothing."""
-        if place is None and (
-            code.co_name in _PLUMBING or "<" in self.name or self.name.startswith("_GeneratorContextManager")
-        ):
-            self.name = None
+    def __init__(self, name: str, scripts: bool) -> None:
+        self.name = name
+        self.scripts = scripts
+        """Whether its file is the script's."""
 
 
 class Source:
@@ -40,8 +32,13 @@ class Source:
     def __init__(self) -> None:
         self._folder = "/"
         self._hidden: tuple[str, ...] = ()
-        self._codes: dict[int, _Code] = {}
-        self._texts: dict[tuple[int, int, str], _Text] = {}
+        self._codes: dict[int, _Shown | str | bool] = {}
+        """What is known of a piece of code, by its address: of one that is hidden its name, or False where that tells a
+        reader nothing."""
+        self._places: dict[tuple[int, int, str], Place] = {}
+        """By the address of the code, the instruction in it, and what that called."""
+        self._kept: list[CodeType] = []
+        """Kept alive so that no other code gets the address of one that is known."""
 
     def start(self, folder: str, hidden: list[str]) -> None:
         """Say what the script is.
@@ -52,23 +49,18 @@ class Source:
         """
         self._folder = os.path.join(folder, "")
         self._hidden = ("<", *(os.path.join(path, "") for path in hidden))
-        self._codes, self._texts = {}, {}
+        self._forget()
 
-    def fragment(self, depth: int = 1) -> bytes:
-        """`,"at":...,"fn":...,"via":...` of the innermost frame in the script's folder, else of any that is not hidden.
+    def _forget(self) -> None:
+        self._codes, self._places, self._kept = {}, {}, []
+
+    def place(self, depth: int = 1) -> Place:
+        """The innermost frame in the script's folder, else the innermost one that is not hidden.
 
         Args:
             depth: how many of the innermost frames to pass over.
         """
-        at, rest, _ = self._look(sys._getframe(depth))
-        return at + rest
-
-    def line(self, depth: int = 1) -> bytes:
-        """`,"at":...` only."""
-        return self._look(sys._getframe(depth))[0]
-
-    def _look(self, frame: FrameType | None) -> _Text:
-        """What to write of the line that led to a frame."""
+        frame: FrameType | None = sys._getframe(depth)
         codes = self._codes
         via = found_via = ""
         found: FrameType | None = None
@@ -77,23 +69,33 @@ class Source:
             known = codes.get(id(code))
             if known is None:
                 known = self._learn(code)
-            place = known.place
-            if place is not None and (place[0] or found is None):
-                found, found_via = frame, via
-                if place[0]:
-                    break
-            if known.name is not None:
-                via = known.name
+            if known is not False:
+                if known.__class__ is str:
+                    via = known
+                elif known.scripts:  # type: ignore[union-attr]
+                    return self._places.get((id(code), frame.f_lasti, via)) or self._describe(frame, via)
+                else:
+                    if found is None:
+                        found, found_via = frame, via
+                    via = known.name  # type: ignore[union-attr]
             frame = frame.f_back
         if found is None:
             return _NOWHERE
-        key = (id(found.f_code), found.f_lineno, found_via)
-        return self._texts.get(key) or self._write(found.f_code, *key)
+        return self._places.get((id(found.f_code), found.f_lasti, found_via)) or self._describe(found, found_via)
 
-    def _learn(self, code: CodeType) -> _Code:
-        if len(self._codes) >= _MOST_CODES:
-            self._codes.clear()
-        known = self._codes[id(code)] = _Code(code, self._place(code.co_filename))
+    def _learn(self, code: CodeType) -> _Shown | str | bool:
+        if len(self._kept) >= _MOST_CODES:
+            self._forget()
+        self._kept.append(code)
+        place = self._place(code.co_filename)
+        name = _qualified_name(code)
+        known: _Shown | str | bool
+        if place is not None:
+            known = _Shown(name, place[0])
+        else:
+            tells = code.co_name not in _PLUMBING and "<" not in name
+            known = name if tells and not name.startswith("_GeneratorContextManager") else False
+        self._codes[id(code)] = known
         return known
 
     def _place(self, path: str) -> tuple[bool, str] | None:
@@ -106,17 +108,19 @@ class Source:
             return True, path[len(self._folder) :]
         return False, path
 
-    def _write(self, code: CodeType, key: int, line: int, via: str) -> _Text:
+    def _describe(self, frame: FrameType, via: str) -> Place:
+        code = frame.f_code
         place = self._place(code.co_filename)
         assert place is not None
-        at = f',"at":{json.dumps(f"{place[1]}:{line}")}'
+        at = f',"at":{json.dumps(f"{place[1]}:{frame.f_lineno}")}'
         rest = f',"fn":{json.dumps(code.co_name)}'
         if via:
             rest += f',"via":{json.dumps(via.removeprefix("Tensor."))}'
-        if len(self._texts) >= _MOST_LINES:
-            self._texts.clear()
-        text = self._texts[key, line, via] = (at.encode("utf-8", "replace"), rest.encode("utf-8", "replace"), code)
-        return text
+        if len(self._places) >= _MOST_LINES:
+            self._places.clear()
+        described = (at.encode("utf-8", "replace"), rest.encode("utf-8", "replace"))
+        self._places[id(code), frame.f_lasti, via] = described
+        return described
 
 
 def _qualified_name(code: CodeType) -> str:

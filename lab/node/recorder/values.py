@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
+import binascii
 import ctypes
-import functools
 import json
 import math
 import struct
 import zlib
-from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
-_MOST = 4096
-"""A tensor of more elements is summarised from a sample, taken in evenly spread blocks that are a cache line or two."""
-_BLOCKS, _BLOCK = 64, 16
-_SAMPLED = b',"sampled":%d' % (_BLOCKS * _BLOCK)
 _FEW = 256
-"""So many numbers are summarised without PyTorch, whose operators let go of the interpreter's lock for nothing: the
-threads of a backend and of the script would take turns with every one of them."""
-_FORMATS = {
-    torch.float32: "f",
-    torch.float64: "d",
-    torch.int64: "q",
-    torch.int32: "i",
-    torch.int16: "h",
-    torch.int8: "b",
-    torch.uint8: "B",
-    torch.bool: "B",
-}
-_NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+"""So many elements are kept as they are, for the reader of the trace to look at: looking here costs several times more,
+and each of PyTorch's operators lets go of the interpreter's lock, which a thread of the backend may be waiting for."""
+_MOST = 4096
+"""Of a tensor of more elements a sample is kept, taken in evenly spread blocks that are a cache line or so."""
+_BLOCKS, _BLOCK = 32, 8
+_MOST_ADDRESSES = 64
+_KNOWN = frozenset(
+    getattr(torch, name)
+    for name in (
+        *("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "bool"),
+        *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+    )
+    if hasattr(torch, name)
+)
+"""Types of which a reader needs the bytes only."""
+_NARROW = frozenset({torch.float16, torch.bfloat16})
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
@@ -46,119 +43,119 @@ def is_readable(tensor: torch.Tensor) -> bool:
     )
 
 
-def describe(tensors: Sequence[torch.Tensor], readable: Sequence[bool], whole: bool) -> bytes:
-    """A JSON list with the elements of each tensor in order, or a summary of each; null where it is not readable."""
-    write = _elements if whole else _summary
-    return b"[" + b",".join([write(t) if ok else b"null" for t, ok in zip(tensors, readable)]) + b"]"
+Read = Callable[[torch.Tensor], bytes]
+
+
+def reader(tensor: torch.Tensor, whole: bool) -> Read:
+    """What says, as JSON, what is in a tensor that is like this one: of its shape, its type and its order in memory.
+
+    Args:
+        tensor: the first of its kind.
+        whole: whether the elements are wanted, or a summary of them. Bytes in base64 say both: those of all elements of
+            a small tensor, of a sample from a large one.
+    """
+    count, size = tensor.numel(), tensor.element_size()
+    if tensor.dtype not in _KNOWN:
+        read: Read = _elements if whole else unreadable
+    elif not count:
+        read = _no_bytes if whole else _summary_of_none
+    elif whole or count <= _FEW:
+        read = _reads_bytes(count * size)
+    elif count <= _MOST:
+        read = _reads_all(count, size)
+    else:
+        read = _reads_sample(count, size)
+    if tensor.is_contiguous():
+        return read
+    return lambda scattered: read(scattered.detach().reshape(-1))
+
+
+def unreadable(tensor: torch.Tensor) -> bytes:
+    """What is said of a tensor that cannot be read."""
+    return b"null"
 
 
 def _elements(tensor: torch.Tensor) -> bytes:
-    if tensor.dim() != 1:
-        tensor = tensor.detach().reshape(-1)
-    if tensor.dtype in _NARROW:
-        return b"[" + _narrow_floats(tensor.tolist()) + b"]"
+    """The elements of a type that only PyTorch can read."""
     try:
-        if tensor.is_complex():
-            return _json(torch.view_as_real(tensor.detach()).tolist())
-        return _json(tensor.tolist())
-    except (RuntimeError, TypeError):  # a type that has no numbers
+        return json.dumps(tensor.detach().reshape(-1).float().tolist(), separators=(",", ":"), allow_nan=False).encode()
+    except (RuntimeError, TypeError, ValueError):  # it has no numbers, or some that JSON cannot say
         return b"null"
 
 
-def _narrow_floats(values: list[float]) -> bytes:
-    """Floats of 32 bits or less, each with 7 digits where that says it exactly, else with 9, which always does."""
-    exact = array("f", values)
-    short = _rounded(values, 7)
-    if array("f", short) != exact:
-        short = [s if a == e else n for s, a, e, n in zip(short, array("f", short), exact, _rounded(values, 9))]
-    text = repr(short)
-    if "n" in text:  # nan or inf
-        text = json.dumps(_plain(short))
-    return text[1:-1].replace(" ", "").encode()
+def _no_bytes(tensor: torch.Tensor) -> bytes:
+    return b'""'
 
 
-def _rounded(values: list[float], digits: int) -> list[float]:
-    text = ",".join([f"%.{digits}g"] * len(values)) % tuple(values)
-    return [float(word) for word in text.split(",")] if text else []
+def _at_address(size: int) -> Callable[[int], ctypes.Array[ctypes.c_char]]:
+    """What gives access to so many bytes at an address; the same few are asked for again and again."""
+    known: dict[int, ctypes.Array[ctypes.c_char]] = {}
+    kind = ctypes.c_char * size
+
+    def at(address: int) -> ctypes.Array[ctypes.c_char]:
+        memory = known.get(address)
+        if memory is None:
+            if len(known) >= _MOST_ADDRESSES:
+                known.clear()
+            memory = known[address] = kind.from_address(address)
+        return memory
+
+    return at
 
 
-def _summary(tensor: torch.Tensor) -> bytes:
-    count, size = tensor.numel(), tensor.element_size()
-    if not tensor.is_contiguous():
-        tensor = tensor.detach().reshape(-1)
-    if count <= _MOST:
-        data, sampled = ctypes.string_at(tensor.data_ptr(), count * size), b""
-    else:
-        memory = (ctypes.c_char * (count * size)).from_address(tensor.data_ptr())
-        data, sampled = b"".join(_blocks(count, size).unpack_from(memory)), _SAMPLED
-    extremes = _extremes(data, tensor.dtype) if count else b""
-    return b'{"n":%d%b,"hash":"%08x"%b}' % (count, extremes, zlib.crc32(data), sampled)
+def _reads_bytes(size: int) -> Read:
+    memory, encode = _at_address(size), binascii.b2a_base64
+    return lambda tensor: b'"' + encode(memory(tensor.data_ptr()), newline=False) + b'"'
 
 
-@functools.lru_cache(maxsize=1024)
-def _blocks(count: int, size: int) -> struct.Struct:
-    """What unpacks evenly spread blocks of so many elements of so many bytes."""
+def _reads_all(count: int, size: int) -> Read:
+    memory = _at_address(count * size)
+    return lambda tensor: _summary(count, bytes(memory(tensor.data_ptr())), tensor.dtype)
+
+
+def _reads_sample(count: int, size: int) -> Read:
+    memory, encode, join = _at_address(count * size), binascii.b2a_base64, b"".join
     block = _BLOCK * size
     gap = (count - _BLOCK) // (_BLOCKS - 1) * size - block
-    return struct.Struct(f"{block}s{gap}x" * (_BLOCKS - 1) + f"{block}s")
+    blocks = struct.Struct(f"{block}s{gap}x" * (_BLOCKS - 1) + f"{block}s").unpack_from
+    return lambda tensor: b'"' + encode(join(blocks(memory(tensor.data_ptr()))), newline=False) + b'"'
 
 
-def _extremes(data: bytes, dtype: torch.dtype) -> bytes:
-    """`,"norm":...,"min":...,"max":...` of the numbers in these bytes; empty where they cannot be computed with."""
-    form = _FORMATS.get(dtype)
-    if form is not None and len(data) <= _FEW * dtype.itemsize:
-        numbers = memoryview(data).cast(form).tolist()  # type: ignore[call-overload]
-        norm, low, high = math.hypot(*numbers), min(numbers), max(numbers)
-        if norm - norm != 0:  # nan compares with nothing
-            low, high = _not_finite(numbers)
-        elif form == "f":
-            return b',"norm":%.9g,"min":%.9g,"max":%.9g' % (norm, low, high)
-    else:
-        try:
-            norm, low, high = _computed(torch.frombuffer(bytearray(data), dtype=dtype))
-        except RuntimeError:  # a type that cannot be computed with
-            return b""
+def _summary_of_none(tensor: torch.Tensor) -> bytes:
+    return b'{"n":0,"hash":"%08x"}' % zlib.adler32(b"")
+
+
+def _summary(count: int, data: bytes, dtype: torch.dtype) -> bytes:
+    extremes = _extremes(torch.frombuffer(bytearray(data), dtype=dtype))
+    return b'{"n":%d%b,"hash":"%08x"}' % (count, extremes, zlib.adler32(data))
+
+
+def _extremes(tensor: torch.Tensor) -> bytes:
+    """`,"norm":...,"min":...,"max":...`; of complex numbers it is their absolute values that are compared."""
+    try:
+        if tensor.dtype is not torch.float32:
+            if tensor.is_complex():
+                tensor = tensor.abs()
+            elif tensor.dtype in _NARROW:
+                tensor = tensor.float()
+            elif tensor.dtype is torch.bool:
+                tensor = tensor.to(torch.uint8)
+        least, greatest = tensor.aminmax()
+        low, high = least.item(), greatest.item()
+        norm = _norm(tensor, low, high)
+    except RuntimeError:  # a type that cannot be computed with
+        return b""
     return b',"norm":%b,"min":%b,"max":%b' % (_real(norm), _real(low), _real(high))
 
 
-def _not_finite(numbers: list[float]) -> tuple[float, float]:
-    """The least and the greatest number, both nan if one is."""
-    if any(number != number for number in numbers):
-        return math.nan, math.nan
-    return min(numbers), max(numbers)
-
-
-def _computed(tensor: torch.Tensor) -> tuple[float, float, float]:
-    """Norm, least and greatest number; of complex numbers it is their absolute values that are compared."""
-    if tensor.dtype is not torch.float32:
-        if tensor.is_complex():
-            tensor = tensor.abs()
-        elif tensor.dtype in _NARROW:
-            tensor = tensor.float()
-        elif tensor.dtype is torch.bool:
-            tensor = tensor.to(torch.uint8)
-    least, greatest = tensor.aminmax()
-    low, high = least.item(), greatest.item()
+def _norm(tensor: torch.Tensor, low: float, high: float) -> float:
+    """The square root of the sum of squares; where floats are neither tiny nor huge, the fast way."""
     if low == high == 0:
-        return 0.0, low, high
-    if tensor.is_floating_point() and 1e-15 < max(-low, high) < 1e15:  # neither tiny nor huge: the fast way
-        return math.sqrt(tensor.dot(tensor).item()), low, high
-    return float(torch.linalg.vector_norm(tensor.double()).item()), low, high
+        return 0.0
+    if tensor.is_floating_point() and 1e-15 < max(-low, high) < 1e15:
+        return math.sqrt(tensor.dot(tensor).item())
+    return float(torch.linalg.vector_norm(tensor.double()).item())
 
 
 def _real(value: float) -> bytes:
     return b"%a" % value if value - value == 0 else b'"%a"' % value
-
-
-def _json(value: Any) -> bytes:
-    try:
-        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError:
-        return json.dumps(_plain(value), separators=(",", ":")).encode()
-
-
-def _plain(value: Any) -> Any:
-    """Floats that JSON cannot say as text."""
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, float) and value - value != 0 else value

@@ -26,7 +26,7 @@ class PythonRecorder:
     write = journal.write
 
     def start(self, fd, _folder, _hidden, _values, limit):
-        journal.put, journal.on = file_writer(fd), True
+        journal.put, journal.on = file_writer(fd, journal.forget), True
         install.write_mapped(fd, limit)
 
     def stop(self):

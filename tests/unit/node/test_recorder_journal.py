@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 def journal(path: Path) -> Journal:
     journal = Journal()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    journal.open(file_writer(fd), rank=3, recorder="python", torch="2.0", values=7)
+    journal.open(file_writer(fd, journal.forget), rank=3, recorder="python", torch="2.0", values=7)
     return journal
 
 
@@ -56,6 +56,6 @@ def test_a_reason_for_an_early_end_may_be_any_text(journal: Journal, path: Path)
 
 
 def test_a_disk_that_is_full_ends_the_recording_and_not_the_script(journal: Journal) -> None:
-    journal.put = file_writer(os.open("/dev/full", os.O_WRONLY))
+    journal.put = file_writer(os.open("/dev/full", os.O_WRONLY), journal.forget)
     journal.add("mark", n="forward", e=0)
     assert not journal.on
