@@ -33,6 +33,7 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--recorder", choices=tuple(BARS), nargs="+", default=list(BARS))
+    parser.add_argument("--work", choices=tuple(BARS["python"]), nargs="+", default=list(BARS["python"]))
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=100, help="pairs of blocks for each row (default: 100)")
@@ -45,12 +46,12 @@ def main() -> None:
     cluster = Cluster(nodes=arguments.nodes, name=f"bench-{uuid.uuid4().hex[:6]}", engine=arguments.engine)
     with cluster, tempfile.TemporaryDirectory() as runs:
         for recorder in arguments.recorder:
-            words = (recorder, str(arguments.pairs))
+            words = (recorder, str(arguments.pairs), *arguments.work)
             result = cluster.run(WORKER, args=words, runs=Path(runs), trace=False, timeout_s=900)
             if not result.passed:
                 sys.exit(f"bench: {result.reason}")
             ranks = [rank.notes for rank in result.ranks]
-            found[recorder] = {name: average([notes[name] for notes in ranks]) for name in BARS[recorder]}
+            found[recorder] = {name: average([notes[name] for notes in ranks]) for name in arguments.work}
     if arguments.json:
         print(json.dumps(found))
     else:

@@ -1,6 +1,6 @@
 """What `bench/recorder.py` runs on every rank: the same work with and without the recorder, in turn, in one process.
 
-    recorder_worker.py RECORDER PAIRS
+    recorder_worker.py RECORDER PAIRS WORK...
 
 A process group made before the recorder is started is not recorded, one made after it is. What the recorder puts in the
 place of functions of torch, to mark the phases of a step, is put in and taken out again around every block.
@@ -98,22 +98,23 @@ def block(action, iterations):
 
 
 def main():
-    os.environ["LAB_RECORDER"], pairs = sys.argv[1], int(sys.argv[2])
+    os.environ["LAB_RECORDER"], pairs, wanted = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
     dist.init_process_group("gloo")  # in front of the recorder: barriers are not recorded either
     patches = Patches()
     plain = dist.new_group()
-    plain_work = {name: make(plain) for name, (make, _) in WORK.items()}
+    plain_work = {name: make(plain) for name, (make, _) in WORK.items() if name in wanted}
     file = tempfile.TemporaryFile(buffering=0)
     os.set_blocking(file.fileno(), True)
     trace = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDWR | os.O_APPEND)
     install.start(dist.get_rank(), trace, os.getcwd(), None)
     patches.recorder_started()
     recorded = dist.new_group()
-    recorded_work = {name: make(recorded) for name, (make, _) in WORK.items()}
+    recorded_work = {name: make(recorded) for name, (make, _) in WORK.items() if name in wanted}
     start_line = os.pread(file.fileno(), 4096, 0).split(b"\n")[0].decode()
     assert f'"recorder":"{sys.argv[1]}"' in start_line, start_line
 
-    for name, (_, iterations) in WORK.items():
+    for name in wanted:
+        iterations = WORK[name][1]
         sides = {False: plain_work[name], True: recorded_work[name]}
         seconds, used = {False: [], True: []}, {False: [], True: []}
         for pair in range(pairs + 1):

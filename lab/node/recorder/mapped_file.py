@@ -35,69 +35,75 @@ class MappedFile:
     ) -> None:
         self._fd, self._write, self._limit, self._on_full = fd, write, limit_bytes, on_full
         self._lock = threading.RLock()  # a signal handler may record something in the middle of a line
-        self._window: mmap.mmap | None = None
+        self._window = mmap.mmap(-1, 1)
+        """The part of the file that is mapped. Its `write` copies a line and moves on, in one go for all threads; where
+        there is no more room it raises ValueError, and so it does when it is closed."""
+        self._window.close()
+        self._mapped = False
+        """Whether it is open."""
         self._begin = 0
         """The window begins at this byte of the file,"""
-        self._used = 0
-        """so many bytes of it are lines,"""
-        self._end = 0
-        """and so many can be."""
         facts = os.fstat(fd)
-        self._mappable = stat.S_ISREG(facts.st_mode)
         self._size = facts.st_size
+        """so many bytes of it were lines when the window was mapped."""
+        self._mappable = stat.S_ISREG(facts.st_mode)
 
     def append(self, line: bytes) -> None:
         """Append one whole line."""
-        lock = self._lock
-        lock.acquire()  # `with` takes twice as long
         try:
-            begin = self._used
-            end = begin + len(line)
-            if end <= self._end:
-                self._used = end
-                self._window[begin:end] = line  # type: ignore[index]
-            elif self._mappable:
-                self._append_to_next(line)
-            else:
-                self._write(line)
-        finally:
-            lock.release()
+            self._window.write(line)
+        except ValueError:
+            self._append_to_next(line)
 
     def release(self) -> None:
         """Give back the room that was not used; what is appended from now on is written."""
         with self._lock:
             if self._mappable:
-                self._mappable = False
                 self._leave()
+                self._mappable = False
                 with suppress(OSError):
                     os.ftruncate(self._fd, self._size)
 
     def _append_to_next(self, line: bytes) -> None:
-        self._leave()
-        if self._size + len(line) + _ROOM_FOR_CUT > self._limit:
-            self._on_full()
-            return
-        try:
-            self._map(len(line))
-        except (OSError, ValueError, AttributeError):  # the disk is full, or its file system or the system cannot
-            self.release()
-        self.append(line)
+        with self._lock:
+            with suppress(ValueError):
+                self._window.write(line)  # another thread was here first
+                return
+            if not self._mappable:
+                self._write(line)
+                return
+            self._leave()
+            if self._size + len(line) + _ROOM_FOR_CUT > self._limit:
+                self._on_full()
+                return
+            try:
+                self._map(len(line))
+            except (OSError, ValueError, AttributeError):  # the disk is full, or its file system or the system cannot
+                self.release()
+            self._append_to_next(line)
 
     def _map(self, size: int) -> None:
         begin = self._size // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         length = -(-(self._size - begin + size) // _CHUNK_BYTES) * _CHUNK_BYTES
+        length = min(length, self._limit - _ROOM_FOR_CUT - begin)
         _allocate(self._fd, begin, length)
-        self._window = mmap.mmap(self._fd, length, offset=begin)
+        window = mmap.mmap(self._fd, length, offset=begin)
         with suppress(OSError):  # Linux before 5.14 does not know it
-            self._window.madvise(_MADV_POPULATE_WRITE)
-        self._begin, self._used = begin, self._size - begin
-        self._end = min(length, self._limit - _ROOM_FOR_CUT - begin)
+            window.madvise(_MADV_POPULATE_WRITE)
+        window.seek(self._size - begin)
+        if self._mapped:  # a signal handler was here first
+            window.close()
+        else:
+            self._begin, self._window, self._mapped = begin, window, True
 
     def _leave(self) -> None:
-        if self._window is not None:
-            self._size = self._begin + self._used
-            self._window.close()
-        self._window, self._used, self._end = None, 0, 0
+        """Find out where the lines end, and unmap the window."""
+        if self._mapped:
+            window, self._mapped = self._window, False
+            before = window.tell()
+            window.seek(0, os.SEEK_END)  # from here on nobody writes; somebody may have just before
+            self._size = self._begin + max(before, window.rfind(b"\n", before) + 1)
+            window.close()
 
 
 def _allocate(fd: int, begin: int, length: int) -> None:

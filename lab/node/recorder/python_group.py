@@ -60,8 +60,7 @@ class Operation:
         asynchronous = bool(getattr(options, "asyncOp", self.op != "monitored_barrier"))
         fields: tuple[Any, ...] = ("async", asynchronous)
         if self.reduces:
-            reduction: Any = getattr(options, "reduceOp", c10d.ReduceOp.SUM)
-            fields += ("red", _NAMES[int(getattr(reduction, "op", reduction))])
+            fields += ("red", _NAMES[hash(getattr(options, "reduceOp", c10d.ReduceOp.SUM))])
         if self.rooted:
             fields += ("root", getattr(options, "rootRank", 0))
         if self.splits and count > 3 and (arguments[2] or arguments[3]):
@@ -106,7 +105,7 @@ OPERATIONS = (
 _ALIASES = {"_allgather_base": "all_gather_single", "_reduce_scatter_base": "reduce_scatter_single"}
 """Old names that Python code still calls; the base class would not come by the new ones."""
 _NAMES = {
-    int(getattr(c10d.ReduceOp, name)): name
+    hash(getattr(c10d.ReduceOp, name)): name  # which an operation shares with what holds it, and is quicker to be had
     for name in ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
     if hasattr(c10d.ReduceOp, name)
 }
@@ -281,10 +280,10 @@ def _passed_on(name: str) -> Callable[..., Any]:
 
 def _flat(value: Any) -> Any:
     """Every tensor in a tensor, a list of them, or a list of lists."""
+    if type(value) is list and len(value) == 1 and type(value[0]) is torch.Tensor:  # nearly always
+        return value
     if isinstance(value, torch.Tensor):
         return (value,)
-    if len(value) == 1 and isinstance(value[0], torch.Tensor):  # nearly always
-        return value
     return [tensor for item in value for tensor in (_flat(item) if not isinstance(item, torch.Tensor) else (item,))]
 
 
