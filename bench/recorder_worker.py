@@ -6,6 +6,7 @@ A process group made before the recorder is started is not recorded, one made af
 place of functions of torch, to mark the phases of a step, is put in and taken out again around every block.
 """
 
+import itertools
 import operator
 import os
 import statistics
@@ -20,10 +21,11 @@ from labnode.recorder.journal import journal
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import optimizer as optimizers
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from lab import note
 
-BATCH = 10
+SAMPLES, BATCH = 100, 10
 
 
 class Patches:
@@ -57,16 +59,28 @@ class Patches:
         journal.on = recording
 
 
+def batches(group):
+    """The batches of this rank, epoch after epoch, as a training loop gets them."""
+    data = TensorDataset(torch.randn(SAMPLES, 10), torch.randn(SAMPLES, 5))
+    sampler = DistributedSampler(data, num_replicas=dist.get_world_size(group), rank=dist.get_rank(group))
+    loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from loader
+
+
 def ddp_step(group):
+    """A step of the toy loop: Linear 10-10-5, 100 samples, DistributedSampler, SGD."""
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
     model = DistributedDataParallel(model, process_group=group)
     loss_of, optimizer = nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.01)
-    inputs, targets = torch.randn(BATCH, 10), torch.randn(BATCH, 5)
+    fetched = batches(group)
 
     def step():
-        loss = loss_of(model(inputs), targets)
+        inputs, targets = next(fetched)
         optimizer.zero_grad()
+        loss = loss_of(model(inputs), targets)
         loss.backward()
         optimizer.step()
 
