@@ -20,6 +20,7 @@ import pytest
 
 from lab import Result
 from lab.node.recorder import build
+from tests.engines.traced_lines import read_lines
 
 Run = Callable[..., Result]
 Line = dict[str, Any]
@@ -34,7 +35,7 @@ def recorded(request: pytest.FixtureRequest, run: Run) -> Callable[..., tuple[Re
         result = run(*words, env={"LAB_RECORDER": request.param}, **options)
         assert result.path is not None
         files = sorted((result.path / "trace").iterdir())
-        return result, [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+        return result, [read_lines(file) for file in files]
 
     return recorded
 

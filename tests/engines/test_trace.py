@@ -18,6 +18,7 @@ from lab.record.read import Record
 from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
+from tests.engines.traced_lines import read_lines
 
 Run = Callable[..., Result]
 Lines = list[dict[str, Any]]
@@ -51,7 +52,7 @@ def trace_of(result: Result) -> Trace:
 
 def lines_of(result: Result, rank: int) -> Lines:
     assert result.path is not None
-    return [json.loads(line) for line in (result.path / "trace" / f"rank{rank}.jsonl").read_text().splitlines()]
+    return read_lines(result.path / "trace" / f"rank{rank}.jsonl")
 
 
 # -- every operation
@@ -217,7 +218,8 @@ def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(
     assert summary["norm"] == pytest.approx(sum(i * i for i in range(1000)) ** 0.5)
     assert "sampled" not in summary
     assert sample is not None
-    assert (sample["n"], sample["sampled"], sample["min"]) == (10_000, 4096, 0)
+    assert (sample["n"], sample["min"]) == (10_000, 0)
+    assert sample["sampled"] == {"compiled": 1024, "python": 256}[trace.ranks[0].recorder]
     assert 9900 < sample["max"] <= 9999
     for other in (trace.ranks[1], trace.ranks[2]):
         same = {call.source: call for call in other.calls}[Expected("summary", "").source].inputs[0].summary
@@ -259,6 +261,8 @@ def comparable(lines: Lines) -> tuple[Lines, Lines]:
 
 def plain(value: Any) -> Any:
     if isinstance(value, dict):
+        if "sampled" in value:  # the recorders take samples of different sizes
+            return {"n": value["n"]}
         return {key: plain(item) for key, item in value.items() if key != "hash"}
     if isinstance(value, list):
         return [plain(item) for item in value]

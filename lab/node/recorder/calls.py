@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import itertools
 import json
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -46,12 +49,46 @@ class Call:
         if error is not None:
             rest = b',"err":' + json.dumps(_reason(error)).encode()
         else:
-            rest = layout.results % layout.contents(layout.after, self._results)
+            rest = layout.results % layout.said(layout.after, layout.taken(layout.after, self._results))
         if sender is not None:
             rest += b',"peer":%d' % sender
         self._results = ()
         if journal.on:
             journal.put(b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest))
+
+    def over(self, future: Any) -> None:
+        """The call is over, says a thread of the backend.
+
+        The script waits for the interpreter's lock meanwhile: what came out is only taken here, and written later.
+
+        Args:
+            future: knows whether it failed.
+        """
+        now = _now()
+        if self._open and journal.on:
+            self._open = False
+            journal.put(b'{"k":"end","t":%d,"i":%d}\n' % (now, self._number))
+            layout = self._layout
+            taken = layout.taken(layout.after, self._results)
+            journal.later.append(functools.partial(_tell_results, self._number, layout, taken, future))
+            self._results = ()
+        if not hasattr(_thread, "state"):
+            # What the interpreter makes for a thread of the backend it would throw away at the end of every callback.
+            _thread.state = ctypes.pythonapi.PyGILState_Ensure()
+
+
+_thread = threading.local()
+
+
+def _tell_results(number: int, layout: _Layout, taken: list[bytes], future: Any) -> None:
+    try:
+        future.value()
+    except Exception as error:
+        rest = b',"err":' + json.dumps(_reason(error)).encode()
+    else:
+        rest = layout.results % layout.said(layout.after, taken)
+    if rest and journal.on:
+        journal.put(b'{"k":"after","t":%d,"i":%d%b}\n' % (_now(), number, rest))
 
 
 class _Layout:
@@ -75,11 +112,14 @@ class _Layout:
         """Wants the contents."""
 
     @staticmethod
-    def contents(readers: Sequence[values.Read], tensors: Tensors) -> bytes:
-        """What is in the tensors of one side; `readers` has none, or one for each."""
-        if len(readers) == 1:
-            return readers[0](tensors[0])
-        return b",".join([read(tensor) for read, tensor in zip(readers, tensors)])
+    def taken(readers: Sequence[values.Reader], tensors: Tensors) -> list[bytes]:
+        """What is needed of the tensors of one side; `readers` has none, or one for each."""
+        return [reader.take(tensor) for reader, tensor in zip(readers, tensors)]
+
+    @staticmethod
+    def said(readers: Sequence[values.Reader], taken: list[bytes]) -> bytes:
+        """The same as JSON."""
+        return b",".join([reader.say(data) for reader, data in zip(readers, taken)])
 
 
 def begin(
@@ -102,8 +142,10 @@ def begin(
             _layouts.clear()
         named = dict(zip(fields[::2], fields[1::2]))
         layout = _layouts[key] = _Layout(inputs, outputs, {"op": op, "g": group, **named})
+    if journal.later:
+        journal.catch_up()
     number = next(_numbers)
-    contents = layout.contents(layout.before, inputs) if inputs else b""
+    contents = layout.said(layout.before, layout.taken(layout.before, inputs)) if inputs else b""
     sequence, (at, more) = b',"seq":%d' % seq if seq else b"", source.place(3)
     journal.put(layout.line % (_now(), number, sequence, contents, at + more))
     return Call(number, outputs if outputs is not None else inputs or (), layout)
@@ -121,14 +163,14 @@ def _key_of(t: torch.Tensor) -> tuple[Any, ...]:
     return t.shape, t.dtype, layout, t.is_cpu, type(t), layout is _STRIDED and t.is_contiguous(), t.is_neg()
 
 
-def _readers(tensors: Tensors, whole: bytes, summary: bytes) -> tuple[bytes, list[values.Read]]:
+def _readers(tensors: Tensors, whole: bytes, summary: bytes) -> tuple[bytes, list[values.Reader]]:
     """Under which name the contents of one side of a call are kept, and what reads them; nothing where none is kept."""
     readable = [values.is_readable(t) for t in tensors]
     if not journal.values or not any(readable):
         return b"", []
     count = sum(t.numel() for t, ok in zip(tensors, readable) if ok)
     kept = count <= journal.values
-    readers = [values.reader(t, kept) if ok else values.unreadable for t, ok in zip(tensors, readable)]
+    readers = [values.reader(t, kept) if ok else values.UNREADABLE for t, ok in zip(tensors, readable)]
     return whole if kept else summary, readers
 
 

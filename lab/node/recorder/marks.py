@@ -18,6 +18,8 @@ Function = Callable[..., Any]
 
 def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
+        if journal.later:
+            journal.catch_up()
         if ended:
             journal.put(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
         else:

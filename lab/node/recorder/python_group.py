@@ -8,10 +8,8 @@ interpreter's lock held, while a thread of gloo may hold the lock that it needs 
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import itertools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -222,27 +220,8 @@ def _follow(work: Any, call: calls.Call) -> bool:
         future = work.get_future()
     except RuntimeError:
         return False
-
-    def over(done: Any) -> None:
-        _keep_thread_state()
-        try:
-            done.value()
-        except BaseException as error:
-            call.end(error)
-        else:
-            call.end()
-
-    future.add_done_callback(over)
+    future.add_done_callback(call.over)
     return True
-
-
-_thread = threading.local()
-
-
-def _keep_thread_state() -> None:
-    """Let a thread of the backend keep what the interpreter made for it; it would be made anew for every callback."""
-    if not hasattr(_thread, "kept"):
-        _thread.kept = ctypes.pythonapi.PyGILState_Ensure()
 
 
 class RecordedWork(c10d.Work):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import binascii
 import ctypes
+import functools
 import json
 import math
 import struct
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
@@ -43,11 +45,20 @@ def is_readable(tensor: torch.Tensor) -> bool:
     )
 
 
-Read = Callable[[torch.Tensor], bytes]
+@dataclass(frozen=True)
+class Reader:
+    """Says what is in tensors that are alike: of one shape, one type and one order in memory."""
+
+    __slots__ = ("say", "take")
+
+    take: Callable[[torch.Tensor], bytes]
+    """What is needed of a tensor as it is now; quickly had, without PyTorch's operators."""
+    say: Callable[[bytes], bytes]
+    """That as JSON."""
 
 
-def reader(tensor: torch.Tensor, whole: bool) -> Read:
-    """What says, as JSON, what is in a tensor that is like this one: of its shape, its type and its order in memory.
+def reader(tensor: torch.Tensor, whole: bool) -> Reader:
+    """The reader for all tensors that are like this one.
 
     Args:
         tensor: the first of its kind.
@@ -56,35 +67,35 @@ def reader(tensor: torch.Tensor, whole: bool) -> Read:
     """
     count, size = tensor.numel(), tensor.element_size()
     if tensor.dtype not in _KNOWN:
-        read: Read = _elements if whole else unreadable
-    elif not count:
-        read = _no_bytes if whole else _summary_of_none
-    elif whole or count <= _FEW:
-        read = _reads_bytes(count * size)
-    elif count <= _MOST:
-        read = _reads_all(count, size)
-    else:
-        read = _reads_sample(count, size)
-    if tensor.is_contiguous():
-        return read
-    return lambda scattered: read(scattered.detach().reshape(-1))
+        return Reader(_elements, bytes) if whole else UNREADABLE
+    if not count:
+        return Reader(_nothing, _in_base64 if whole else _summary_of_none)
+    take = _takes_all(count * size) if whole or count <= _MOST else _takes_sample(count, size)
+    if not tensor.is_contiguous():
+        take = _from_scattered(take)
+    if _FEW < count <= _MOST and not whole:
+        return Reader(take, functools.partial(_summary, count, tensor.dtype))
+    return Reader(take, _in_base64)
 
 
-def unreadable(tensor: torch.Tensor) -> bytes:
-    """What is said of a tensor that cannot be read."""
-    return b"null"
+def _nothing(tensor: torch.Tensor) -> bytes:
+    return b""
+
+
+UNREADABLE = Reader(_nothing, lambda _: b"null")
+"""What is said of a tensor that cannot be read."""
 
 
 def _elements(tensor: torch.Tensor) -> bytes:
-    """The elements of a type that only PyTorch can read."""
+    """The elements of a type that only PyTorch can read, as JSON."""
     try:
         return json.dumps(tensor.detach().reshape(-1).float().tolist(), separators=(",", ":"), allow_nan=False).encode()
     except (RuntimeError, TypeError, ValueError):  # it has no numbers, or some that JSON cannot say
         return b"null"
 
 
-def _no_bytes(tensor: torch.Tensor) -> bytes:
-    return b'""'
+def _in_base64(data: bytes) -> bytes:
+    return b'"' + binascii.b2a_base64(data, newline=False) + b'"'
 
 
 def _at_address(size: int) -> Callable[[int], ctypes.Array[ctypes.c_char]]:
@@ -103,29 +114,28 @@ def _at_address(size: int) -> Callable[[int], ctypes.Array[ctypes.c_char]]:
     return at
 
 
-def _reads_bytes(size: int) -> Read:
-    memory, encode = _at_address(size), binascii.b2a_base64
-    return lambda tensor: b'"' + encode(memory(tensor.data_ptr()), newline=False) + b'"'
+def _takes_all(size: int) -> Callable[[torch.Tensor], bytes]:
+    memory = _at_address(size)
+    return lambda tensor: bytes(memory(tensor.data_ptr()))
 
 
-def _reads_all(count: int, size: int) -> Read:
-    memory = _at_address(count * size)
-    return lambda tensor: _summary(count, bytes(memory(tensor.data_ptr())), tensor.dtype)
-
-
-def _reads_sample(count: int, size: int) -> Read:
-    memory, encode, join = _at_address(count * size), binascii.b2a_base64, b"".join
+def _takes_sample(count: int, size: int) -> Callable[[torch.Tensor], bytes]:
+    memory, join = _at_address(count * size), b"".join
     block = _BLOCK * size
     gap = (count - _BLOCK) // (_BLOCKS - 1) * size - block
     blocks = struct.Struct(f"{block}s{gap}x" * (_BLOCKS - 1) + f"{block}s").unpack_from
-    return lambda tensor: b'"' + encode(join(blocks(memory(tensor.data_ptr()))), newline=False) + b'"'
+    return lambda tensor: join(blocks(memory(tensor.data_ptr())))
 
 
-def _summary_of_none(tensor: torch.Tensor) -> bytes:
-    return b'{"n":0,"hash":"%08x"}' % zlib.adler32(b"")
+def _from_scattered(take: Callable[[torch.Tensor], bytes]) -> Callable[[torch.Tensor], bytes]:
+    return lambda tensor: take(tensor.detach().reshape(-1))
 
 
-def _summary(count: int, data: bytes, dtype: torch.dtype) -> bytes:
+def _summary_of_none(data: bytes) -> bytes:
+    return b'{"n":0,"hash":"%08x"}' % zlib.adler32(data)
+
+
+def _summary(count: int, dtype: torch.dtype, data: bytes) -> bytes:
     extremes = _extremes(torch.frombuffer(bytearray(data), dtype=dtype))
     return b'{"n":%d%b,"hash":"%08x"}' % (count, extremes, zlib.adler32(data))
 

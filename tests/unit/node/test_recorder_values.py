@@ -21,7 +21,8 @@ COUNTS = (1, 2, 165, 256, 257, 1000, 4096)
 
 def summary(tensor: torch.Tensor) -> dict[str, Any]:
     """What a reader sees of a tensor: of a small one it is the reader who computes."""
-    found = json.loads(values.reader(tensor, whole=False)(tensor))
+    reader = values.reader(tensor, whole=False)
+    found = json.loads(reader.say(reader.take(tensor)))
     small = isinstance(found, str)
     assert small == (0 < tensor.numel() <= 256 or tensor.numel() > 4096)
     return contents.summary(found, str(tensor.dtype).removeprefix("torch."), tensor.numel()) if small else found
