@@ -128,7 +128,7 @@ def _takes_sample(count: int, size: int) -> Callable[[torch.Tensor], bytes]:
 
 
 def _from_scattered(take: Callable[[torch.Tensor], bytes]) -> Callable[[torch.Tensor], bytes]:
-    return lambda tensor: take(tensor.detach().reshape(-1))
+    return lambda tensor: take(tensor.detach().contiguous())
 
 
 def _summary_of_none(data: bytes) -> bytes:

@@ -54,8 +54,9 @@ def test_floats_are_told_with_as_few_digits_as_say_them(name: str) -> None:
 
 
 def test_what_lies_scattered_is_read_in_order() -> None:
-    tensor = torch.arange(6).reshape(2, 3).t()
-    assert contents.elements(written(tensor), "int64") == [0, 3, 1, 4, 2, 5]
+    numbers = torch.arange(6).reshape(2, 3)
+    assert contents.elements(written(numbers.t()), "int64") == [0, 3, 1, 4, 2, 5]
+    assert contents.elements(written(numbers[:, 1]), "int64") == [1, 4]
 
 
 def test_of_nothing_there_is_nothing() -> None:
