@@ -33,7 +33,9 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--recorder", choices=tuple(BARS), nargs="+", default=list(BARS))
-    parser.add_argument("--work", choices=tuple(BARS["python"]), nargs="+", default=list(BARS["python"]))
+    parser.add_argument(
+        "--work", choices=tuple(BARS["python"]), nargs="+", default=list(BARS["python"]), help="rows (default: all)"
+    )
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=100, help="pairs of blocks for each row (default: 100)")

@@ -30,37 +30,42 @@ _FORMATS = {
 """By PyTorch's name of a type: what `struct` calls it, or its parts."""
 
 
-def elements(text: str, dtype: str) -> list[Any]:
-    """The elements of a tensor, as the trace says them.
+def elements(said: Any, dtype: str) -> Any:
+    """The elements of a tensor; None where they were not kept.
 
     Args:
-        text: its bytes in base64.
+        said: what the trace says of them: a text is their bytes in base64, all else they are themselves.
         dtype: PyTorch's name of their type.
 
     Raises:
         ValueError: these are not the bytes of such a tensor.
     """
-    numbers: Sequence[Any] = _numbers(_bytes(text), dtype)
+    if not isinstance(said, str):
+        return said
+    numbers: Sequence[Any] = _numbers(_bytes(said), dtype)
     if dtype in ("float32", "float16", "bfloat16", "complex64"):
         numbers = _shortened(numbers)
-    said = [str(n) if isinstance(n, float) and n - n != 0 else n for n in numbers]
+    found = [str(n) if isinstance(n, float) and n - n != 0 else n for n in numbers]
     if dtype.startswith("complex"):
-        return [list(pair) for pair in zip(said[::2], said[1::2], strict=True)]
-    return said
+        return [list(pair) for pair in zip(found[::2], found[1::2], strict=True)]
+    return found
 
 
-def summary(text: str, dtype: str, count: int) -> dict[str, Any]:
-    """`n`, `norm`, `min`, `max` and `hash` of a tensor, and `sampled` if that is what they are of.
+def summary(said: Any, dtype: str, count: int) -> Any:
+    """`n`, `norm`, `min`, `max`, `hash` of a tensor, and `sampled` if that is what they are of; None if none was kept.
 
     Args:
-        text: its bytes, or those of a sample of its elements, in base64.
+        said: what the trace says: a text is its bytes, or those of a sample of its elements, in base64, all else is the
+            summary itself.
         dtype: PyTorch's name of their type.
         count: number of its elements.
 
     Raises:
         ValueError: these are not the bytes of such a tensor.
     """
-    data = _bytes(text)
+    if not isinstance(said, str):
+        return said
+    data = _bytes(said)
     numbers: Sequence[Any] = _numbers(data, dtype)
     if dtype.startswith("complex"):
         numbers = list(map(math.hypot, numbers[::2], numbers[1::2]))

@@ -308,15 +308,18 @@ class _RankReader:
 
 
 def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
-    """What is said of tensors; contents that are a text are their bytes."""
+    """What is said of tensors."""
     buffers = []
     for i, (dtype, sizes) in enumerate(described):
         shape = tuple(int(size) for size in sizes)
-        said = values[i] if values and i < len(values) else None
+        kept = values[i] if values and i < len(values) else None
         summary = summaries[i] if summaries and i < len(summaries) else None
-        if isinstance(said, str):
-            said = contents.elements(said, str(dtype))
-        if isinstance(summary, str):
-            summary = contents.summary(summary, str(dtype), math.prod(shape))
-        buffers.append(Buffer(dtype=str(dtype), shape=shape, values=said, summary=summary))
+        buffers.append(
+            Buffer(
+                dtype=str(dtype),
+                shape=shape,
+                values=contents.elements(kept, str(dtype)),
+                summary=contents.summary(summary, str(dtype), math.prod(shape)),
+            )
+        )
     return tuple(buffers)

@@ -84,16 +84,19 @@ main(sys.argv[1:])
 """
 
 
+def kill_while_sending(lab: Lab, part: float) -> None:
+    """Have `lab up` killed when this part of the agent is on its way to a container that runs."""
+    words = ["up", "--nodes", "1", "--engine", lab.engine, "--name", lab.name]
+    program = [sys.executable, "-c", KILLED_WHILE_SENDING.format(part=part)]
+    assert Command([*program, *words], lab.folder, lab.env, lab.notes).end().code == -signal.SIGKILL
+    assert lab.status()["state"] == "ready"
+
+
 @pytest.mark.parametrize("part", [0, 0.5])
 def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(docker_lab, part):
     """The containers run by then, so that only their silence tells that the cluster is not whole."""
     lab = docker_lab
-    words = ["--engine", "docker", "--name", lab.name]
-    program = [sys.executable, "-c", KILLED_WHILE_SENDING.format(part=part)]
-    assert (
-        Command([*program, "up", "--nodes", "1", *words], lab.folder, lab.env, lab.notes).end().code == -signal.SIGKILL
-    )
-    assert lab.status()["state"] == "ready"
+    kill_while_sending(lab, part)
     ended = lab("up", timeout_s=120)
     assert ended.code == 0, ended.said
     assert "a node had not got its agent" in ended.err
@@ -102,9 +105,7 @@ def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(dock
 
 def test_a_run_after_an_up_killed_while_it_sent_the_agents_removes_the_remains(docker_lab):
     lab = docker_lab
-    program = [sys.executable, "-c", KILLED_WHILE_SENDING.format(part=0)]
-    words = ["--engine", "docker", "--name", lab.name]
-    Command([*program, "up", "--nodes", "1", *words], lab.folder, lab.env, lab.notes).end()
+    kill_while_sending(lab, 0)
     ended = lab("run", lab.script(QUICK))
     assert ended.code == 0, ended.said
     assert "a node had not got its agent" in ended.err

@@ -35,12 +35,9 @@ def read_lines(path: Path) -> list[Line]:
 
 def _understand(line: Line, described: list[Any]) -> None:
     for key in line.keys() & {"iv", "ov"}:
-        line[key] = [
-            contents.elements(said, dtype) if isinstance(said, str) else said
-            for said, (dtype, _) in zip(line[key], described, strict=True)
-        ]
+        line[key] = [contents.elements(said, dtype) for said, (dtype, _) in zip(line[key], described, strict=True)]
     for key in line.keys() & {"is", "os"}:
         line[key] = [
-            contents.summary(said, dtype, math.prod(shape)) if isinstance(said, str) else said
+            contents.summary(said, dtype, math.prod(shape))
             for said, (dtype, shape) in zip(line[key], described, strict=True)
         ]
