@@ -164,8 +164,8 @@ def expected_calls(rank: int) -> list[Expected]:
         Expected("sample", "broadcast", [None], [None], {"bytes_in": 40_000}),
         Expected("nothing", "broadcast", [[]], [[]], {"bytes_in": 0}),
         Expected("sparse", "all_reduce", [None], [None]),
-        Expected("refused", "all_reduce", [full(rank)], more={"state": "failed", "reduce_op": "BAND"}),
         Expected("last", "barrier"),
+        Expected("refused", "all_reduce", [full(rank)], more={"state": "failed", "reduce_op": "BAND"}),
     ]
 
 
@@ -231,6 +231,8 @@ def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(
 def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run: Run, engine: str) -> None:
     compiled, python = (run("battery.py", nodes=3, env={"LAB_RECORDER": name}) for name in ("auto", "python"))
 
+    assert compiled.passed, compiled.reason
+    assert python.passed, python.reason
     if engine == "docker":
         assert lines_of(compiled, 0)[0]["recorder"] == "compiled"
     for rank in range(3):
@@ -241,6 +243,7 @@ def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run: Ru
 def test_a_cold_worker_records_what_a_warm_one_does(traced: Callable[..., tuple[Result, Trace]]) -> None:
     (warm, _), (cold, _) = traced("battery.py", nodes=3), traced("battery.py", nodes=3, cold=True)
 
+    assert warm.passed, warm.reason
     assert cold.passed, cold.reason
     for rank in range(3):
         assert comparable(lines_of(cold, rank)) == comparable(lines_of(warm, rank))
