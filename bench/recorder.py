@@ -1,13 +1,13 @@
-"""What recording costs: the same work with and without the recorder, in turn, within the same processes.
+"""What recording costs: the same work with and without the recorder, in turn, on the same nodes.
 
     python bench/recorder.py                          compiled and python recorder, three containers
     python bench/recorder.py --engine local --nodes 2 --recorder compiled
     python bench/recorder.py --json                   the same as data
 
-A pair is a block of iterations with the recorder and one without; the ratio is the median over all pairs, with its
-quartiles, so that what else the machine does meanwhile falls on both. Where it does much, the quartiles are far apart:
-look at the processor time that recording takes. The compiled recorder is measured where it is built: in the lab's
-image, or for the local engine by `python -m lab.node.recorder.build`.
+A pair is a block of iterations with the recorder and one without, one behind the other, in two processes of each rank.
+A round begins with new processes and says the median over its pairs; the ratio is the mean over all rounds, with its
+standard error. The compiled recorder is measured where it is built: in the lab's image, or for the local engine by
+`python -m lab.node.recorder.build`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def main() -> None:
     )
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--pairs", type=int, default=100, help="pairs of blocks for each row (default: 100)")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds for each row (default: 6)")
+    parser.add_argument("--pairs", type=int, default=30, help="pairs of blocks in a round (default: 30)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
@@ -49,20 +50,33 @@ def main() -> None:
     with cluster, tempfile.TemporaryDirectory() as runs:
         for recorder in arguments.recorder:
             words = (recorder, str(arguments.pairs), *arguments.work)
-            result = cluster.run(WORKER, args=words, runs=Path(runs), trace=False, timeout_s=900)
-            if not result.passed:
-                sys.exit(f"bench: {result.reason}")
-            ranks = [rank.notes for rank in result.ranks]
-            found[recorder] = {name: average([notes[name] for notes in ranks]) for name in arguments.work}
+            rounds = []
+            for number in range(arguments.rounds):
+                print(f"{recorder}: round {number + 1} of {arguments.rounds}", file=sys.stderr)
+                result = cluster.run(WORKER, args=words, runs=Path(runs), trace=False, timeout_s=900)
+                if not result.passed:
+                    sys.exit(f"bench: {result.reason}")
+                rounds.append([rank.notes for rank in result.ranks])
+            found[recorder] = {
+                name: over_rounds([over_ranks([notes[name] for notes in ranks]) for ranks in rounds])
+                for name in arguments.work
+            }
     if arguments.json:
         print(json.dumps(found))
     else:
         print(table(found))
 
 
-def average(ranks: list[dict[str, float]]) -> dict[str, float]:
+def over_ranks(ranks: list[dict[str, float]]) -> dict[str, float]:
     """The mean over all ranks of what each measured."""
     return {key: statistics.mean(rank[key] for rank in ranks) for key in ranks[0]}
+
+
+def over_rounds(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over all rounds, and the standard error of the ratio."""
+    ratios = [found["ratio"] for found in rounds]
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else float("nan")
+    return {**over_ranks(rounds), "ratio_error": error}
 
 
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
@@ -73,7 +87,7 @@ def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
             bar = BARS[recorder][name]
             missed = "" if row["ratio"] <= bar else "  MISSED"
             times = "".join(f"{row[key] * 1e6:>7.0f} us" for key in ("plain_s", "recorded_s", "extra_s"))
-            ratio = f"{row['ratio']:.3f} ({row['ratio_low']:.3f} to {row['ratio_high']:.3f}; promised: at most {bar:g})"
+            ratio = f"{row['ratio']:.3f} ± {row['ratio_error']:.3f} (promised: at most {bar:g})"
             lines.append(f"{recorder + ', ' + name:<28}{times}{row['extra_cpu_s'] * 1e6:>9.0f} us  {ratio}{missed}")
     return "\n".join(lines)
 

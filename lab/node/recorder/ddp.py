@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from . import marks
 from .journal import journal
 
 _numbers = itertools.count(1)
@@ -20,11 +19,10 @@ _awaited: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
 def watch(module: ModuleType) -> None:
     """Have the modules of `torch.nn.parallel.distributed` recorded from their construction on."""
     kind = module.DistributedDataParallel
-    kind.__init__ = _watched_init(kind.__init__, module.dist)
-    kind.forward = _watched_forward(kind.forward)
+    kind.__init__ = _watched_init(kind, kind.__init__, module.dist)
 
 
-def _watched_init(construct: Any, distributed: ModuleType) -> Any:
+def _watched_init(kind: Any, construct: Any, distributed: ModuleType) -> Any:
     @functools.wraps(construct)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
         if not journal.on:
@@ -38,36 +36,39 @@ def _watched_init(construct: Any, distributed: ModuleType) -> Any:
             computed[:] = [parameters, result]
             return result
 
-        marks.mark(b"DDP()", ended=False)
         distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
         try:
             construct(self, *arguments, **named)
         finally:
             distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
-            marks.mark(b"DDP()", ended=True)
-        if computed:
-            _describe(self, *computed)
+        if computed and _describe(self, *computed):
+            _watch_forward(kind)
 
     return __init__
 
 
-def _watched_forward(forward: Any) -> Any:
+def _watch_forward(kind: Any) -> None:
+    """Look for rebuilt buckets after each forward pass, as long as those of any module are awaited."""
+    forward = kind.forward
+    if hasattr(forward, "watched"):
+        return
+
     @functools.wraps(forward)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not journal.on:
-            return forward(self, *arguments, **named)
-        marks.mark(b"forward", ended=False)
         try:
             return forward(self, *arguments, **named)
         finally:
-            marks.mark(b"forward", ended=True)
-            if self in _awaited:
+            if journal.on and self in _awaited:
                 _look_for_rebuilt(self)
+            if not _awaited and kind.forward is wrapper:
+                kind.forward = forward
 
-    return wrapper
+    wrapper.watched = True  # type: ignore[attr-defined]
+    kind.forward = wrapper
 
 
-def _describe(module: Any, parameters: list[Any], result: Any) -> None:
+def _describe(module: Any, parameters: list[Any], result: Any) -> bool:
+    """Write the buckets; says whether that could be done."""
     try:
         names = {id(parameter): name for name, parameter in module.module.named_parameters()}
         number = next(_numbers)
@@ -84,7 +85,8 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
         )
         _awaited[module] = (number, None)
     except (AttributeError, TypeError, IndexError):
-        pass  # another version of torch: its calls are on record, its buckets are not
+        return False  # another version of torch: its calls are on record, its buckets are not
+    return True
 
 
 def _look_for_rebuilt(module: Any) -> None:
