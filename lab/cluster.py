@@ -169,7 +169,7 @@ class Cluster:
 
         Raises:
             ScenarioError: the scenario is not valid.
-            ClusterError: the cluster is too small, busy or lost.
+            ClusterError: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
         from lab.spec.open import open_scenario
@@ -180,7 +180,7 @@ class Cluster:
         options = replace(options or RunOptions(), **more)
         watcher = observer or Silence()
         with self._lock.held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return self._place.run(self._place.usable(lock, self.info()), scenario, options, watcher)
+            return self._place.run(self._existing(lock), scenario, options, watcher)
 
     def run_all(
         self,
@@ -207,13 +207,13 @@ class Cluster:
             An outcome for each; after Ctrl-C, or when the engine is gone, for those that were begun.
 
         Raises:
-            ClusterError: the cluster is busy, or one cannot be made.
+            ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
         with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
-            cluster = self._place.usable(lock, self.info())
+            cluster = self._existing(lock)
             own = cluster is None
             try:
                 for scenario in scenarios:
@@ -228,6 +228,12 @@ class Cluster:
                 if own and not options.keep:
                     self._place.remove_own()
         return outcomes
+
+    def _existing(self, lock: ClusterLock) -> ClusterInfo | None:
+        existing = self._place.usable(lock, self.info())
+        if existing is not None:
+            self._place.refuse_other_shape(existing)
+        return existing
 
     def _outcome(
         self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer

@@ -106,9 +106,14 @@ def _volume(word: str) -> Volume:
 
 
 def _variable(word: str) -> tuple[str, str]:
+    from lab.spec.environment import name_problem
+
     name, equals, value = word.partition("=")
-    if not equals or not name.isidentifier():
+    if not equals:
         raise ValueError(f"found {word!r}; allowed: NAME=VALUE")
+    wrong = name_problem(name)
+    if wrong:
+        raise ValueError(wrong)
     return name, value
 
 

@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run them; the exit code is that of the worst verdict."""
     paths = find_scenarios(arguments.scenarios)
-    scenarios = [_with_arguments(open_scenario(path), arguments.rest) for path in paths]
+    env, arguments.env = dict(arguments.env), []  # of this run, whatever the cluster was given
+    scenarios = [_with_more(open_scenario(path), arguments.rest, env) for path in paths]
     options = RunOptions(
         nodes=arguments.nodes,
         nproc_per_node=arguments.nproc_per_node,
@@ -146,8 +147,8 @@ def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, o
     return {**error, "exit_code": outcome.exit_code}
 
 
-def _with_arguments(scenario: Scenario, more: list[str]) -> Scenario:
-    return replace(scenario, args=(*scenario.args, *more)) if more else scenario
+def _with_more(scenario: Scenario, args: list[str], env: dict[str, str]) -> Scenario:
+    return replace(scenario, args=(*scenario.args, *args), env={**scenario.env, **env})
 
 
 def _dry_run(scenarios: list[Scenario], options: RunOptions, as_json: bool) -> int:

@@ -11,6 +11,7 @@ import pytest
 from lab import Cluster, LabError, Result
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Volume
+from tests.engines.conftest import scenario_of
 
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
@@ -127,6 +128,13 @@ def test_up_of_the_same_shape_changes_nothing_and_of_another_says_what_differs(e
     assert (made, again) == (False, before)
     with pytest.raises(LabError, match=r"is up in another shape.*nodes: 5, asked for 4"):
         Cluster(name=cluster.name, engine=engine, nodes=4).up()  # type: ignore[arg-type]
+
+
+def test_a_run_on_a_cluster_that_is_not_as_asked_for_is_refused(engine: str, cluster: Cluster) -> None:
+    with pytest.raises(LabError, match=r"is up in another shape.*env: \{\}, asked for \{'A': '1'\}"):
+        Cluster(name=cluster.name, engine=engine, env={"A": "1"}).run(  # type: ignore[arg-type]
+            scenario_of("collectives.py")
+        )
 
 
 def test_two_clusters_live_side_by_side(run: Run, cluster: Cluster, shaped: Cluster) -> None:

@@ -271,6 +271,21 @@ def plain(value: Any) -> Any:
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
+@pytest.mark.parametrize("cold", [False, True])
+def test_torch_compile_makes_what_it_makes_without_a_recorder(run: Run, recorder: str, cold: bool) -> None:
+    recorded = run("compiles.py", nodes=2, env={"LAB_RECORDER": recorder}, cold=cold)
+    bare = run("compiles.py", nodes=2, trace=False)
+
+    assert recorded.passed, recorded.reason
+    assert bare.passed, bare.reason
+    assert bare.ranks[0].notes["step"]["graphs"]["unique_graphs"] >= 2
+    for with_it, without in zip(recorded.ranks, bare.ranks, strict=True):
+        assert with_it.notes == without.notes
+    counts = Counter(mark.name for mark in trace_of(recorded).ranks[0].marks)
+    assert counts["step"] >= 4
+    assert counts["forward"] >= 4
+
+
 def test_a_script_cannot_tell_that_it_is_recorded(run: Run, recorder: str) -> None:
     words = ("traced.py", "says_what_it_sees")
     recorded, bare = run(*words, nodes=2, env={"LAB_RECORDER": recorder}), run(*words, nodes=2, trace=False)

@@ -52,6 +52,7 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
     for name, patch in marks.PATCHES.items():
         when_imported(name, functools.partial(_mark_phases, patch))
     when_imported("torch.nn.parallel.distributed", _never_failing(_watch_ddp))
+    when_imported("torch._dynamo.trace_rules", _never_failing(_hide_from_dynamo))
 
 
 def stop() -> None:
@@ -75,14 +76,20 @@ def _never_failing(action: Callable[[ModuleType], None]) -> Callable[[ModuleType
     return attempt
 
 
-def _mark_phases(patch: Callable[[ModuleType, marks.Writer], None], module: ModuleType) -> None:
-    marks.when_known(lambda writer: _never_failing(lambda found: patch(found, writer))(module))
+def _mark_phases(patch: Callable[[ModuleType, marks.Mark], None], module: ModuleType) -> None:
+    marks.when_known(lambda mark: _never_failing(lambda found: patch(found, mark))(module))
 
 
 def _watch_ddp(module: ModuleType) -> None:
     from . import ddp
 
     ddp.watch(module)
+
+
+def _hide_from_dynamo(module: ModuleType) -> None:
+    """Have torch.compile look into nothing of the recorder's: it makes what it would make without it."""
+    if hasattr(module, "add"):
+        module.add(__package__)
 
 
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
@@ -104,7 +111,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     else:
         write_mapped(fd, LIMIT_BYTES)
     _patch(module, compiled)
-    marks.use(compiled or marks.PythonWriter())
+    marks.use(compiled.mark if compiled is not None else marks.python_mark)
 
 
 def write_mapped(fd: int, limit_bytes: int) -> None:

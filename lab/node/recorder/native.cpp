@@ -11,7 +11,6 @@
 
 #include "native_call.hpp"
 #include "native_log.hpp"
-#include "native_mark.hpp"
 #include "native_source.hpp"
 
 PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
@@ -316,6 +315,30 @@ class RecordingBackend : public Backend {
   std::atomic<uint32_t> without_future_{0};
 };
 
+// mark(name: bytes, ended: bool): a phase begins or ends. Not by pybind11, whose calls take twice as long.
+PyObject* mark(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 2 || !PyBytes_Check(arguments[0])) {
+    PyErr_SetString(PyExc_TypeError, "mark(name: bytes, ended: bool)");
+    return nullptr;
+  }
+  if (log().on.load(std::memory_order_relaxed)) {
+    const bool ended = arguments[1] == Py_True;
+    const std::string_view name(PyBytes_AS_STRING(arguments[0]), static_cast<size_t>(PyBytes_GET_SIZE(arguments[0])));
+    Json line;
+    line.raw("{\"k\":\"mark\",\"t\":").integer(now_ns()).key("n").string(name).key("e").integer(ended ? 1 : 0);
+    if (!ended)
+      source().write_at(line);
+    log().write(line.raw("}\n").text);
+  }
+  Py_RETURN_NONE;
+}
+
+PyMethodDef kMark = {
+    "mark",
+    reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mark)),
+    METH_FASTCALL,
+    "mark(name: bytes, ended: bool)\n\nA phase of the script begins or ends."};
+
 } // namespace recorder
 
 PYBIND11_MODULE(lab_recorder_native, module) {
@@ -345,10 +368,6 @@ PYBIND11_MODULE(lab_recorder_native, module) {
   module.def(
       "wrap", &RecordingBackend::wrap, pybind11::arg("backend"), "A backend that records what it forwards to the given one.");
   module.add_object("mark", pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&kMark, nullptr)));
-  if (PyTypeObject* const type = marked_type())
-    module.add_object("marked", reinterpret_cast<PyObject*>(type));
-  else
-    throw pybind11::error_already_set();
   module.def(
       "stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
 }

@@ -116,6 +116,8 @@ def test_an_option_that_is_nearly_right_is_suggested(capsys: pytest.CaptureFixtu
         (["up", "--volume", "nocolon"], "allowed: HOST:NODE"),
         (["up", "--volume", "/nowhere/at/all:/x"], "there is no /nowhere/at/all"),
         (["up", "--env", "novalue"], "allowed: NAME=VALUE"),
+        (["up", "--env", "1=2"], "found the name '1'"),
+        (["run", "x.py", "--env", "RANK=1"], "found RANK, which the lab sets itself"),
         (["up", "--engine", "podman"], "invalid choice: 'podman'"),
         (["up", "--name", "Upper Case", "--engine", "local"], "cannot name a cluster"),
         (["run"], "required"),

@@ -84,6 +84,22 @@ def test_run_as_json_prints_nothing_else_on_standard_output(lab):
     assert found["ranks"][0]["notes"] == {"x": 1}
 
 
+def test_variables_of_a_run_are_added_to_those_of_the_scenario_whatever_the_cluster_has(lab):
+    found = as_json(lab("run", "s/one.yaml", "--env", "A=1", "--env", "B=two words", "--dry-run", "--json"))
+    assert all(worker["env"].items() >= {"A": "1", "B": "two words"}.items() for worker in found["workers"])
+    lab("up", "--nodes", "2", "--name", "c")
+    assert lab("run", "s/one.yaml", "--name", "c", "--env", "A=1", "--quiet")[0] == 0
+
+
+@pytest.mark.parametrize("scenarios", [["s/one.yaml"], ["s/one.yaml", "s/one.yaml"]])
+def test_a_run_on_a_cluster_that_is_not_as_asked_for_is_refused(lab, scenarios: list[str]):
+    lab("up", "--nodes", "2", "--name", "c", "--cpus", "2")
+    code, _, err = lab("run", *scenarios, "--name", "c", "--cpus", "1")
+    assert code == 1
+    assert "cluster c is up in another shape (cpus: 2.0, asked for 1.0)" in err
+    assert lab("run", *scenarios, "--name", "c", "--cpus", "2")[0] == 0
+
+
 def test_run_as_text_prefixes_every_line(lab):
     code, out, _ = lab("run", "s/one.yaml", "--name", "c")
     assert code == 0
