@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from . import marks
 from .journal import journal
 
 _numbers = itertools.count(1)
@@ -19,10 +20,11 @@ _awaited: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
 def watch(module: ModuleType) -> None:
     """Have the modules of `torch.nn.parallel.distributed` recorded from their construction on."""
     kind = module.DistributedDataParallel
-    kind.__init__ = _watched_init(kind, kind.__init__, module.dist)
+    kind.__init__ = _watched_init(kind.__init__, module.dist)
+    kind.forward = _watched_forward(kind.forward)
 
 
-def _watched_init(kind: Any, construct: Any, distributed: ModuleType) -> Any:
+def _watched_init(construct: Any, distributed: ModuleType) -> Any:
     @functools.wraps(construct)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
         if not journal.on:
@@ -36,39 +38,36 @@ def _watched_init(kind: Any, construct: Any, distributed: ModuleType) -> Any:
             computed[:] = [parameters, result]
             return result
 
+        marks.mark(b"DDP()", ended=False)
         distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
         try:
             construct(self, *arguments, **named)
         finally:
             distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
-        if computed and _describe(self, *computed):
-            _watch_forward(kind)
+            marks.mark(b"DDP()", ended=True)
+        if computed:
+            _describe(self, *computed)
 
     return __init__
 
 
-def _watch_forward(kind: Any) -> None:
-    """Look for rebuilt buckets after each forward pass, as long as those of any module are awaited."""
-    forward = kind.forward
-    if hasattr(forward, "watched"):
-        return
-
+def _watched_forward(forward: Any) -> Any:
     @functools.wraps(forward)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not journal.on:
+            return forward(self, *arguments, **named)
+        marks.mark(b"forward", ended=False)
         try:
             return forward(self, *arguments, **named)
         finally:
-            if journal.on and self in _awaited:
+            marks.mark(b"forward", ended=True)
+            if self in _awaited:
                 _look_for_rebuilt(self)
-            if not _awaited and kind.forward is wrapper:
-                kind.forward = forward
 
-    wrapper.watched = True  # type: ignore[attr-defined]
-    kind.forward = wrapper
+    return wrapper
 
 
-def _describe(module: Any, parameters: list[Any], result: Any) -> bool:
-    """Write the buckets; says whether that could be done."""
+def _describe(module: Any, parameters: list[Any], result: Any) -> None:
     try:
         names = {id(parameter): name for name, parameter in module.module.named_parameters()}
         number = next(_numbers)
@@ -85,8 +84,7 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> bool:
         )
         _awaited[module] = (number, None)
     except (AttributeError, TypeError, IndexError):
-        return False  # another version of torch: its calls are on record, its buckets are not
-    return True
+        pass  # another version of torch: its calls are on record, its buckets are not
 
 
 def _look_for_rebuilt(module: Any) -> None:

@@ -50,7 +50,7 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
     limit = values
     when_imported(_C10D, _never_failing(lambda module: _open(module, choice, rank, fd, folder, limit)))
     for name, patch in marks.PATCHES.items():
-        when_imported(name, functools.partial(_mark_phases, patch))
+        when_imported(name, _never_failing(patch))
     when_imported("torch.nn.parallel.distributed", _never_failing(_watch_ddp))
     when_imported("torch._dynamo.trace_rules", _never_failing(_hide_from_dynamo))
 
@@ -74,10 +74,6 @@ def _never_failing(action: Callable[[ModuleType], None]) -> Callable[[ModuleType
             journal.cut(f"{module.__name__} cannot be recorded: {type(error).__name__}: {error}")
 
     return attempt
-
-
-def _mark_phases(patch: Callable[[ModuleType, marks.Mark], None], module: ModuleType) -> None:
-    marks.when_known(lambda mark: _never_failing(lambda found: patch(found, mark))(module))
 
 
 def _watch_ddp(module: ModuleType) -> None:
@@ -108,10 +104,10 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     if compiled is not None:
         _write_through(compiled.write, compiled.stop)
         compiled.start(fd, folder, hidden, values, LIMIT_BYTES)
+        marks.use_compiled(compiled.mark)
     else:
         write_mapped(fd, LIMIT_BYTES)
     _patch(module, compiled)
-    marks.use(compiled.mark if compiled is not None else marks.python_mark)
 
 
 def write_mapped(fd: int, limit_bytes: int) -> None:

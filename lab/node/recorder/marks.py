@@ -14,53 +14,43 @@ from .source import source
 
 _now = time.monotonic_ns
 Function = Callable[..., Any]
-Mark = Callable[[bytes, bool], None]
-"""Takes the name of a phase, and whether it ended."""
 
 
-def python_mark(name: bytes, ended: bool) -> None:
-    """That of the Python recorder."""
+def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
+        if journal.later:
+            journal.catch_up()
         if ended:
             journal.put(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
         else:
-            if journal.later:
-                journal.catch_up()
-            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.place(2)[0]))
+            at, _ = source.place(2)
+            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, at))
 
 
-_mark: Mark | None = None
-_waiting: list[Callable[[Mark], None]] = []
+_mark: Callable[[bytes, bool], None] = _python_mark
 
 
-def use(mark: Mark) -> None:
-    """Have this one write the marks, wherever somebody waits for it and from now on."""
+def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
+    """Have the compiled recorder write the marks; it takes a third of the time."""
     global _mark
     _mark = mark
-    for action in _waiting:
-        action(mark)
-    _waiting.clear()
 
 
-def when_known(action: Callable[[Mark], None]) -> None:
-    """Call `action` with what writes the marks, as soon as that is known: when torch.distributed has been imported."""
-    if _mark is None:
-        _waiting.append(action)
-    else:
-        action(_mark)
+def mark(name: bytes, *, ended: bool) -> None:
+    """A phase begins or ends."""
+    _mark(name, ended)
 
 
-def marked(mark: Mark, name: str, function: Function) -> Function:
+def marked(name: bytes, function: Function) -> Function:
     """A function that marks its beginning and its end."""
-    encoded = name.encode()
 
     @functools.wraps(function)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        mark(encoded, False)
+        _mark(name, False)
         try:
             return function(*arguments, **named)
         finally:
-            mark(encoded, True)
+            _mark(name, True)
 
     return wrapper
 
@@ -74,6 +64,10 @@ def _inlined(wrapper: Function, function: Function) -> Function:
     return wrapper
 
 
+def _nothing(*_: Any) -> None:
+    """What the mark of a step is to torch.compile."""
+
+
 def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Function], Function]) -> None:
     """Put another function in the place of one, in all modules that have it by this name."""
     present = [module for module in modules if module is not None and hasattr(module, name)]
@@ -85,51 +79,41 @@ def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Fun
                 setattr(module, name, new)
 
 
-def _mark_method(mark: Mark, kind: type, method: str) -> None:
-    setattr(kind, method, marked(mark, method, getattr(kind, method)))
+def _mark_method(kind: type, method: str, name: bytes) -> None:
+    setattr(kind, method, marked(name, getattr(kind, method)))
 
 
-def _on_distributed(module: ModuleType, mark: Mark) -> None:
+def _on_distributed(module: ModuleType) -> None:
     for name in ("init_process_group", "destroy_process_group"):
-        replace((module, sys.modules.get("torch.distributed")), name, functools.partial(marked, mark, name))
+        mark = functools.partial(marked, name.encode())
+        replace((module, sys.modules.get("torch.distributed")), name, mark)
 
 
-def _on_loss(module: ModuleType, mark: Mark) -> None:
+def _on_loss(module: ModuleType) -> None:
     loss = module._Loss
     if "__call__" not in vars(loss):  # it is inherited from Module: the loss gets one of its own
-        loss.__call__ = _inlined(marked(mark, "loss", loss.__call__), loss.__call__)
+        loss.__call__ = _inlined(marked(b"loss", loss.__call__), loss.__call__)
 
 
-def _on_autograd(module: ModuleType, mark: Mark) -> None:
-    replace((module,), "backward", functools.partial(marked, mark, "backward"))  # Tensor.backward calls this one
+def _on_autograd(module: ModuleType) -> None:
+    replace((module,), "backward", functools.partial(marked, b"backward"))  # Tensor.backward calls this one
 
 
-def _on_module(module: ModuleType, mark: Mark) -> None:
-    _mark_method(mark, module.Module, "zero_grad")
+def _on_module(module: ModuleType) -> None:
+    _mark_method(module.Module, "zero_grad", b"zero_grad")
 
 
-def _on_optimizer(module: ModuleType, mark: Mark) -> None:
-    _mark_method(mark, module.Optimizer, "zero_grad")
-    module.register_optimizer_step_pre_hook(_inlined(lambda *_: mark(b"step", False), _nothing))
-    module.register_optimizer_step_post_hook(_inlined(lambda *_: mark(b"step", True), _nothing))
+def _on_optimizer(module: ModuleType) -> None:
+    _mark_method(module.Optimizer, "zero_grad", b"zero_grad")
+    module.register_optimizer_step_pre_hook(_inlined(lambda *_: _mark(b"step", False), _nothing))
+    module.register_optimizer_step_post_hook(_inlined(lambda *_: _mark(b"step", True), _nothing))
 
 
-def _nothing(*_: Any) -> None:
-    """What a mark is to torch.compile."""
-
-
-def _on_ddp(module: ModuleType, mark: Mark) -> None:
-    kind = module.DistributedDataParallel
-    kind.__init__ = marked(mark, "DDP()", kind.__init__)
-    _mark_method(mark, kind, "forward")
-
-
-PATCHES: dict[str, Callable[[ModuleType, Mark], None]] = {
+PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "torch.distributed.distributed_c10d": _on_distributed,
     "torch.nn.modules.loss": _on_loss,
     "torch.nn.modules.module": _on_module,
     "torch.autograd": _on_autograd,
     "torch.optim.optimizer": _on_optimizer,
-    "torch.nn.parallel.distributed": _on_ddp,
 }
 """What is to be done to a module of torch when it has been imported."""
