@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
+from contextlib import suppress
 from multiprocessing import Pipe
 
 import torch
@@ -79,12 +80,12 @@ class Side:
         self.pipe, pipe = Pipe()
         if not os.fork():
             try:
-                serve(pipe, port, recorder)
-            except EOFError:
-                os._exit(0)  # the work is done
-            except BaseException:
-                traceback.print_exc()
-            os._exit(1)
+                with suppress(EOFError):  # when the work is done
+                    serve(pipe, port, recorder)
+            finally:
+                if sys.exc_info()[1] is not None:
+                    traceback.print_exc()
+                os._exit(0)
         pipe.close()
 
     def ask(self, *question):
