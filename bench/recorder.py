@@ -58,7 +58,7 @@ def main() -> None:
                     sys.exit(f"bench: {result.reason}")
                 rounds.append([rank.notes for rank in result.ranks])
             found[recorder] = {
-                name: over_rounds([over_ranks([notes[name] for notes in ranks]) for ranks in rounds])
+                name: over_rounds([means([notes[name] for notes in ranks]) for ranks in rounds])
                 for name in arguments.work
             }
     if arguments.json:
@@ -67,16 +67,16 @@ def main() -> None:
         print(table(found))
 
 
-def over_ranks(ranks: list[dict[str, float]]) -> dict[str, float]:
-    """The mean over all ranks of what each measured."""
-    return {key: statistics.mean(rank[key] for rank in ranks) for key in ranks[0]}
+def means(measured: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each of the figures."""
+    return {key: statistics.mean(figures[key] for figures in measured) for key in measured[0]}
 
 
 def over_rounds(rounds: list[dict[str, float]]) -> dict[str, float]:
     """The mean over all rounds, and the standard error of the ratio."""
     ratios = [found["ratio"] for found in rounds]
     error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else float("nan")
-    return {**over_ranks(rounds), "ratio_error": error}
+    return {**means(rounds), "ratio_error": error}
 
 
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:

@@ -88,8 +88,8 @@ class Side:
                 os._exit(0)
         pipe.close()
 
-    def ask(self, *question):
-        self.pipe.send(question)
+    def ask(self, name):
+        self.pipe.send(name)
         return self.pipe.recv()
 
 
@@ -105,7 +105,7 @@ def serve(pipe, port, recorder):
         assert f'"recorder":"{recorder}"' in start_line, start_line
     made = {}
     while True:
-        (name,) = pipe.recv()
+        name = pipe.recv()
         make, iterations = WORK[name]
         action = made.get(name) or made.setdefault(name, make())
         pipe.send(block(action, iterations))

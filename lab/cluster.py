@@ -132,7 +132,6 @@ class Cluster:
             before = self.info()
             existing = self._place.usable(lock, before)
             if existing is not None:
-                self._place.refuse_other_shape(existing)
                 return existing, False
             broken = before if before is not None and before.run is None else None
             defaults = {item.name: getattr(broken.shape, item.name) for item in fields(Shape)} if broken else {}
@@ -180,7 +179,7 @@ class Cluster:
         options = replace(options or RunOptions(), **more)
         watcher = observer or Silence()
         with self._lock.held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return self._place.run(self._existing(lock), scenario, options, watcher)
+            return self._place.run(self._place.usable(lock, self.info()), scenario, options, watcher)
 
     def run_all(
         self,
@@ -213,7 +212,7 @@ class Cluster:
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
         with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
-            cluster = self._existing(lock)
+            cluster = self._place.usable(lock, self.info())
             own = cluster is None
             try:
                 for scenario in scenarios:
@@ -228,12 +227,6 @@ class Cluster:
                 if own and not options.keep:
                     self._place.remove_own()
         return outcomes
-
-    def _existing(self, lock: ClusterLock) -> ClusterInfo | None:
-        existing = self._place.usable(lock, self.info())
-        if existing is not None:
-            self._place.refuse_other_shape(existing)
-        return existing
 
     def _outcome(
         self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer

@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run them; the exit code is that of the worst verdict."""
     paths = find_scenarios(arguments.scenarios)
-    env, arguments.env = dict(arguments.env), []  # of this run, whatever the cluster was given
+    shape = shared.shape_arguments(arguments)
+    env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = [_with_more(open_scenario(path), arguments.rest, env) for path in paths]
     options = RunOptions(
         nodes=arguments.nodes,
@@ -79,9 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet or arguments.json,
         lines=not many,
     )
-    cluster = Cluster(
-        name=arguments.name, engine=arguments.engine, announce=live.progress, **shared.shape_arguments(arguments)
-    )
+    cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
     if many:
         return _run_many(cluster, scenarios, options, live, arguments)
     try:

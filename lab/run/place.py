@@ -38,21 +38,21 @@ class Place:
         return found[0] if found else None
 
     def usable(self, lock: ClusterLock, info: ClusterInfo | None) -> ClusterInfo | None:
-        """The cluster, if it can be used; remains of one that nobody will come back for are removed."""
+        """The cluster, if it can be used; remains of one that nobody will come back for are removed.
+
+        Raises:
+            ClusterError: it is not what was asked for; the message says what differs.
+        """
         stays = info is not None and info.state == "ready" and info.run is None
         if info is not None and stays and (not lock.crashed or whole(self.engine, info)):
+            self._refuse_other_shape(info)
             return info
         removed = self.engine.remove(self.name, settle=lock.crashed)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {_why_unusable(info)}")
         return None
 
-    def refuse_other_shape(self, existing: ClusterInfo) -> None:
-        """Refuse a cluster that is not what was asked for.
-
-        Raises:
-            ClusterError: the message says what differs.
-        """
+    def _refuse_other_shape(self, existing: ClusterInfo) -> None:
         wanted = replace(existing.shape, **self.asked)
         differences = existing.shape.differences(wanted)
         if differences:

@@ -58,7 +58,8 @@ def marked(name: bytes, function: Function) -> Function:
 def _inlined(wrapper: Function, function: Function) -> Function:
     """Have torch.compile put what `function` does in the place of `wrapper`.
 
-    Other marked functions it calls as they are, with the marks: they break its graph without the recorder, too.
+    Other marked functions end a graph and are called as they are. Nearly all of them end one without the recorder, too;
+    and where one does, torch 2.13 loses the `self` of a method that has this.
     """
     wrapper._torchdynamo_inline = function  # type: ignore[attr-defined]
     return wrapper

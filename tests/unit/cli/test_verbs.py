@@ -88,7 +88,9 @@ def test_variables_of_a_run_are_added_to_those_of_the_scenario_whatever_the_clus
     found = as_json(lab("run", "s/one.yaml", "--env", "A=1", "--env", "B=two words", "--dry-run", "--json"))
     assert all(worker["env"].items() >= {"A": "1", "B": "two words"}.items() for worker in found["workers"])
     lab("up", "--nodes", "2", "--name", "c")
-    assert lab("run", "s/one.yaml", "--name", "c", "--env", "A=1", "--quiet")[0] == 0
+    record = as_json(lab("run", "s/one.yaml", "--name", "c", "--env", "A=1", "--json"))["path"]
+    plan = json.loads((Path(record) / "plan.json").read_text())
+    assert [worker["env"]["A"] for worker in plan["workers"]] == ["1", "1"]
 
 
 @pytest.mark.parametrize("scenarios", [["s/one.yaml"], ["s/one.yaml", "s/one.yaml"]])
