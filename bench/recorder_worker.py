@@ -12,7 +12,6 @@ import operator
 import os
 import statistics
 import sys
-import tempfile
 import time
 import traceback
 from contextlib import suppress
@@ -21,6 +20,7 @@ from multiprocessing import Pipe
 import torch
 import torch.distributed as dist
 from labnode.recorder import install
+from labnode.trace_file import TraceFile
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -96,12 +96,11 @@ class Side:
 def serve(pipe, port, recorder):
     if recorder:
         os.environ["LAB_RECORDER"] = recorder
-        file = tempfile.TemporaryFile(buffering=0)
-        trace = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDWR | os.O_APPEND)
-        install.start(RANK, trace, os.getcwd(), None)
+        trace = TraceFile()
+        install.start(RANK, trace.fd, os.getcwd(), None)
     dist.init_process_group("gloo", f"tcp://{os.environ['MASTER_ADDR']}:{port}", rank=RANK, world_size=WORLD_SIZE)
     if recorder:
-        start_line = os.pread(file.fileno(), 4096, 0).split(b"\n")[0].decode()
+        start_line = os.pread(trace.fd, 4096, 0).split(b"\n")[0].decode()
         assert f'"recorder":"{recorder}"' in start_line, start_line
     made = {}
     while True:

@@ -91,8 +91,6 @@ class LaunchContext:
     cold: bool
     import_root: str
     """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
-    traces: str = ""
-    """Folder for their traces."""
     trace: dict[str, Any] | None = None
     """`values`: how many elements of a tensor are recorded; None: nothing is."""
 
@@ -115,8 +113,7 @@ def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
             pass  # a larger pipe is only faster
     trace = None
     if context.trace is not None and description["rank"] >= 0:
-        path = os.path.join(context.traces, f"trace{description['rank']}")
-        trace = trace_file.TraceFile(path, (context.uid, context.gid))
+        trace = trace_file.TraceFile()
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:

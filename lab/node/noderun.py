@@ -92,7 +92,6 @@ class NodeRun:
             gid=gid,
             cold=self.options["cold"],
             import_root=self.options["import_root"],
-            traces=self.home,
             trace=self.options.get("trace"),
         )
         for description in workers:

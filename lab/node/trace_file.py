@@ -1,11 +1,17 @@
-"""The file that a worker's recorder writes, and what of it has been passed on. For the agent."""
+"""The file that a worker's recorder writes, and what of it has been passed on. For the agent.
+
+It is in memory: no line costs the writing to a disk, and what has been passed on is given back.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import mmap
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 LIMIT_BYTES = 256 * 1024 * 1024
 """Largest trace of one rank."""
@@ -21,18 +27,15 @@ class TraceFile:
     """A file that a worker appends lines to while the agent reads them.
 
     Args:
-        path: where to make it.
-        owner: user and group that it belongs to.
         limit_bytes: after so many bytes no more is passed on.
     """
 
-    def __init__(self, path: str, owner: tuple[int, int], limit_bytes: int = LIMIT_BYTES) -> None:
-        self.fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.fd = os.memfd_create("trace")
         """Open for reading and appending; the worker gets a duplicate."""
-        if os.geteuid() == 0:
-            os.fchown(self.fd, *owner)
+        fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
         self._limit = limit_bytes
-        self._passed_on = 0
+        self._passed_on = self._given_back = 0
         self._full = False
 
     def chunks(self, *, ended: bool = False) -> Iterator[bytes]:
@@ -43,7 +46,7 @@ class TraceFile:
         """
         while self.fd >= 0:
             if self._full:
-                os.ftruncate(self.fd, 0)  # the worker goes on writing; it shall not fill the disk
+                os.ftruncate(self.fd, 0)  # the worker goes on writing; it shall not fill the memory
                 return
             chunk, length = self._read(ended)
             if not length:
@@ -53,6 +56,7 @@ class TraceFile:
                 yield self._last_line()
                 continue
             self._passed_on += length
+            self._give_back()
             if chunk:
                 yield chunk
 
@@ -76,6 +80,17 @@ class TraceFile:
                 # A line whose writer was killed may have room within it.
                 return (found.replace(b"\0", b""), len(found)) if ended else (b"", 0)
             size *= 4
+
+    def _give_back(self) -> None:
+        """Free the memory of what has been passed on; the file keeps its length."""
+        end = self._passed_on // mmap.PAGESIZE * mmap.PAGESIZE
+        if end > self._given_back:
+            with (
+                suppress(OSError, ValueError),
+                mmap.mmap(self.fd, end - self._given_back, offset=self._given_back) as pages,
+            ):
+                pages.madvise(mmap.MADV_REMOVE)
+            self._given_back = end
 
     def _last_line(self) -> bytes:
         line = {"k": "cut", "t": time.monotonic_ns(), "why": too_large(self._limit)}

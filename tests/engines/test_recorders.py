@@ -185,12 +185,12 @@ def test_a_build_without_a_compiler_says_so_in_a_sentence(tmp_path: Path) -> Non
 
 
 @pytest.fixture(params=["compiled", "python"])
-def written(request: pytest.FixtureRequest, built: Path, tmp_path: Path) -> Callable[..., Any]:
+def written(request: pytest.FixtureRequest, built: Path) -> Callable[..., Any]:
     """Has a recorder write lines to a file; what an agent passed on of it."""
 
     def written(action: str, *words: str) -> Any:
         script = str(SCRIPTS / "writes_lines.py")
-        done = python(script, request.param, str(tmp_path / "trace"), action, *words, cache=built.parents[2])
+        done = python(script, request.param, action, *words, cache=built.parents[2])
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

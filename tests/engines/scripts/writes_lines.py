@@ -1,4 +1,4 @@
-"""Writes lines as a recorder does, and reads them as an agent does: `writes_lines.py RECORDER FILE ACTION [NUMBER]`.
+"""Writes lines as a recorder does, and reads them as an agent does: `writes_lines.py RECORDER ACTION [NUMBER]`.
 
 What was passed on is printed as JSON. The actions are the functions that take a recorder and a file.
 """
@@ -84,27 +84,26 @@ def summary(data):
     return {**counts, "nul": b"\0" in data, "last": last}
 
 
-def kills(recorder, file, count):
+def kills(recorder, _, count):
     """Processes that write from several threads, each killed once some of its lines can be read."""
     found = []
     written = (ctypes.c_int64 * THREADS).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
     for kill in range(count):
         written[:] = [0] * THREADS
-        os.ftruncate(file.fd, 0)
-        reader = TraceFile(path_of(file), (os.getuid(), os.getgid()))
+        file = TraceFile()
         pid = os.fork()
         if pid == 0:
             recorder.start(file.fd, "/", [], 0, 256 * MIB)
             write_from_threads(recorder, 10**9, written)
         data = b""
         while len(data) < 1000 * (kill % 50):
-            data += passed_on(reader)
+            data += passed_on(file)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        seen = summary(data + passed_on(reader, ended=True))
+        seen = summary(data + passed_on(file, ended=True))
         lost = sum(latest + 1 < told for latest, told in zip(seen["latest"], written, strict=True))
         found.append({**seen, "lost": lost})
-        reader.close()
+        file.close()
     return found
 
 
@@ -170,11 +169,10 @@ def unmappable(recorder, file):
 
 
 def main():
-    kind, path, action, *words = sys.argv[1:]
+    kind, action, *words = sys.argv[1:]
     recorder = native.load() if kind == "compiled" else PythonRecorder()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    file = TraceFile(path, (os.getuid(), os.getgid()))
-    print(json.dumps(globals()[action](recorder, file, *map(int, words))))
+    print(json.dumps(globals()[action](recorder, TraceFile(), *map(int, words))))
 
 
 if __name__ == "__main__":
