@@ -98,8 +98,6 @@ class _RankReader:
         self.start: dict[str, Any] = {}
         self.open: dict[int, Call] = {}
         """Calls that have not ended."""
-        self.ended: dict[int, Call] = {}
-        """Calls of whose end no more is known yet than when it was."""
         self.names: dict[int, list[tuple[str, int]]] = {}
         """DDP module -> name and number of elements of its parameters."""
         self.marks: list[list[Any]] = []
@@ -119,7 +117,7 @@ class _RankReader:
             return result
         self.damaged = 0
         actions = {
-            "start": self._start, "group": self._group, "begin": self._begin, "end": self._end, "after": self._after,
+            "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop,
         }  # fmt: skip
         seen = False
@@ -249,22 +247,10 @@ class _RankReader:
             call.peer = self._global(call.group, line["peer"])
         if call.in_place:
             call.outputs = tuple(Buffer(buffer.dtype, buffer.shape) for buffer in call.outputs)
-        if not self._came_out(call, line):
-            self.ended[call.index] = call
-
-    def _after(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        call = self.ended.pop(int(line["i"]), None)
-        if call is not None:
-            self._came_out(call, line)
-
-    def _came_out(self, call: Call, line: Mapping[str, Any]) -> bool:
-        """Keep what a line says came out of a call; False where it says nothing."""
         call.error = str(line.get("err", ""))
         if "ov" in line or "os" in line:
             described = [[buffer.dtype, buffer.shape] for buffer in call.outputs]
             call.outputs = _buffers(described, line.get("ov"), line.get("os"))
-            return True
-        return bool(call.error)
 
     def _mark(self, line: Mapping[str, Any], result: RankTrace) -> None:
         name, now = str(line["n"]), self._seconds(line)

@@ -13,22 +13,16 @@ Line = dict[str, Any]
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Every line, with bytes in base64 made elements or a summary, and what an `after` says put into its `end`."""
+    """Every line, with bytes in base64 made elements or a summary."""
     described: dict[int, list[Any]] = {}
-    ends: dict[int, Line] = {}
     lines = []
     for text in path.read_text().splitlines():
         line: Line = json.loads(text)
         if line["k"] == "begin":
             described[line["i"]] = line.get("out", line.get("in", []))
             _understand(line, line.get("in", []))
-        elif line["k"] in ("end", "after"):
+        elif line["k"] == "end":
             _understand(line, described[line["i"]])
-        if line["k"] == "after":
-            ends[line["i"]].update({key: value for key, value in line.items() if key not in ("k", "t")})
-            continue
-        if line["k"] == "end":
-            ends[line["i"]] = line
         lines.append(line)
     return lines
 

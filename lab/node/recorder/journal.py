@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 FORMAT = 1
@@ -31,8 +29,6 @@ class Journal:
         """At most so many elements of one side of a call are kept as they are."""
         self.at_end: Callable[[], None] = _nothing
         """Called when the recording ends in this process."""
-        self.later: deque[Callable[[], None]] = deque()
-        """What a thread of the backend left to be written by whoever comes next."""
         self.put: Callable[[bytes], object] = _nowhere
         """Appends one whole line, whether lines are kept or not. Never raises: a full disk ends the recording."""
 
@@ -62,12 +58,6 @@ class Journal:
         if self.on:
             self.write(_line(kind, facts.pop("t", None) or time.monotonic_ns(), facts))
 
-    def catch_up(self) -> None:
-        """Write what was left for later."""
-        while self.later:
-            with suppress(IndexError):  # another thread may have taken the last
-                self.later.popleft()()
-
     def cut(self, why: str) -> None:
         """End the recording before the script's end."""
         self._end("cut", why=why)
@@ -78,7 +68,6 @@ class Journal:
 
     def _end(self, kind: str, **facts: Any) -> None:
         if self.on:
-            self.catch_up()
             self.at_end()
             self.add(kind, **facts)
             self.on = False

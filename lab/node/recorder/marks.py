@@ -18,13 +18,10 @@ Function = Callable[..., Any]
 
 def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
-        if journal.later:
-            journal.catch_up()
         if ended:
             journal.put(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
         else:
-            at, _ = source.place(2)
-            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, at))
+            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.place(2)[0]))
 
 
 _mark: Callable[[bytes, bool], None] = _python_mark

@@ -51,21 +51,20 @@ class Operation:
         self.inputs, self.outputs, self.options = inputs, outputs, options
         self.reduces, self.rooted, self.splits = reduces, rooted, splits
 
-    def begin(self, group: str, seq: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[calls.Call, bool]:
-        """Write the begin line; returns the call, and whether the caller asked for a handle."""
-        count = len(arguments)
-        options = named.get("opts") if count <= self.options else arguments[self.options]
+    def options_of(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[bool, tuple[Any, ...]]:
+        """Whether the caller asked for a handle, and name, value, name, value, ... of what else is to be said."""
+        options = arguments[self.options] if len(arguments) > self.options else named.get("opts")
         asynchronous = bool(getattr(options, "asyncOp", self.op != "monitored_barrier"))
-        fields: tuple[Any, ...] = ("async", asynchronous)
         if self.reduces:
-            fields += ("red", _NAMES[hash(getattr(options, "reduceOp", c10d.ReduceOp.SUM))])
+            reduction = _NAMES[hash(getattr(options, "reduceOp", c10d.ReduceOp.SUM))]
+            fields: tuple[Any, ...] = ("async", asynchronous, "red", reduction)
+        else:
+            fields = ("async", asynchronous)
         if self.rooted:
             fields += ("root", getattr(options, "rootRank", 0))
-        if self.splits and count > 3 and (arguments[2] or arguments[3]):
+        if self.splits and len(arguments) > 3 and (arguments[2] or arguments[3]):
             fields += ("split", (tuple(arguments[2]), tuple(arguments[3])))
-        inputs = _flat(arguments[self.inputs]) if self.inputs is not None and count > self.inputs else None
-        outputs = _flat(arguments[self.outputs]) if self.outputs is not None and count > self.outputs else None
-        return calls.begin(group, seq, self.op, inputs, outputs, fields), asynchronous
+        return asynchronous, fields
 
 
 OPERATIONS = (
@@ -195,7 +194,11 @@ def _recorded(operation: Operation, name: str) -> Callable[..., Any]:
         if not journal.on:
             return plain_method(self._plain, *arguments, **named)
         try:
-            call, asynchronous = operation.begin(self._recorded_name, next(self._sequence), arguments, named)
+            asynchronous, fields = operation.options_of(arguments, named)
+            sent, filled = operation.inputs, operation.outputs
+            inputs = None if sent is None or sent >= len(arguments) else _flat(arguments[sent])
+            outputs = None if filled is None or filled >= len(arguments) else _flat(arguments[filled])
+            call = calls.begin(self._recorded_name, next(self._sequence), operation.op, inputs, outputs, fields)
         except Exception as error:  # arguments that nobody thought of: the script goes on, without a record
             journal.cut(f"{operation.op} cannot be recorded: {type(error).__name__}: {error}")
             return plain_method(self._plain, *arguments, **named)
@@ -209,19 +212,13 @@ def _recorded(operation: Operation, name: str) -> Callable[..., Any]:
         if work is None or not asynchronous:
             call.end()
             return work
-        return work if _follow(work, call) else RecordedWork(work, call, False)
+        try:
+            work.get_future().add_done_callback(call.over)  # when the backend is done with it
+        except RuntimeError:
+            return RecordedWork(work, call, False)  # it does not tell
+        return work
 
     return method
-
-
-def _follow(work: Any, call: calls.Call) -> bool:
-    """Have the end of a call written when the backend is done with it; False where the backend does not tell."""
-    try:
-        future = work.get_future()
-    except RuntimeError:
-        return False
-    future.add_done_callback(call.over)
-    return True
 
 
 class RecordedWork(c10d.Work):

@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 
 _MOST_CODES = _MOST_LINES = 16384
 Place = tuple[bytes, bytes]
-"""`,"at":...`, and what follows it: `,"fn":...,"via":...`."""
+"""`,"at":...`, and the same with what follows it: `,"fn":...,"via":...`."""
 _NOWHERE = (b"", b"")
 _PLUMBING = frozenset({"wrapper", "decorate_context", "_wrapped_call_impl", "_call_impl"})
 """Decorators and the machinery of torch.nn.Module stand between a line and what it calls."""
@@ -118,7 +118,7 @@ class Source:
             rest += f',"via":{json.dumps(via.removeprefix("Tensor."))}'
         if len(self._places) >= _MOST_LINES:
             self._places.clear()
-        described = (at.encode("utf-8", "replace"), rest.encode("utf-8", "replace"))
+        described = (at.encode("utf-8", "replace"), (at + rest).encode("utf-8", "replace"))
         self._places[id(code), frame.f_lasti, via] = described
         return described
 

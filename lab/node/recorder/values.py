@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import binascii
 import ctypes
-import functools
 import json
 import math
 import struct
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -21,6 +19,8 @@ _MOST = 4096
 """Of a tensor of more elements a sample is kept, taken in evenly spread blocks that are a cache line or so."""
 _BLOCKS, _BLOCK = 32, 8
 _MOST_ADDRESSES = 64
+Tensors = Sequence[torch.Tensor]
+Reader = Callable[[torch.Tensor], bytes]
 _KNOWN = frozenset(
     getattr(torch, name)
     for name in (
@@ -30,10 +30,11 @@ _KNOWN = frozenset(
     if hasattr(torch, name)
 )
 """Types of which a reader needs the bytes only."""
+_base64 = binascii.b2a_base64
 _NARROW = frozenset({torch.float16, torch.bfloat16})
 
 
-def is_readable(tensor: torch.Tensor) -> bool:
+def _is_readable(tensor: torch.Tensor) -> bool:
     """Whether the elements are plain numbers in this process's memory."""
     return (
         tensor.is_cpu
@@ -45,20 +46,40 @@ def is_readable(tensor: torch.Tensor) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Says what is in tensors that are alike: of one shape, one type and one order in memory."""
+def contents(tensors: Tensors, limit: int, whole: bytes, summary: bytes) -> Callable[[Tensors], bytes]:
+    """What says what is in tensors that are like these: `,"name":[...]`, or nothing.
 
-    __slots__ = ("say", "take")
+    Args:
+        tensors: one side of a call.
+        limit: at most so many elements are kept as they are; of more there are summaries. 0: nothing is kept.
+        whole: the name of the elements.
+        summary: that of the summaries.
+    """
+    readable = [_is_readable(t) for t in tensors]
+    if not limit or not any(readable):
+        return _no_contents
+    kept = sum(t.numel() for t, ok in zip(tensors, readable) if ok) <= limit
+    name = whole if kept else summary
+    if len(tensors) == 1 and _is_small(tensors[0], kept):  # nearly always: the shortest way
+        line, memory = b',"%b":["%%b"]' % name, _Memory(tensors[0].numel() * tensors[0].element_size())
+        return lambda tensors: line % _base64(memory[tensors[0].data_ptr()], newline=False)
+    line = b',"%b":[%%b]' % name
+    readers = [reader(t, kept) if ok else _unreadable for t, ok in zip(tensors, readable)]
+    return lambda tensors: line % b",".join([read(tensor) for read, tensor in zip(readers, tensors)])
 
-    take: Callable[[torch.Tensor], bytes]
-    """What is needed of a tensor as it is now; quickly had, without PyTorch's operators."""
-    say: Callable[[bytes], bytes]
-    """That as JSON."""
+
+def _no_contents(tensors: Tensors) -> bytes:
+    return b""
+
+
+def _is_small(tensor: torch.Tensor, whole: bool) -> bool:
+    """Whether the bytes of all elements are kept, and lie in one piece."""
+    count = tensor.numel()
+    return tensor.dtype in _KNOWN and count > 0 and (whole or count <= _FEW) and tensor.is_contiguous()
 
 
 def reader(tensor: torch.Tensor, whole: bool) -> Reader:
-    """The reader for all tensors that are like this one.
+    """What says as JSON what is in any tensor that is like this one: of one shape, one type and one order in memory.
 
     Args:
         tensor: the first of its kind.
@@ -67,23 +88,20 @@ def reader(tensor: torch.Tensor, whole: bool) -> Reader:
     """
     count, size = tensor.numel(), tensor.element_size()
     if tensor.dtype not in _KNOWN:
-        return Reader(_elements, bytes) if whole else UNREADABLE
+        return _elements if whole else _unreadable
     if not count:
-        return Reader(_nothing, _in_base64 if whole else _summary_of_none)
-    take = _takes_all(count * size) if whole or count <= _MOST else _takes_sample(count, size)
-    if not tensor.is_contiguous():
-        take = _from_scattered(take)
-    if _FEW < count <= _MOST and not whole:
-        return Reader(take, functools.partial(_summary, count, tensor.dtype))
-    return Reader(take, _in_base64)
+        return _no_elements if whole else _summary_of_none
+    if whole or count <= _FEW:
+        read = _reads_all(count * size)
+    elif count <= _MOST:
+        read = _reads_summary(count, size, tensor.dtype)
+    else:
+        read = _reads_sample(count, size)
+    return read if tensor.is_contiguous() else _from_scattered(read)
 
 
-def _nothing(tensor: torch.Tensor) -> bytes:
-    return b""
-
-
-UNREADABLE = Reader(_nothing, lambda _: b"null")
-"""What is said of a tensor that cannot be read."""
+def _unreadable(tensor: torch.Tensor) -> bytes:
+    return b"null"
 
 
 def _elements(tensor: torch.Tensor) -> bytes:
@@ -94,50 +112,54 @@ def _elements(tensor: torch.Tensor) -> bytes:
         return b"null"
 
 
-def _in_base64(data: bytes) -> bytes:
-    return b'"' + binascii.b2a_base64(data, newline=False) + b'"'
+def _no_elements(tensor: torch.Tensor) -> bytes:
+    return b'""'
 
 
-def _at_address(size: int) -> Callable[[int], ctypes.Array[ctypes.c_char]]:
-    """What gives access to so many bytes at an address; the same few are asked for again and again."""
-    known: dict[int, ctypes.Array[ctypes.c_char]] = {}
-    kind = ctypes.c_char * size
+def _summary_of_none(tensor: torch.Tensor) -> bytes:
+    return b'{"n":0,"hash":"%08x"}' % zlib.adler32(b"")
 
-    def at(address: int) -> ctypes.Array[ctypes.c_char]:
-        memory = known.get(address)
-        if memory is None:
-            if len(known) >= _MOST_ADDRESSES:
-                known.clear()
-            memory = known[address] = kind.from_address(address)
+
+class _Memory(dict[int, "ctypes.Array[ctypes.c_char]"]):
+    """So many bytes at an address; the same few are asked for again and again."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._kind = ctypes.c_char * size
+
+    def __missing__(self, address: int) -> ctypes.Array[ctypes.c_char]:
+        if len(self) >= _MOST_ADDRESSES:
+            self.clear()
+        memory = self[address] = self._kind.from_address(address)
         return memory
 
-    return at
+
+def _reads_all(size: int) -> Reader:
+    memory = _Memory(size)
+    return lambda tensor: b'"%b"' % _base64(memory[tensor.data_ptr()], newline=False)
 
 
-def _takes_all(size: int) -> Callable[[torch.Tensor], bytes]:
-    memory = _at_address(size)
-    return lambda tensor: bytes(memory(tensor.data_ptr()))
-
-
-def _takes_sample(count: int, size: int) -> Callable[[torch.Tensor], bytes]:
-    memory, join = _at_address(count * size), b"".join
+def _reads_sample(count: int, size: int) -> Reader:
+    memory, join = _Memory(count * size), b"".join
     block = _BLOCK * size
     gap = (count - _BLOCK) // (_BLOCKS - 1) * size - block
     blocks = struct.Struct(f"{block}s{gap}x" * (_BLOCKS - 1) + f"{block}s").unpack_from
-    return lambda tensor: join(blocks(memory(tensor.data_ptr())))
+    return lambda tensor: b'"%b"' % _base64(join(blocks(memory[tensor.data_ptr()])), newline=False)
 
 
-def _from_scattered(take: Callable[[torch.Tensor], bytes]) -> Callable[[torch.Tensor], bytes]:
-    return lambda tensor: take(tensor.detach().contiguous())
+def _reads_summary(count: int, size: int, dtype: torch.dtype) -> Reader:
+    memory = _Memory(count * size)
+
+    def read(tensor: torch.Tensor) -> bytes:
+        data = bytearray(memory[tensor.data_ptr()])
+        extremes = _extremes(torch.frombuffer(data, dtype=dtype))
+        return b'{"n":%d%b,"hash":"%08x"}' % (count, extremes, zlib.adler32(data))
+
+    return read
 
 
-def _summary_of_none(data: bytes) -> bytes:
-    return b'{"n":0,"hash":"%08x"}' % zlib.adler32(data)
-
-
-def _summary(count: int, dtype: torch.dtype, data: bytes) -> bytes:
-    extremes = _extremes(torch.frombuffer(bytearray(data), dtype=dtype))
-    return b'{"n":%d%b,"hash":"%08x"}' % (count, extremes, zlib.adler32(data))
+def _from_scattered(read: Reader) -> Reader:
+    return lambda tensor: read(tensor.detach().contiguous())
 
 
 def _extremes(tensor: torch.Tensor) -> bytes:

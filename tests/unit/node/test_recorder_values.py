@@ -21,8 +21,7 @@ COUNTS = (1, 2, 165, 256, 257, 1000, 4096)
 
 def summary(tensor: torch.Tensor) -> dict[str, Any]:
     """What a reader sees of a tensor: of a small one it is the reader who computes."""
-    reader = values.reader(tensor, whole=False)
-    found = json.loads(reader.say(reader.take(tensor)))
+    found = json.loads(values.reader(tensor, whole=False)(tensor))
     small = isinstance(found, str)
     assert small == (0 < tensor.numel() <= 256 or tensor.numel() > 4096)
     return contents.summary(found, str(tensor.dtype).removeprefix("torch."), tensor.numel()) if small else found
@@ -112,3 +111,17 @@ def test_where_the_elements_lie_does_not_count() -> None:
     assert summary(tensor.t()) == summary(tensor.t().contiguous())
     parameter = torch.nn.Parameter(tensor.clone())
     assert summary(parameter) == summary(tensor)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("count", [2, 128, 129, 256, 257, 4097])
+def test_the_contents_of_one_tensor_are_as_those_of_several(dtype: torch.dtype, count: int) -> None:
+    tensor = numbers(dtype, 2 * count)[::2]
+    for one in (tensor, tensor.contiguous()):
+        for limit, kept, name in ((count, True, b"w"), (count - 1, False, b"s")):
+            said = values.reader(one, whole=kept)(one)
+            assert values.contents((one,), limit, b"w", b"s")((one,)) == b',"%b":[%b]' % (name, said)
+            none = torch.zeros(0, dtype=dtype)
+            several = values.contents((one, none), limit, b"w", b"s")((one, none))
+            assert several.startswith(b',"%b":[%b,' % (name, said))
+    assert values.contents((tensor,), 0, b"w", b"s")((tensor,)) == b""

@@ -19,8 +19,7 @@ INTEGERS = ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "ui
 
 def written(tensor: torch.Tensor) -> str:
     """What the Python recorder keeps of a small tensor."""
-    reader = values.reader(tensor, whole=True)
-    text = reader.say(reader.take(tensor))
+    text = values.reader(tensor, whole=True)(tensor)
     assert text[:1] + text[-1:] == b'""'
     return text[1:-1].decode()
 
