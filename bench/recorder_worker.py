@@ -27,35 +27,40 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from lab import note
 
-SAMPLES, BATCH = 100, 10
+SAMPLES = 100
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
-def batches():
+def batches(size):
     """The batches of this rank, epoch after epoch, as a training loop gets them."""
     data = TensorDataset(torch.randn(SAMPLES, 10), torch.randn(SAMPLES, 5))
     sampler = DistributedSampler(data)
-    loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
+    loader = DataLoader(data, batch_size=size, sampler=sampler)
     for epoch in itertools.count():
         sampler.set_epoch(epoch)
         yield from loader
 
 
-def ddp_step():
-    """A step of the toy loop: Linear 10-10-5, 100 samples, DistributedSampler, SGD."""
-    torch.manual_seed(1)
-    model = DistributedDataParallel(nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5)))
-    loss_of, optimizer = nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.01)
-    fetched = batches()
+def ddp_step(widths, batch, **options):
+    """A step of a training loop with layers of these widths: 100 samples, DistributedSampler, SGD."""
 
-    def step():
-        inputs, targets = next(fetched)
-        optimizer.zero_grad()
-        loss = loss_of(model(inputs), targets)
-        loss.backward()
-        optimizer.step()
+    def make():
+        torch.manual_seed(1)
+        layers = [layer for pair in itertools.pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())][:-1]
+        model = DistributedDataParallel(nn.Sequential(*layers), **options)
+        loss_of, optimizer = nn.MSELoss(), torch.optim.SGD(model.parameters(), lr=0.001)
+        fetched = batches(batch)
 
-    return step
+        def step():
+            inputs, targets = next(fetched)
+            optimizer.zero_grad()
+            loss = loss_of(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
+    return make
 
 
 def all_reduce(bytes_):
@@ -67,7 +72,8 @@ def all_reduce(bytes_):
 
 
 WORK = {
-    "DDP step": (ddp_step, 100),
+    "DDP step of 10-1000-1000-5": (ddp_step((10, 1000, 1000, 5), 2, bucket_cap_mb=1), 20),
+    "DDP step of 10-10-5": (ddp_step((10, 10, 5), 10), 100),
     "all_reduce 4 KB": (all_reduce(4096), 200),
     "all_reduce 4 MB": (all_reduce(4 << 20), 5),
 }
