@@ -54,6 +54,7 @@ class Call:
             if sender is not None:
                 rest += b',"peer":%d' % sender
             journal.put(b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest))
+        self._results = ()
 
     def over(self, future: Any) -> None:
         """The call is over, says a thread of the backend.
@@ -64,13 +65,16 @@ class Call:
         now = _now()
         if self._open and journal.on:
             self._open = False
+            rest = self._layout.after(self._results)
             try:
                 future.value()
             except Exception as error:
                 rest = b',"err":' + json.dumps(_reason(error)).encode()
-            else:
-                rest = self._layout.after(self._results)
-            journal.put(b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest))
+            line = b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest)
+            try:
+                journal.copy(line)
+            except ValueError:
+                journal.put(line)
         thread = _get_ident()
         if thread not in _threads:
             # What the interpreter makes for a thread of the backend it would throw away at the end of every callback.
@@ -123,7 +127,11 @@ def begin(
         layout = _layouts[key] = _Layout(inputs, outputs, seq, {"op": op, "g": group, **named})
     number = next(_numbers)
     contents = layout.before(inputs) if inputs else b""
-    journal.put(layout.line % (_now(), number, seq, contents, source.place(3)[1]))
+    line = layout.line % (_now(), number, seq, contents, source.place(3)[1])
+    try:
+        journal.copy(line)
+    except ValueError:
+        journal.put(line)
     return Call(number, outputs if outputs is not None else inputs or (), layout)
 
 

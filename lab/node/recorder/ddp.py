@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+import weakref
 from types import ModuleType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from . import marks
 from .journal import journal
 
 _numbers = itertools.count(1)
-_awaited: WeakKeyDictionary[Any, tuple[int, int | None]] = WeakKeyDictionary()
-"""Modules whose rebuilt buckets are not on record: their number, and when they were seen to have been rebuilt."""
+_awaited: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
+"""By the address of a module whose rebuilt buckets are not on record: its number, and when they were seen to have been
+rebuilt."""
 
 
 def watch(module: ModuleType) -> None:
@@ -52,16 +53,14 @@ def _watched_init(construct: Any, distributed: ModuleType) -> Any:
 
 
 def _watched_forward(forward: Any) -> Any:
+    marked = marks.marked(b"forward", forward)
+
     @functools.wraps(forward)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not journal.on:
-            return forward(self, *arguments, **named)
-        marks.mark(b"forward", ended=False)
         try:
-            return forward(self, *arguments, **named)
+            return marked(self, *arguments, **named)
         finally:
-            marks.mark(b"forward", ended=True)
-            if self in _awaited:
+            if _awaited and id(self) in _awaited:
                 _look_for_rebuilt(self)
 
     return wrapper
@@ -82,7 +81,7 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
             buckets=[list(bucket) for bucket in reversed(result[0])],  # as DDP hands them to its reducer
             rebuilt=False,
         )
-        _awaited[module] = (number, None)
+        _awaited[id(module)] = (weakref.ref(module), number, None)
     except (AttributeError, TypeError, IndexError):
         pass  # another version of torch: its calls are on record, its buckets are not
 
@@ -90,9 +89,11 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
 def _look_for_rebuilt(module: Any) -> None:
     """Write the rebuilt buckets once DDP tells them: in the forward pass after the one that rebuilt them."""
     if getattr(module, "_has_rebuilt_buckets", False):
-        number, seen = _awaited[module]
-        if seen is None:
-            _awaited[module] = (number, time.monotonic_ns())
+        of, number, seen = _awaited[id(module)]
+        if of() is not module:
+            del _awaited[id(module)]  # it is gone, and this one has its address
+        elif seen is None:
+            _awaited[id(module)] = (of, number, time.monotonic_ns())
         else:
             _write_rebuilt(module, number, seen)
 
@@ -102,17 +103,18 @@ def _write_rebuilt(module: Any, number: int, seen: int) -> None:
         text = module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")
         buckets = [[int(index) for index in bucket.split()] for bucket in text.split(",")]
         if any(buckets):
-            del _awaited[module]
+            del _awaited[id(module)]
             group = module.process_group.group_name
             journal.add("ddp", t=seen, d=number, g=group, buckets=buckets, rebuilt=True)
     except (AttributeError, ValueError, RuntimeError):
-        del _awaited[module]  # another version of torch
+        del _awaited[id(module)]  # another version of torch
 
 
 def finish() -> None:
     """Write what is known at the script's end of buckets that were rebuilt in a last forward pass."""
-    for module, (number, seen) in list(_awaited.items()):
-        if seen is not None:
+    for of, number, seen in list(_awaited.values()):
+        module = of()
+        if seen is not None and module is not None:
             try:
                 module.logger.set_runtime_stats_and_log()
             except (AttributeError, RuntimeError):

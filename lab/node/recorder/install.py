@@ -112,7 +112,11 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
 
 def write_mapped(fd: int, limit_bytes: int) -> None:
     """Have the lines of the Python recorder copied into the mapped file, up to this size."""
-    file = MappedFile(fd, journal.put, limit_bytes, lambda: journal.cut(too_large(limit_bytes)))
+
+    def copy_with(copy: Callable[[bytes], object]) -> None:
+        journal.copy = copy
+
+    file = MappedFile(fd, journal.put, limit_bytes, lambda: journal.cut(too_large(limit_bytes)), copy_with)
     _write_through(file.append, file.release)
 
 
@@ -127,9 +131,10 @@ def _write_through(put: Callable[[bytes], object], stop: Callable[[], bool | Non
 
     def end() -> None:
         journal.on = stop() is not False
-        journal.put = append
+        journal.put = journal.copy = append
 
-    journal.put, journal.at_end = put, end
+    journal.put = journal.copy = put
+    journal.at_end = end
 
 
 def _patch(module: ModuleType, compiled: ModuleType | None) -> None:

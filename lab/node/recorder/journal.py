@@ -31,6 +31,8 @@ class Journal:
         """Called when the recording ends in this process."""
         self.put: Callable[[bytes], object] = _nowhere
         """Appends one whole line, whether lines are kept or not. Never raises: a full disk ends the recording."""
+        self.copy: Callable[[bytes], object] = _nowhere
+        """The same, as quickly as can be; raises ValueError where there is no room for the line: `put` makes some."""
 
     def open(self, put: Callable[[bytes], object], *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Begin with a `start` line.
@@ -42,7 +44,8 @@ class Journal:
             torch: its version.
             values: see `Journal.values`.
         """
-        self.put, self.values, self.on = put, values, True
+        self.put = self.copy = put
+        self.values, self.on = values, True
         facts = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall = time.monotonic_ns(), time.time_ns()
         rest = {"wall": wall, "boot": boot_id(), "recorder": recorder, "torch": torch, "values": values}

@@ -28,12 +28,19 @@ class MappedFile:
         write: appends a line by other means; used where the file cannot be mapped.
         limit_bytes: the largest file.
         on_full: called when it would become larger; the line that was too much is dropped.
+        on_window: told the quickest way to append a line from now on, which raises ValueError where it cannot:
+            `append` can, always.
     """
 
     def __init__(
-        self, fd: int, write: Callable[[bytes], object], limit_bytes: int, on_full: Callable[[], None]
+        self,
+        fd: int,
+        write: Callable[[bytes], object],
+        limit_bytes: int,
+        on_full: Callable[[], None],
+        on_window: Callable[[Callable[[bytes], object]], None],
     ) -> None:
-        self._fd, self._write, self._limit, self._on_full = fd, write, limit_bytes, on_full
+        self._fd, self._write, self._limit, self._on_full, self._on_window = fd, write, limit_bytes, on_full, on_window
         self._lock = threading.RLock()  # a signal handler may record something in the middle of a line
         self._window = mmap.mmap(-1, 1)
         """The part of the file that is mapped. Its `write` copies a line and moves on, in one go for all threads; where
@@ -95,11 +102,13 @@ class MappedFile:
             window.close()
         else:
             self._begin, self._window, self._mapped = begin, window, True
+            self._on_window(window.write)
 
     def _leave(self) -> None:
         """Find out where the lines end, and unmap the window."""
         if self._mapped:
             window, self._mapped = self._window, False
+            self._on_window(self.append)
             before = window.tell()
             window.seek(0, os.SEEK_END)  # from here on nobody writes; somebody may have just before
             self._size = self._begin + max(before, window.rfind(b"\n", before) + 1)

@@ -19,9 +19,13 @@ Function = Callable[..., Any]
 def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
         if ended:
-            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name))
+            line = b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name)
         else:
-            journal.put(b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.place(2)[0]))
+            line = b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.place(2)[0])
+        try:
+            journal.copy(line)
+        except ValueError:
+            journal.put(line)
 
 
 _mark: Callable[[bytes, bool], None] = _python_mark
