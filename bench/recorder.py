@@ -23,15 +23,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORKER = ROOT / "bench" / "recorder_worker.py"
 BARS = {
-    recorder: {
-        "DDP step of 10-1000-1000-5": step,
-        "DDP step of 10-10-5": step,
-        "all_reduce 4 KB": small,
-        "all_reduce 4 MB": large,
-    }
-    for recorder, step, small, large in (("compiled", 1.02, 1.05, 1.01), ("python", 1.06, 1.30, 1.03))
+    "compiled": {
+        "DDP step of 10-1000-1000-5": 1.02,
+        "DDP step of 10-10-5": 1.02,
+        "all_reduce 4 KB": 1.05,
+        "all_reduce 4 MB": 1.01,
+    },
+    "python": {
+        "DDP step of 10-1000-1000-5": 1.06,
+        "DDP step of 10-10-5": 1.06,
+        "all_reduce 4 KB": 1.30,
+        "all_reduce 4 MB": 1.03,
+    },
 }
-"""Largest ratios that the project promises."""
+"""Largest ratios that the project promises: of DDP for the larger toy; the smaller is held to them, too."""
 
 
 def main() -> None:

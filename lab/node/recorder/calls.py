@@ -19,12 +19,11 @@ from .source import source
 _MOST_LAYOUTS = 4096
 _LONGEST_REASON = 300
 _STRIDED = torch.strided
-_now, _get_ident = time.monotonic_ns, threading.get_ident
+_now = time.monotonic_ns
 _facts = operator.attrgetter("layout", "shape", "dtype", "is_cpu", "__class__")
 _numbers = itertools.count(1)
 _layouts: dict[tuple[Any, ...], _Layout] = {}
-_threads: set[int] = set()
-"""Those of the backend that have told the end of a call."""
+_thread = threading.local()
 
 Tensors = values.Tensors
 
@@ -47,10 +46,7 @@ class Call:
         now = _now()
         if self._open and journal.on:
             self._open = False
-            if error is None:
-                rest = self._layout.after(self._results)
-            else:
-                rest = b',"err":' + json.dumps(_reason(error)).encode()
+            rest = self._layout.after(self._results) if error is None else _failure(error)
             if sender is not None:
                 rest += b',"peer":%d' % sender
             journal.put(b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest))
@@ -69,17 +65,15 @@ class Call:
             try:
                 future.value()
             except Exception as error:
-                rest = b',"err":' + json.dumps(_reason(error)).encode()
+                rest = _failure(error)
             line = b'{"k":"end","t":%d,"i":%d%b}\n' % (now, self._number, rest)
             try:
                 journal.copy(line)
             except ValueError:
                 journal.put(line)
-        thread = _get_ident()
-        if thread not in _threads:
+        if not hasattr(_thread, "state"):
             # What the interpreter makes for a thread of the backend it would throw away at the end of every callback.
-            _threads.add(thread)
-            ctypes.pythonapi.PyGILState_Ensure()
+            _thread.state = ctypes.pythonapi.PyGILState_Ensure()
 
 
 class _Layout:
@@ -145,5 +139,6 @@ def _shapes(tensors: Tensors) -> tuple[list[Any], int]:
     return described, sum(t.numel() * t.element_size() for t in tensors if t.layout is torch.strided)
 
 
-def _reason(error: BaseException) -> str:
-    return (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
+def _failure(error: BaseException) -> bytes:
+    reason = (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
+    return b',"err":' + json.dumps(reason).encode()

@@ -60,7 +60,7 @@ def _watched_forward(forward: Any) -> Any:
         try:
             return marked(self, *arguments, **named)
         finally:
-            if _awaited and id(self) in _awaited:
+            if id(self) in _awaited:
                 _look_for_rebuilt(self)
 
     return wrapper

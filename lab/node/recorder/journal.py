@@ -30,7 +30,7 @@ class Journal:
         self.at_end: Callable[[], None] = _nothing
         """Called when the recording ends in this process."""
         self.put: Callable[[bytes], object] = _nowhere
-        """Appends one whole line, whether lines are kept or not. Never raises: a full disk ends the recording."""
+        """Appends one whole line, whether lines are kept or not. Never raises: a lack of room ends the recording."""
         self.copy: Callable[[bytes], object] = _nowhere
         """The same, as quickly as can be; raises ValueError where there is no room for the line: `put` makes some."""
 
@@ -76,7 +76,7 @@ class Journal:
             self.on = False
 
     def forget(self) -> None:
-        """Stop without a word: the disk is full, or this process is a fork of the one that is recorded."""
+        """Stop without a word: there is no room left, or this process is a fork of the one that is recorded."""
         self.on = False
 
 
@@ -94,7 +94,7 @@ def file_writer(fd: int, failed: Callable[[], None]) -> Callable[[bytes], None]:
 
     Args:
         fd: open for appending.
-        failed: called when the disk is full.
+        failed: called when there is no room left.
     """
 
     def append(line: bytes) -> None:

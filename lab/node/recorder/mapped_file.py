@@ -85,7 +85,11 @@ class MappedFile:
                 return
             try:
                 self._map(len(line))
-            except (OSError, ValueError, AttributeError):  # the disk is full, or its file system or the system cannot
+            except (
+                OSError,
+                ValueError,
+                AttributeError,
+            ):  # there is no room left, or the file's or the operating system cannot
                 self.release()
             self._append_to_next(line)
 
@@ -116,7 +120,7 @@ class MappedFile:
 
 
 def _allocate(fd: int, begin: int, length: int) -> None:
-    """Reserve room on the disk, so that a full one is an error here and never a signal when a line is copied.
+    """Reserve room, so that a lack of it is an error here and never a signal when a line is copied.
 
     Raises:
         OSError: there is none, or the file system cannot say.
