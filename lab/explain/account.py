@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lab.explain.evidence import Evidence
-from lab.explain.model import Finding
-from lab.explain.words import capital, listing, name_ranks, plural
 from lab.spec.units import format_bytes, format_duration
 from lab.trace.steps import Step
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.verdict.words import capital, listing, name_ranks, plural
 
 _WORTH_TELLING_S = 0.002
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lab.explain.ddp import Module, find_modules, overlap
-from lab.explain.evidence import Evidence
-from lab.explain.model import Finding
-from lab.explain.words import listing, plural
 from lab.spec.units import format_bytes, format_duration
 from lab.trace.model import Call
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.verdict.words import listing, plural
 
 _MOST_NAMES = 4
 _MOST_BUCKETS = 4

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.explain.account import give_account
-from lab.explain.causes import find_causes
 from lab.explain.ddp_story import tell_ddp_story
-from lab.explain.evidence import Evidence, read_evidence, shown_stack
-from lab.explain.model import Explanation, Finding
+from lab.explain.model import Explanation
 from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
+from lab.verdict.causes import find_causes
+from lab.verdict.evidence import Evidence, read_evidence, shown_stack
+from lab.verdict.finding import Finding
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""

@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from lab.explain.evidence import Evidence
-from lab.explain.model import Finding
 from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
-from lab.explain.words import capital, name_ranks, plural
 from lab.spec.units import format_duration
 from lab.trace.steps import Step
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.verdict.words import capital, name_ranks, plural
 
 NOISE_S = 0.002
 """Waiting shorter than this says nothing: schedulers and clocks are no better."""

@@ -6,9 +6,10 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from lab.explain.model import Explanation, Finding
-from lab.explain.words import name_ranks
+from lab.explain.model import Explanation
 from lab.report.style import Style
+from lab.verdict.finding import Finding
+from lab.verdict.words import name_ranks
 
 _WIDTH = 80
 _STACK_LINES = 8

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from lab.explain.evidence import read_evidence
 from lab.explain.explain import explain
 from lab.record.read import Record
 from lab.record.result import Result
@@ -20,6 +19,7 @@ from lab.report.palette import rank_colour
 from lab.report.picture.svg import picture_svg
 from lab.report.timeline.svg import timeline_svg
 from lab.trace.steps import Step
+from lab.verdict.evidence import read_evidence
 
 _SIGNS = {"passed": ("✔", "#2da44e"), "failed": ("✘", "#e5484d"), "hung": ("∞", "#bf8700"), "error": ("!", "#a371f7")}
 _MOST_PICTURES = 6

@@ -8,8 +8,8 @@ from lab.errors import ClusterBusy
 from lab.node import wire
 from lab.node.recorder.journal import boot_id
 from lab.record.write import RecordWriter
-from lab.run.facts import RankFacts, RunFacts
 from lab.run.observe import Observer
+from lab.verdict.facts import RankFacts, RunFacts
 
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""

@@ -15,10 +15,10 @@ from lab.node import wire
 from lab.plan.plan import Plan
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
-from lab.run.facts import LostNode, RankFacts, RunFacts
-from lab.run.judge import is_failure, is_secondary
 from lab.run.observe import Observer
 from lab.run.ship import file_messages
+from lab.verdict.facts import LostNode, RankFacts, RunFacts
+from lab.verdict.judge import is_failure, is_secondary
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6

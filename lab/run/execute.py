@@ -10,24 +10,24 @@ from typing import Any
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, RecordError
-from lab.explain.stacks import shorten_paths, shorten_stack
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
 from lab.record.write import RecordWriter
-from lab.run.calls import check_calls
 from lab.run.drive import Driver
-from lab.run.expectations import check_expectations
-from lab.run.facts import RankFacts, RunFacts
-from lab.run.judge import judge
-from lab.run.judgement import Context, Judgement
 from lab.run.observe import Observer
 from lab.run.ship import pack_folder
-from lab.run.whole import check_whole_run
 from lab.spec.dump import dump_scenario
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Scenario
+from lab.verdict.calls import check_calls
+from lab.verdict.expectations import check_expectations
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.judge import judge
+from lab.verdict.judgement import Context, Judgement
+from lab.verdict.stacks import shorten_paths, shorten_stack
+from lab.verdict.whole import check_whole_run
 
 _CHECK_DEADLINE_S = 60.0
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}

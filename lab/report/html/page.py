@@ -14,7 +14,6 @@ from jinja2 import Environment
 
 from lab import __version__
 from lab.errors import RecordError
-from lab.explain.evidence import read_evidence
 from lab.explain.explain import explain
 from lab.explain.model import Explanation
 from lab.record.read import Record
@@ -33,6 +32,7 @@ from lab.report.picture.model import unrecorded_ranks
 from lab.spec.units import format_bytes, format_duration
 from lab.trace.model import Trace
 from lab.trace.steps import Step
+from lab.verdict.evidence import read_evidence
 
 NAME = "report.html"
 

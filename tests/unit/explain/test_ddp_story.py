@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.explain.ddp_story import tell_ddp_story
-from lab.explain.evidence import read_evidence
+from lab.verdict.evidence import read_evidence
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

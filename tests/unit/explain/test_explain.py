@@ -12,13 +12,14 @@ import pytest
 
 from lab.cli.main import main
 from lab.explain.explain import explain
-from lab.explain.model import Explanation, Finding
+from lab.explain.model import Explanation
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
 from lab.report.explain_view import explanation_text
 from lab.report.style import Style
-from tests.unit.explain.facts import exited, hang, raised, stack, write_events
+from lab.verdict.finding import Finding
 from tests.unit.traces import TraceMaker
+from tests.unit.verdict.facts import exited, hang, raised, stack, write_events
 
 pytestmark = pytest.mark.unit
 

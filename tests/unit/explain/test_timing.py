@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.explain.evidence import Evidence, read_evidence
 from lab.explain.straggler import find_shares, find_straggler
 from lab.explain.timing import length, share_of
+from lab.verdict.evidence import Evidence, read_evidence
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

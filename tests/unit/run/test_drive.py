@@ -20,11 +20,11 @@ from lab.record.write import RecordWriter
 from lab.run import drive as subject
 from lab.run.collect import clock_offset
 from lab.run.drive import Driver
-from lab.run.facts import RunFacts
 from lab.run.observe import Silence
 from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
+from lab.verdict.facts import RunFacts
 from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from lab.record.read import Record
 from lab.record.result import Expectation
-from lab.run.calls import check_calls
 from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Expect
@@ -19,6 +18,7 @@ from lab.trace.model import Call, Group
 from lab.trace.notation import fits, render_call, render_calls
 from lab.trace.read import read_trace
 from lab.trace.sequence import first_difference
+from lab.verdict.calls import check_calls
 from tests.unit.traces import TraceMaker
 
 ONE, TWO = [1.0], [1.0, 2.0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.explain.stacks import Place, find_place, find_raised, shorten_paths, shorten_stack
+from lab.verdict.stacks import Place, find_place, find_raised, shorten_paths, shorten_stack
 
 DUMP = """Thread 0x00007f11 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from lab.explain.stacks import Place, find_place
-from lab.explain.words import name_ranks
 from lab.record.result import Culprit
-from lab.run.facts import RankFacts, RunFacts
-from lab.run.judgement import Context, Judgement, head, went_alone
 from lab.spec.units import format_duration
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.judgement import Context, Judgement, head, went_alone
+from lab.verdict.stacks import Place, find_place
+from lab.verdict.words import name_ranks
 
 if TYPE_CHECKING:
-    from lab.explain.model import Finding
+    from lab.verdict.finding import Finding
 
 
 def judge_hang(facts: RunFacts, context: Context) -> Judgement:
     """Say who was waited for."""
-    from lab.run.traced import cause_of_hang  # not at the start: a run that passes needs none of it
+    from lab.verdict.traced import cause_of_hang  # not at the start: a run that passes needs none of it
 
     places = {rank.rank: find_place(rank.stack, context.folder) for rank in facts.ranks if rank.stack}
     waiting = [rank for rank in facts.ranks if (place := places.get(rank.rank)) is not None and place.call]
@@ -43,7 +43,7 @@ def judge_hang(facts: RunFacts, context: Context) -> Judgement:
 
 def _tells_more(cause: Finding, culprit: RankFacts | None) -> bool:
     """Whether the trace blames somebody else than the stacks do, or knows that nobody can be blamed."""
-    from lab.run.traced import NOBODYS_FAULT
+    from lab.verdict.traced import NOBODYS_FAULT
 
     if cause.ranks:
         return culprit is None or culprit.rank not in cause.ranks

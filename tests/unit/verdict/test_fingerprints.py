@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.run.facts import RankFacts
-from lab.run.fingerprints import OddOne, find_odd_one
+from lab.verdict.facts import RankFacts
+from lab.verdict.fingerprints import OddOne, find_odd_one
 
 REST = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "

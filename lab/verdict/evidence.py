@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.explain.stacks import (
+from lab.record.read import Record
+from lab.trace.model import Call, Trace
+from lab.trace.read import read_trace
+from lab.trace.steps import Step, match
+from lab.verdict.stacks import (
     Place,
     find_place,
     find_raised,
@@ -17,10 +21,6 @@ from lab.explain.stacks import (
     shorten_paths,
     shorten_stack,
 )
-from lab.record.read import Record
-from lab.trace.model import Call, Trace
-from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lab.explain.disagreement import disagreements
-from lab.explain.evidence import Evidence
-from lab.explain.failure import explain_failure
-from lab.explain.hang import explain_hang
-from lab.explain.model import Finding
+from lab.verdict.disagreement import disagreements
+from lab.verdict.evidence import Evidence
+from lab.verdict.failure import explain_failure
+from lab.verdict.finding import Finding
+from lab.verdict.hang import explain_hang
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from lab.explain.causes import find_causes
-from lab.explain.disagreement import disagreements
-from lab.explain.evidence import Evidence, read_evidence
-from lab.explain.model import Finding
 from lab.record.layout import TRACE
 from lab.record.read import Record
-from lab.run.judgement import Context
+from lab.verdict.causes import find_causes
+from lab.verdict.disagreement import disagreements
+from lab.verdict.evidence import Evidence, read_evidence
+from lab.verdict.finding import Finding
+from lab.verdict.judgement import Context
 
 NOBODYS_FAULT = frozenset({"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits"})
 """Findings that, where they name nobody, say that nobody can be named."""

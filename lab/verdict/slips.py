@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.explain.evidence import Evidence
-from lab.explain.model import Finding
-from lab.explain.words import capital, name_ranks
 from lab.trace.steps import Step
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.verdict.words import capital, name_ranks
 
 _LEAST_SHIFTED = 2
 """So many calls have to be those that the others made one earlier or later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.explain.rhythm import out_of_step
+from lab.verdict.rhythm import out_of_step
 
 pytestmark = pytest.mark.unit
 

@@ -7,17 +7,17 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.explain.stacks import find_place, find_raised, shorten_paths
-from lab.explain.words import name_ranks
 from lab.record.result import Culprit
-from lab.run.facts import RankFacts, RunFacts
-from lab.run.fingerprints import OddOne, find_odd_one
-from lab.run.hang import judge_hang
-from lab.run.judgement import TRACEBACK_LINES, Context, Judgement, head, went_alone
 from lab.spec.units import format_bytes, format_duration
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.fingerprints import OddOne, find_odd_one
+from lab.verdict.hung import judge_hang
+from lab.verdict.judgement import TRACEBACK_LINES, Context, Judgement, head, went_alone
+from lab.verdict.stacks import find_place, find_raised, shorten_paths
+from lab.verdict.words import name_ranks
 
 if TYPE_CHECKING:
-    from lab.explain.model import Finding
+    from lab.verdict.finding import Finding
 
 _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
@@ -73,7 +73,7 @@ def _passed(facts: RunFacts) -> str:
 
 
 def _judge_failure(facts: RunFacts, failed: list[RankFacts], context: Context) -> Judgement:
-    from lab.run.traced import odd_call  # not at the start: a run that passes needs none of it
+    from lab.verdict.traced import odd_call  # not at the start: a run that passes needs none of it
 
     own = sorted((rank for rank in failed if not is_secondary(rank)), key=_failed_at)
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
@@ -138,7 +138,7 @@ def _failed_at(rank: RankFacts) -> float:
 
 def _left_early(facts: RunFacts, victim: RankFacts, context: Context) -> RankFacts | None:
     """The rank that was gone when the others got into trouble, or else one that had nothing to do with them."""
-    from lab.run.traced import needed_by
+    from lab.verdict.traced import needed_by
 
     before = _failed_at(victim)
     left = [rank for rank in facts.ranks if not rank.stopped and not is_failure(rank, context.expected_exit)]

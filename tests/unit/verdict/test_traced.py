@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.run.facts import RankFacts, RunFacts
-from lab.run.judge import judge
-from lab.run.judgement import Context, Judgement
-from tests.unit.explain import facts as told
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.judge import judge
+from lab.verdict.judgement import Context, Judgement
 from tests.unit.traces import TraceMaker
+from tests.unit.verdict import facts as told
 
 pytestmark = pytest.mark.unit
 PEER = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.explain.causes import find_causes
-from lab.explain.evidence import read_evidence
-from lab.explain.model import Finding
-from tests.unit.explain.facts import exited, raised, stopped, write_events
+from lab.verdict.causes import find_causes
+from lab.verdict.evidence import read_evidence
+from lab.verdict.finding import Finding
 from tests.unit.traces import TraceMaker
+from tests.unit.verdict.facts import exited, raised, stopped, write_events
 
 pytestmark = pytest.mark.unit
 PEER = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"

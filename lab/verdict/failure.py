@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.explain.evidence import Evidence, RankEnd
-from lab.explain.model import Finding
-from lab.explain.waits import how_it_failed
-from lab.explain.words import capital, listing, name_ranks, plural, was
 from lab.trace.model import Call
 from lab.trace.steps import Step
+from lab.verdict.evidence import Evidence, RankEnd
+from lab.verdict.finding import Finding
+from lab.verdict.waits import how_it_failed
+from lab.verdict.words import capital, listing, name_ranks, plural, was
 
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:

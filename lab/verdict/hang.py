@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.explain.evidence import Evidence
-from lab.explain.model import Finding
-from lab.explain.waits import (
+from lab.spec.units import format_duration
+from lab.trace.steps import Step
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.verdict.waits import (
     Wait,
     describe_rank,
     describe_wait,
@@ -17,9 +19,7 @@ from lab.explain.waits import (
     missed_steps,
     waited,
 )
-from lab.explain.words import capital, listing, name_ranks, plural, was
-from lab.spec.units import format_duration
-from lab.trace.steps import Step
+from lab.verdict.words import capital, listing, name_ranks, plural, was
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding], culprit: int | None = None) -> list[Finding]:

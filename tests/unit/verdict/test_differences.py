@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.explain.disagreement import disagreements
-from lab.explain.evidence import read_evidence
-from lab.explain.model import Finding
+from lab.verdict.disagreement import disagreements
+from lab.verdict.evidence import read_evidence
+from lab.verdict.finding import Finding
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

@@ -6,11 +6,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from lab.explain.evidence import Evidence, RankEnd
-from lab.explain.words import listing, name_ranks
 from lab.spec.units import format_duration
 from lab.trace.model import Call
 from lab.trace.steps import Step
+from lab.verdict.evidence import Evidence, RankEnd
+from lab.verdict.words import listing, name_ranks
 
 _LONGEST_ERROR = 160
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")

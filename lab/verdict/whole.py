@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from lab.record.result import Expectation
-from lab.run.judgement import Judgement
 from lab.spec.scenario import Expect
+from lab.verdict.judgement import Judgement
 
 
 def check_whole_run(expect: Expect, bare: Judgement) -> Iterator[Expectation]:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from lab.record.result import Expectation, RankResult
-from lab.run import expectations
-from lab.run.expectations import check_expectations, equal, find_in_log
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Expect
+from lab.verdict import expectations
+from lab.verdict.expectations import check_expectations, equal, find_in_log
 
 
 def rank(number: int, **facts: Any) -> RankResult:

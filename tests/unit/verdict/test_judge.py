@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lab.explain.words import name_ranks
-from lab.run.facts import LostNode, RankFacts, RunFacts
-from lab.run.judge import is_failure, judge
-from lab.run.judgement import Context
+from lab.verdict.facts import LostNode, RankFacts, RunFacts
+from lab.verdict.judge import is_failure, judge
+from lab.verdict.judgement import Context
+from lab.verdict.words import name_ranks
 
 PEER = (
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "

@@ -1,0 +1,31 @@
+"""What a finding is: one sentence, with the facts that it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that the facts of a run show."""
+
+    kind: str
+    """What sort of thing, such as `mismatch`; `docs/explain.md` lists them."""
+    sentence: str
+    """One or two sentences."""
+    ranks: tuple[int, ...] = ()
+    """Whose doing it is; empty where nobody can be named."""
+    others: tuple[int, ...] = ()
+    """Who else took part or suffered."""
+    step: str = ""
+    """The collective or message that it is about, such as `all_reduce #3`."""
+    lines: tuple[str, ...] = ()
+    """The lines of the script, `file:line`; those of `ranks` first."""
+    seconds: float | None = None
+    """How long the others waited, or whatever time the sentence speaks of."""
+
+    @property
+    def headline(self) -> str:
+        """The first sentence, as a clause: without a capital letter and a full stop."""
+        first = self.sentence.partition(". ")[0].removesuffix(".")
+        return first[:1].lower() + first[1:]
