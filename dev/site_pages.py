@@ -1,0 +1,41 @@
+"""What the site of the docs takes from beside docs/: README.md and its neighbours as pages, the scenarios as files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
+"""File in the root of the checkout -> page of the site."""
+FILES = ("scenarios/**/*.yaml", "scenarios/**/*.py", "LICENSE")
+"""What pages link to and browsers show as it is."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what does not lie in docs/."""
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for pattern in FILES:
+        for path in sorted(ROOT.glob(pattern)):
+            files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn links that are right in a checkout into those that are right in the site."""
+    if page.file.src_uri in PAGES.values():
+        markdown = re.sub(r"\]\(docs/", "](", markdown)
+        for source, name in PAGES.items():
+            markdown = markdown.replace(f"]({source})", f"]({name})")
+        return markdown
+    return re.sub(r"\]\(\.\./(scenarios/|LICENSE)", r"](\1", markdown)
