@@ -15,8 +15,8 @@ from pathlib import Path
 
 import docker
 
-from lab.engine.image import DEFAULT_IMAGE, Progress, build_image, inspect_image, pull_image
-from lab.engine.image_context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
+from lab.engine.image.context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
+from lab.engine.image.image import DEFAULT_IMAGE, Progress, build_image, inspect_image, pull_image
 from lab.errors import ImageError, LabError
 
 SUITE = "bookworm"

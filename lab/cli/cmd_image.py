@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.progress import Progress
-from lab.engine.image import DEFAULT_IMAGE
+from lab.engine.image.image import DEFAULT_IMAGE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build it, with progress."""
-    from lab.engine.docker import open_client
-    from lab.engine.image import build_image
+    from lab.engine.docker.connection import open_client
+    from lab.engine.image.image import build_image
 
     with Progress(sys.stderr, quiet=arguments.json) as progress:
         info = build_image(

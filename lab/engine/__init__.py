@@ -1,1 +1,1 @@
-"""What provides nodes: one Protocol, one implementation a file. The only place that imports docker."""
+"""What provides nodes: one Protocol, one engine a folder."""

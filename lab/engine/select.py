@@ -64,7 +64,7 @@ def _docker() -> Engine:
             "no Docker engine answers: its socket does not exist",
             "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker",
         )
-    from lab.engine.docker import DockerEngine
+    from lab.engine.docker.engine import DockerEngine
 
     return DockerEngine()
 
@@ -77,12 +77,12 @@ def _certainly_no_docker() -> bool:
 
 
 def _local() -> Engine:
-    from lab.engine.local import LocalEngine
+    from lab.engine.local.engine import LocalEngine
 
     return LocalEngine()
 
 
 def _exists_locally(cluster: str) -> bool:
-    from lab.engine.local_layout import home_folder
+    from lab.engine.local.layout import home_folder
 
     return (home_folder() / cluster).exists()  # half made counts too: somebody has to find it

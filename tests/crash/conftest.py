@@ -163,7 +163,7 @@ class Lab:
             subprocess.run(["docker", "kill", f"lab-{self.name}-node{number}"], check=True, capture_output=True)
             return
         kill = (
-            "import sys; from lab.engine.local import LocalEngine as E; e = E(); "
+            "import sys; from lab.engine.local.engine import LocalEngine as E; e = E(); "
             "e.kill(e.find(sys.argv[1])[0].nodes[int(sys.argv[2])])"
         )
         subprocess.run([*self.python, "-c", kill, self.name, str(number)], env=self.env, check=True, timeout=30)

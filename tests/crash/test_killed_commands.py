@@ -72,7 +72,7 @@ def test_up_after_a_killed_up_makes_a_whole_cluster(lab, moment):
 
 KILLED_WHILE_SENDING = """
 import os, signal, sys
-from lab.engine.docker_channel import DockerChannel
+from lab.engine.docker.channel import DockerChannel
 send = DockerChannel.send
 def killed(channel, data):
     send(channel, data[:int(len(data) * {part})])

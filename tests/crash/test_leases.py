@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from lab.engine.docker import DockerEngine
-from lab.engine.local_channel import LocalChannel
+from lab.engine.docker.engine import DockerEngine
+from lab.engine.local.channel import LocalChannel
 from lab.engine.protocol import Channel
 from lab.node import wire
 from lab.plan.cluster import Node

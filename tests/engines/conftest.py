@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lab import Cluster, Result
-from lab.engine.local_channel import LocalChannel
+from lab.engine.local.channel import LocalChannel
 from lab.node import processes
 from lab.plan.cluster import Node
 from lab.spec.load import scenario_from_script
@@ -130,7 +130,7 @@ def nothing_left(cluster: Cluster, traces: Callable[[Cluster, Node], Traces]) ->
 
 
 def _traces_in_container(cluster: Cluster, node: Node) -> Traces:
-    api = cluster.engine.api  # type: ignore[attr-defined]
+    api = cluster.engine.connection.api  # type: ignore[attr-defined]
     created = api.exec_create(node.handle, ["/bin/bash", "-c", _LOOK])
     lines = api.exec_start(created["Id"]).decode(errors="replace").splitlines()
     assert any(line.startswith("process 1 ") for line in lines), lines
@@ -165,7 +165,7 @@ def alive(cluster: Cluster, engine: str) -> Callable[[Node, int], bool]:
     def is_alive(node: Node, pid: int) -> bool:
         if engine == "local":
             return os.path.exists(f"/proc/{pid}")
-        api = cluster.engine.api  # type: ignore[attr-defined]
+        api = cluster.engine.connection.api  # type: ignore[attr-defined]
         created = api.exec_create(node.handle, ["test", "-e", f"/proc/{pid}"])
         api.exec_start(created["Id"])
         return bool(api.exec_inspect(created["Id"])["ExitCode"] == 0)

@@ -240,13 +240,13 @@ def test_the_agent_has_one_thread_before_and_after_runs(run: Run, cluster: Clust
 
 def threads_of_agent(cluster: Cluster, node: Node, engine: str) -> int:
     if engine == "local":
-        from lab.engine.local_channel import LocalChannel
+        from lab.engine.local.channel import LocalChannel
 
         channel = LocalChannel(node)
         status = Path(f"/proc/{channel.peer_pid()}/status").read_text()
         channel.close()
     else:
-        api = cluster.engine.api  # type: ignore[attr-defined]
+        api = cluster.engine.connection.api  # type: ignore[attr-defined]
         find = "for p in /proc/[0-9]*; do grep -q labnode $p/cmdline && cat $p/status && break; done"
         status = api.exec_start(api.exec_create(node.handle, ["/bin/bash", "-c", find])["Id"]).decode()
     found = re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE)

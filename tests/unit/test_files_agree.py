@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from lab import __version__
-from lab.engine.image import DEFAULT_IMAGE
+from lab.engine.image.image import DEFAULT_IMAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from lab.engine.docker import DockerEngine
-from lab.engine.docker_channel import DockerChannel
-from lab.engine.local import LocalEngine
-from lab.engine.local_channel import LocalChannel
+from lab.engine.docker.channel import DockerChannel
+from lab.engine.docker.engine import DockerEngine
+from lab.engine.local.channel import LocalChannel
+from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
 from tests.unit.fake_engine import FakeChannel, FakeEngine
 

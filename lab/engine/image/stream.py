@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from lab.engine.image_progress import Event
+from lab.engine.image.progress import Event
 
 
 class Silent(Exception):

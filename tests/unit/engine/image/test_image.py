@@ -12,9 +12,9 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from lab.engine import image as subject
-from lab.engine.image import DEFAULT_IMAGE, Progress, build_image, ensure_image, pull_image
-from lab.engine.image_stream import Silent, follow
+from lab.engine.image import image as subject
+from lab.engine.image.image import DEFAULT_IMAGE, Progress, build_image, ensure_image, pull_image
+from lab.engine.image.stream import Silent, follow
 from lab.errors import EngineUnavailable, ImageError
 
 
@@ -194,5 +194,5 @@ def test_silence_between_events_counts_too():
 
 def test_importing_the_module_imports_no_docker():
     heavy = ("docker", "tenacity", "rich", "tarfile")
-    code = f"import lab.engine.image, sys; sys.exit(any(module in sys.modules for module in {heavy}))"
+    code = f"import lab.engine.image.image, sys; sys.exit(any(module in sys.modules for module in {heavy}))"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

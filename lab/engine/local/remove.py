@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from lab.engine.local_layout import DESCRIPTION, MARK, count_nodes
+from lab.engine.local.layout import DESCRIPTION, MARK, count_nodes
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.node import processes

@@ -8,19 +8,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lab import __version__
-from lab.engine.local_channel import LocalChannel
-from lab.engine.local_layout import DESCRIPTION, LIFE, MARK, mark
+from lab.engine.local.channel import LocalChannel
+from lab.engine.local.layout import DESCRIPTION, LIFE, MARK, mark
+from lab.engine.local.state import read_cluster
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo, Shape
-
-if TYPE_CHECKING:
-    from lab.engine.local import LocalEngine
 
 _READY_TIMEOUT_S = 120.0
 _MOST_NODES = 250
@@ -46,16 +43,16 @@ def refuse_impossible(shape: Shape) -> None:
         )
 
 
-def create(engine: LocalEngine, cluster: str, shape: Shape, run: str | None, announce: Announce) -> ClusterInfo:
+def create(home: Path, cluster: str, shape: Shape, run: str | None, announce: Announce) -> ClusterInfo:
     """Make the folder and the processes, and wait until every agent answers.
 
     Raises:
         ClusterError: a node did not start; what was made is still there.
     """
-    folder = _new_folder(engine.home, cluster)
+    folder = _new_folder(home, cluster)
     (folder / "shared").mkdir()
     write_node_files(folder / "site")
-    network = _free_network(engine.home, cluster)
+    network = _free_network(home, cluster)
     description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
     (folder / DESCRIPTION).write_text(json.dumps(description))
     configs = [
@@ -70,7 +67,7 @@ def create(engine: LocalEngine, cluster: str, shape: Shape, run: str | None, ann
         for node_rank in range(shape.nodes)
     ]
     start = f"import sys; sys.path.append({str(folder / 'site')!r}); from labnode.zygote import main; main()"
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(engine.home, cluster)}
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(home, cluster)}
     announce(f"starting {shape.nodes} local node{'s' if shape.nodes > 1 else ''}, importing torch once")
     with (folder / "zygote.log").open("wb") as log:
         zygote = subprocess.Popen(
@@ -82,10 +79,10 @@ def create(engine: LocalEngine, cluster: str, shape: Shape, run: str | None, ann
             cwd="/",
             start_new_session=True,
         )
-    info = engine.read(folder)
+    info = read_cluster(folder)
     assert info is not None
     _greet(info, zygote, folder, announce)
-    found = engine.read(folder)
+    found = read_cluster(folder)
     assert found is not None
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lab.engine.docker.connection import Connection
 from lab.engine.stream import Stream
 from lab.plan.cluster import Node
 
@@ -55,3 +56,9 @@ class DockerChannel(Stream):
         super().close()
         if self._attached is not self._socket:
             self._attached.close()
+
+
+def attach(connection: Connection, node: Node) -> DockerChannel:
+    """Open a channel to the agent of one node."""
+    params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+    return DockerChannel(node, connection.call(lambda: connection.api.attach_socket(node.handle, params=params)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.image_progress import TAIL_LINES, BuildLog, Progress, PullLog
+from lab.engine.image.progress import TAIL_LINES, BuildLog, Progress, PullLog
 
 BUILD = [
     {"stream": "Step 1/4 : FROM base AS build"},

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.image_failure import build_failed, is_transient, one_line, pull_failed
-from lab.engine.image_progress import BuildLog, Progress, PullLog
+from lab.engine.image.failure import build_failed, is_transient, one_line, pull_failed
+from lab.engine.image.progress import BuildLog, Progress, PullLog
 from lab.errors import EngineUnavailable, ImageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import docker
 
-    from lab.engine.image_progress import Event
+    from lab.engine.image.progress import Event
 
 __all__ = ["DEFAULT_IMAGE", "ImageInfo", "Progress", "build_image", "ensure_image", "inspect_image", "pull_image"]
 
@@ -126,7 +126,7 @@ def build_image(
         ImageError: the build failed, said nothing for `SILENT_S` seconds, or the wheels are not what they should be.
         EngineUnavailable: the engine does not answer.
     """
-    from lab.engine.image_context import plan_build
+    from lab.engine.image.context import plan_build
 
     context = plan_build(
         base=base,
@@ -221,7 +221,7 @@ def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: 
     """Yields the events of a request, with the deadline on silence and the lab's own errors."""
     from docker.errors import APIError
 
-    from lab.engine.image_stream import Silent, follow
+    from lab.engine.image.stream import Silent, follow
 
     with _engine_must_answer(doing):
         try:

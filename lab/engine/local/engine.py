@@ -6,27 +6,21 @@ that carry its label in their environment; both are found again without any memo
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.engine import ownership as label
-from lab.engine.local_channel import LocalChannel, agent_pid, listens
-from lab.engine.local_layout import DESCRIPTION, LIFE, MARK, address, home_folder, mark
+from lab.engine.local.channel import LocalChannel, agent_pid
+from lab.engine.local.layout import MARK, home_folder, mark
+from lab.engine.local.state import ENGINE, node_state, read_cluster
 from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
-
-_DYING_S = 0.3
-"""What a killed agent listens at may close so much later than its connections."""
 
 
 class LocalEngine:
@@ -36,7 +30,7 @@ class LocalEngine:
         EngineUnavailable: this system is not Linux, or this Python has no torch.
     """
 
-    name = "local"
+    name = ENGINE
 
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):
@@ -53,32 +47,7 @@ class LocalEngine:
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part."""
         folders = [self.home / cluster] if cluster else sorted(self.home.glob("*"))
-        return [info for folder in folders if (info := self.read(folder)) is not None]
-
-    def read(self, folder: Path) -> ClusterInfo | None:
-        """The cluster in a folder; None where there is none."""
-        try:
-            data = json.loads((folder / DESCRIPTION).read_text())
-            shape, network = Shape.from_json(data["shape"]), str(data["network"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # not ours, or half made: nothing runs there yet
-        nodes = []
-        for node_rank in range(shape.nodes):
-            handle = str(folder / f"node{node_rank}.sock")
-            state = "running" if listens(handle) else "dead"
-            where = address(network, node_rank)
-            nodes.append(Node(name=f"node{node_rank}", node_rank=node_rank, handle=handle, address=where, state=state))
-        return ClusterInfo(
-            name=folder.name,
-            engine=self.name,
-            shape=shape,
-            nodes=tuple(nodes),
-            owner=label.owner(),
-            run=data.get("run"),
-            version=data.get("version", ""),
-            master_addr=address(network, 0),
-            shared=str(folder / "shared"),
-        )
+        return [info for folder in folders if (info := read_cluster(folder)) is not None]
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node.
@@ -86,19 +55,7 @@ class LocalEngine:
         Raises:
             EngineUnavailable: the process that holds all nodes of its cluster was killed.
         """
-        handle = Path(node.handle)
-        end = time.monotonic() + _DYING_S
-        while listens(node.handle):
-            if time.monotonic() > end:
-                return NodeState(running=True)
-            time.sleep(0.005)
-        gone = not handle.exists()
-        if not gone and _holder_died(handle.parent / LIFE):
-            raise EngineUnavailable(
-                f"the process that holds the local nodes of cluster {handle.parent.name} was killed",
-                "`lab down` removes the rest",
-            )
-        return NodeState(running=False, exit_code=137, gone=gone)
+        return node_state(node)
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold, shared pages divided among those who share them."""
@@ -112,13 +69,13 @@ class LocalEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.local_create import create, refuse_impossible
+        from lab.engine.local.create import create, refuse_impossible
 
         refuse_impossible(shape)
         if shape.cpus:
             announce("warning: the local engine does not limit --cpus")
         try:
-            return create(self, cluster, shape, run, announce)
+            return create(self.home, cluster, shape, run, announce)
         except BaseException:
             self.remove(cluster)
             raise
@@ -171,22 +128,12 @@ class LocalEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: every marked process, then the folder."""
-        from lab.engine.local_remove import remove
+        from lab.engine.local.remove import remove
 
         return remove(self.home, cluster)
 
     def examine(self, wanted: Wanted) -> list[Finding]:
         """What `lab doctor` has to say about this engine."""
-        from lab.engine.local_doctor import examine
+        from lab.engine.local.doctor import examine
 
         return examine(self.home, wanted)
-
-
-def _holder_died(life: Path) -> bool:
-    """Whether whoever holds a file locked for life was killed."""
-    try:
-        with life.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or gone
-        return False
-    return True

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.image_context import find_dockerfile, plan_build
+from lab.engine.image.context import find_dockerfile, plan_build
 from lab.errors import ImageError
 from lab.node.recorder import build
 
@@ -34,7 +34,7 @@ def test_nothing_given_means_the_dockerfiles_own_defaults():
 
 
 def test_the_checkouts_dockerfile_is_found():
-    assert find_dockerfile() == Path(__file__).parents[3] / "Dockerfile"
+    assert find_dockerfile() == Path(__file__).parents[4] / "Dockerfile"
 
 
 def test_arguments_win_over_the_environment():

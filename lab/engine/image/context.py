@@ -138,7 +138,7 @@ def find_dockerfile() -> Path:
         ImageError: there is neither; the installation is broken.
     """
     here = Path(__file__).resolve()
-    candidates = (here.with_name("Dockerfile"), here.parents[2] / "Dockerfile")
+    candidates = (here.with_name("Dockerfile"), here.parents[3] / "Dockerfile")
     for path in candidates:
         if path.is_file():
             return path

@@ -5,23 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.engine import ownership as label
+from lab.engine.docker.connection import Connection
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
-
-if TYPE_CHECKING:
-    from lab.engine.docker import DockerEngine
 
 _DEADLINE_S = 60.0
 
 
-def remove(engine: DockerEngine, filters: list[str], settle_s: float) -> Removed:
+def remove(connection: Connection, filters: list[str], settle_s: float) -> Removed:
     """Remove everything that carries these labels, until nothing does.
 
     Args:
-        engine: the engine.
+        connection: to the engine.
         filters: labels in Docker's `name=value` form.
         settle_s: seconds during which nothing new may appear; a client that was killed may have left a request
             that the engine is still working on.
@@ -32,7 +30,7 @@ def remove(engine: DockerEngine, filters: list[str], settle_s: float) -> Removed
     removed, end = Removed(), time.monotonic() + _DEADLINE_S
     quiet_since = time.monotonic()
     while True:
-        once = _remove_once(engine, filters)
+        once = _remove_once(connection, filters)
         removed += once
         now = time.monotonic()
         if once:
@@ -40,7 +38,7 @@ def remove(engine: DockerEngine, filters: list[str], settle_s: float) -> Removed
         elif now - quiet_since >= settle_s:
             return removed
         if now > end:
-            left = [item["Id"][:12] for item in _containers(engine, filters)]
+            left = [item["Id"][:12] for item in _containers(connection, filters)]
             raise ClusterError(
                 f"the engine did not remove {', '.join(left) or 'a network or volume'} within {_DEADLINE_S:.0f} s"
             )
@@ -48,20 +46,22 @@ def remove(engine: DockerEngine, filters: list[str], settle_s: float) -> Removed
             time.sleep(0.1)
 
 
-def _containers(engine: DockerEngine, filters: list[str]) -> list[dict[str, Any]]:
-    return list(engine.call(lambda: engine.api.containers(all=True, filters={"label": filters})))
+def _containers(connection: Connection, filters: list[str]) -> list[dict[str, Any]]:
+    return list(connection.call(lambda: connection.api.containers(all=True, filters={"label": filters})))
 
 
-def _remove_once(engine: DockerEngine, filters: list[str]) -> Removed:
-    api = engine.api
-    containers = _containers(engine, filters)
+def _remove_once(connection: Connection, filters: list[str]) -> Removed:
+    api = connection.api
+    containers = _containers(connection, filters)
     nodes = sum(
-        engine.together(lambda item: _gone(lambda: api.remove_container(item["Id"], force=True, v=True)), containers)
+        connection.together(
+            lambda item: _gone(lambda: api.remove_container(item["Id"], force=True, v=True)), containers
+        )
     )
-    networks = engine.call(lambda: api.networks(filters={"label": filters}))
-    nets = sum(engine.together(lambda item: _gone(lambda: api.remove_network(item["Id"])), networks))
-    volumes = engine.call(lambda: api.volumes(filters={"label": filters}))["Volumes"] or []
-    vols = sum(engine.together(lambda item: _gone(lambda: api.remove_volume(item["Name"], force=True)), volumes))
+    networks = connection.call(lambda: api.networks(filters={"label": filters}))
+    nets = sum(connection.together(lambda item: _gone(lambda: api.remove_network(item["Id"])), networks))
+    volumes = connection.call(lambda: api.volumes(filters={"label": filters}))["Volumes"] or []
+    vols = sum(connection.together(lambda item: _gone(lambda: api.remove_volume(item["Name"], force=True)), volumes))
     names = {item["Labels"][label.CLUSTER] for item in (*containers, *networks, *volumes)}
     return Removed(clusters=tuple(sorted(names)), nodes=nodes, networks=nets, volumes=vols)
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from lab.engine import ownership as label
-from lab.engine.image import DEFAULT_IMAGE, inspect_image
+from lab.engine.docker.connection import Connection
+from lab.engine.docker.state import find
+from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.protocol import Finding, Wanted
 from lab.node.recorder import build
-
-if TYPE_CHECKING:
-    from lab.engine.docker import DockerEngine
 
 _PROBE = f"""
 has() {{ command -v $1 >/dev/null && echo true || echo false; }}
@@ -25,27 +23,27 @@ _PROBE_DEADLINE_S = 30
 _MIN_API = (1, 40)
 
 
-def examine(engine: DockerEngine, wanted: Wanted) -> list[Finding]:
+def examine(connection: Connection, wanted: Wanted) -> list[Finding]:
     """Everything that could keep containers from being nodes."""
     image = wanted.image or DEFAULT_IMAGE
-    findings = [_version(engine), _image(engine, image), *_orphans(engine)]
+    findings = [_version(connection), _image(connection, image), *_orphans(connection)]
     if wanted.gpus:
-        findings.append(_gpus(engine))
-    if inspect_image(engine.client, image) is not None:
-        findings += _inside(engine, image)
+        findings.append(_gpus(connection))
+    if inspect_image(connection.client, image) is not None:
+        findings += _inside(connection, image)
     return findings
 
 
-def _version(engine: DockerEngine) -> Finding:
-    version = engine.call(engine.api.version)
-    found = f"docker {version['Version']}, API {version['ApiVersion']}, {engine.api.base_url}"
+def _version(connection: Connection) -> Finding:
+    version = connection.call(connection.api.version)
+    found = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
     if tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API:
         return Finding(level="failed", what="engine", found=found, fix="install Docker Engine 19.03 or newer")
     return Finding(level="ok", what="engine", found=found)
 
 
-def _image(engine: DockerEngine, image: str) -> Finding:
-    if inspect_image(engine.client, image) is not None:
+def _image(connection: Connection, image: str) -> Finding:
+    if inspect_image(connection.client, image) is not None:
         return Finding(level="ok", what="image", found=image)
     fix = (
         "`lab up` builds it, or `lab image build`"
@@ -55,12 +53,12 @@ def _image(engine: DockerEngine, image: str) -> Finding:
     return Finding(level="warning", what="image", found=f"{image} is not there yet", fix=fix)
 
 
-def _orphans(engine: DockerEngine) -> list[Finding]:
+def _orphans(connection: Connection) -> list[Finding]:
     """Networks and volumes of ours whose cluster has no container."""
     filters = {"label": [f"{label.OWNER}={label.owner()}"]}
-    alive = {info.name for info in engine.find()}
-    networks = engine.call(lambda: engine.api.networks(filters=filters))
-    volumes = engine.call(lambda: engine.api.volumes(filters=filters))["Volumes"] or []
+    alive = {info.name for info in find(connection, None)}
+    networks = connection.call(lambda: connection.api.networks(filters=filters))
+    volumes = connection.call(lambda: connection.api.volumes(filters=filters))["Volumes"] or []
     names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive
     return [
         Finding(
@@ -73,18 +71,18 @@ def _orphans(engine: DockerEngine) -> list[Finding]:
     ]
 
 
-def _gpus(engine: DockerEngine) -> Finding:
-    runtimes = engine.call(engine.api.info).get("Runtimes", {})
+def _gpus(connection: Connection) -> Finding:
+    runtimes = connection.call(connection.api.info).get("Runtimes", {})
     if "nvidia" in runtimes:
         return Finding(level="ok", what="gpus", found="the NVIDIA runtime is installed")
     return Finding(level="failed", what="gpus", found="no NVIDIA runtime", fix="install the NVIDIA container toolkit")
 
 
-def _inside(engine: DockerEngine, image: str) -> list[Finding]:
+def _inside(connection: Connection, image: str) -> list[Finding]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
-    host_config = engine.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
-    probe = engine.call(
-        lambda: engine.api.create_container(
+    host_config = connection.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
+    probe = connection.call(
+        lambda: connection.api.create_container(
             image,
             entrypoint=["/bin/sh", "-c", _PROBE],
             user="0:0",
@@ -93,11 +91,11 @@ def _inside(engine: DockerEngine, image: str) -> list[Finding]:
         )
     )["Id"]
     try:
-        engine.call(lambda: engine.api.start(probe))
-        engine.call(lambda: engine.api.wait(probe, timeout=_PROBE_DEADLINE_S))
-        can = json.loads(engine.call(lambda: engine.api.logs(probe, stderr=False)) or b"{}")
+        connection.call(lambda: connection.api.start(probe))
+        connection.call(lambda: connection.api.wait(probe, timeout=_PROBE_DEADLINE_S))
+        can = json.loads(connection.call(lambda: connection.api.logs(probe, stderr=False)) or b"{}")
     finally:
-        engine.call(lambda: engine.api.remove_container(probe, force=True, v=True))
+        connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
     recorder = _recorder(image, built=can.get("recorder", False))
     if not can.get("tc"):
         return [

@@ -1,0 +1,1 @@
+"""The docker engine: a node is a container."""

@@ -1,0 +1,130 @@
+"""The docker engine: a node is a container on a user-defined bridge network, with an agent as its main process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from lab import __version__
+from lab.engine import ownership as label
+from lab.engine.docker import state
+from lab.engine.docker.channel import attach
+from lab.engine.docker.connection import Connection, open_client
+from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
+from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
+from lab.errors import ClusterError, ImageError, LabError, NodeLost
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+if TYPE_CHECKING:
+    import docker
+
+_SETTLE_S = 1.0
+
+
+class DockerEngine:
+    """Clusters of containers.
+
+    Args:
+        client: docker-py's client.
+    """
+
+    name = state.ENGINE
+
+    def __init__(self, client: docker.DockerClient | None = None) -> None:
+        self.connection = Connection(client or open_client())
+
+    # -- finding
+
+    def find(self, cluster: str | None = None) -> list[ClusterInfo]:
+        """The owner's clusters that exist, wholly or in part, by their labels."""
+        return state.find(self.connection, cluster)
+
+    def node_state(self, node: Node) -> NodeState:
+        """What became of a node.
+
+        Raises:
+            EngineUnavailable: the engine itself does not answer.
+        """
+        return state.node_state(self.connection, node)
+
+    def memory_bytes(self, node: Node) -> int | None:
+        """Memory that a node uses, without what the kernel can take back."""
+        return state.memory_bytes(self.connection, node)
+
+    # -- making
+
+    def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
+        """Make every node and wait until its agent can fork workers; after an error nothing is left."""
+        import docker.errors
+
+        from lab.engine.docker.create import create
+
+        image = shape.image or DEFAULT_IMAGE
+        ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
+        labels = {
+            label.CLUSTER: cluster,
+            label.OWNER: label.owner(),
+            label.VERSION: __version__,
+            label.SHAPE: shape.to_json(),
+            **({label.RUN: run} if run else {}),
+        }
+        try:
+            return create(self.connection, cluster, shape, image, labels, announce)
+        except BaseException as error:
+            with suppress(LabError):
+                self.remove(cluster, settle=True)
+            if isinstance(error, docker.errors.ImageNotFound):
+                raise ImageError(f"the engine has no image {image}", "build it with `lab image build`") from error
+            if isinstance(error, docker.errors.APIError):
+                hint = (
+                    "use another name with --name"
+                    if "already" in str(error.explanation)
+                    else "`lab doctor` may know more"
+                )
+                raise ClusterError(f"the engine could not make cluster {cluster}: {error.explanation}", hint) from error
+            raise
+
+    # -- using
+
+    def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
+        """Open a channel to the agent of each of these nodes.
+
+        Raises:
+            NodeLost: one cannot be reached.
+        """
+        import docker.errors
+
+        try:
+            return list(self.connection.together(lambda node: attach(self.connection, node), nodes))
+        except docker.errors.APIError as error:
+            raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {error.explanation}") from error
+
+    def kill(self, node: Node) -> None:
+        """Kill a node at once, as a power cut would."""
+        self.connection.call(lambda: self.connection.api.kill(node.handle))
+
+    def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
+        """Run a command in a node with this process's standard streams; returns its exit code."""
+        import docker.errors
+
+        from lab.engine.docker.execute import execute
+
+        try:
+            return self.connection.call(lambda: execute(self.connection.api, node, list(argv), tty=tty))
+        except docker.errors.APIError as error:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {error.explanation}") from error
+
+    # -- removing
+
+    def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
+        """Remove the owner's cluster of this name, or all of them, by their labels."""
+        from lab.engine.docker.remove import remove
+
+        return remove(self.connection, state.filters(cluster), settle_s=_SETTLE_S if settle else 0.0)
+
+    def examine(self, wanted: Wanted) -> list[Finding]:
+        """What `lab doctor` has to say about this engine."""
+        from lab.engine.docker.doctor import examine
+
+        return examine(self.connection, wanted)

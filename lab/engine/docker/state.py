@@ -1,0 +1,83 @@
+"""What exists on the Docker engine: clusters by their labels, and what became of their nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.engine import ownership as label
+from lab.engine.docker.connection import Connection
+from lab.engine.protocol import NodeState
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+ENGINE = "docker"
+
+
+def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
+    """The owner's clusters that exist, wholly or in part, by their labels."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    wanted = {"label": [*filters(cluster), label.NODE]}
+    for container in connection.call(lambda: connection.api.containers(all=True, filters=wanted)):
+        found.setdefault(container["Labels"][label.CLUSTER], []).append(container)
+    return [_cluster_info(name, containers) for name, containers in sorted(found.items())]
+
+
+def node_state(connection: Connection, node: Node) -> NodeState:
+    """What became of a node.
+
+    Raises:
+        EngineUnavailable: the engine itself does not answer.
+    """
+    import docker.errors
+
+    try:
+        state = connection.call(lambda: connection.api.inspect_container(node.handle))["State"]
+    except docker.errors.NotFound:
+        return NodeState(running=False, gone=True)
+    if state["Status"] in ("removing", "dead"):  # it is killed first, whoever removes it
+        return NodeState(running=False, gone=True)
+    return NodeState(
+        running=bool(state["Running"]), exit_code=state["ExitCode"], out_of_memory=bool(state["OOMKilled"])
+    )
+
+
+def memory_bytes(connection: Connection, node: Node) -> int | None:
+    """Memory that a node uses, without what the kernel can take back."""
+    stats = connection.call(lambda: connection.api.stats(node.handle, stream=False, one_shot=True)).get(
+        "memory_stats", {}
+    )
+    detail = stats.get("stats", {})
+    reclaimable = detail.get("total_inactive_file", detail.get("inactive_file", 0))
+    return max(0, stats["usage"] - reclaimable) if "usage" in stats else None
+
+
+def filters(cluster: str | None) -> list[str]:
+    """The labels of the owner's clusters, or of the one of this name, in Docker's `name=value` form."""
+    mine = [f"{label.OWNER}={label.owner()}"]
+    return [*mine, f"{label.CLUSTER}={cluster}"] if cluster else mine
+
+
+def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
+    labels = containers[0]["Labels"]
+    nodes = []
+    for container in containers:
+        node = container["Labels"][label.NODE]
+        networks = container.get("NetworkSettings", {}).get("Networks", {})
+        address = next((network["IPAddress"] for network in networks.values()), "")
+        nodes.append(
+            Node(
+                name=node,
+                node_rank=int(node.removeprefix("node")),
+                handle=container["Id"],
+                address=address,
+                state=container["State"],
+            )
+        )
+    return ClusterInfo(
+        name=name,
+        engine=ENGINE,
+        shape=Shape.from_json(labels[label.SHAPE]),
+        nodes=tuple(sorted(nodes, key=lambda node: node.node_rank)),
+        owner=labels[label.OWNER],
+        run=labels.get(label.RUN),
+        version=labels.get(label.VERSION, ""),
+    )

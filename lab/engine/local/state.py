@@ -1,0 +1,76 @@
+"""What exists on the local engine: clusters by their folders, and what became of their nodes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from pathlib import Path
+
+from lab.engine import ownership
+from lab.engine.local.channel import listens
+from lab.engine.local.layout import DESCRIPTION, LIFE, address
+from lab.engine.protocol import NodeState
+from lab.errors import EngineUnavailable
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+ENGINE = "local"
+_DYING_S = 0.3
+"""What a killed agent listens at may close so much later than its connections."""
+
+
+def read_cluster(folder: Path) -> ClusterInfo | None:
+    """The cluster in a folder; None where there is none."""
+    try:
+        data = json.loads((folder / DESCRIPTION).read_text())
+        shape, network = Shape.from_json(data["shape"]), str(data["network"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # not ours, or half made: nothing runs there yet
+    nodes = []
+    for node_rank in range(shape.nodes):
+        handle = str(folder / f"node{node_rank}.sock")
+        state = "running" if listens(handle) else "dead"
+        where = address(network, node_rank)
+        nodes.append(Node(name=f"node{node_rank}", node_rank=node_rank, handle=handle, address=where, state=state))
+    return ClusterInfo(
+        name=folder.name,
+        engine=ENGINE,
+        shape=shape,
+        nodes=tuple(nodes),
+        owner=ownership.owner(),
+        run=data.get("run"),
+        version=data.get("version", ""),
+        master_addr=address(network, 0),
+        shared=str(folder / "shared"),
+    )
+
+
+def node_state(node: Node) -> NodeState:
+    """What became of a node.
+
+    Raises:
+        EngineUnavailable: the process that holds all nodes of its cluster was killed.
+    """
+    handle = Path(node.handle)
+    end = time.monotonic() + _DYING_S
+    while listens(node.handle):
+        if time.monotonic() > end:
+            return NodeState(running=True)
+        time.sleep(0.005)
+    gone = not handle.exists()
+    if not gone and _holder_died(handle.parent / LIFE):
+        raise EngineUnavailable(
+            f"the process that holds the local nodes of cluster {handle.parent.name} was killed",
+            "`lab down` removes the rest",
+        )
+    return NodeState(running=False, exit_code=137, gone=gone)
+
+
+def _holder_died(life: Path) -> bool:
+    """Whether whoever holds a file locked for life was killed."""
+    try:
+        with life.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # it is locked, or gone
+        return False
+    return True
