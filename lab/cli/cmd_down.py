@@ -11,6 +11,7 @@ from lab.cli import arguments as shared
 from lab.cluster import Cluster
 from lab.engine.protocol import Engine, Removed
 from lab.engine.select import available_engines, select_engine
+from lab.words import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,5 +57,5 @@ def _sentence(removed: Removed) -> str:
     if not removed:
         return "nothing to remove"
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
-    parts = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    parts = [plural(count, word) for count, word in counts if count]
     return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}"

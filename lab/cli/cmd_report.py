@@ -26,21 +26,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Write it; needs no engine and no network."""
     from lab.cli.open_page import open_page
     from lab.report.html.page import write_report
-    from lab.spec.units import format_bytes
+    from lab.words import format_bytes, plural
 
     report = write_report(find_record(arguments.run, arguments.runs), arguments.output)
     opened = open_page(report.path) if arguments.open else ""
     if arguments.json:
         print(json.dumps({**report.to_json(), **({"opened": not opened} if arguments.open else {})}))
         return 0
-    steps, lines = _counted(report.steps, "step"), _counted(report.log_lines, "log line")
+    steps, lines = plural(report.steps, "step"), plural(report.log_lines, "log line")
     print(f"{report.path}  {format_bytes(report.bytes)}, {steps}, {lines}")
     for sentence in report.left_out:
         print(f"  {sentence}")
     if opened:
         sys.stderr.write(f"{opened}\n")
     return 0
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"

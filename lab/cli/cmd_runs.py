@@ -10,7 +10,7 @@ from lab.cli import arguments as shared
 from lab.record.read import list_records
 from lab.report.style import style_for
 from lab.report.table import table_text
-from lab.spec.units import format_duration
+from lab.words import clip, format_duration
 
 _LONGEST_REASON = 90
 
@@ -36,9 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     style = style_for(sys.stdout)
     rows = []
     for result in results:
-        took = format_duration(result["duration_s"]) if result["duration_s"] is not None else "-"
-        reason = result["reason"]
-        short = reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"
-        rows.append([result["run"], result["verdict"], result["engine"], str(len(result["ranks"])), took, short])
+        ranks, took = str(len(result["ranks"])), format_duration(result["duration_s"])
+        reason = clip(result["reason"], _LONGEST_REASON)
+        rows.append([result["run"], result["verdict"], result["engine"], ranks, took, reason])
     print(table_text(["run", "verdict", "engine", "ranks", "time", "reason"], rows, style))
     return 0

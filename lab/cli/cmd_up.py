@@ -11,7 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.progress import Progress
 from lab.cluster import Cluster
 from lab.report.cluster_view import cluster_json
-from lab.spec.units import format_duration
+from lab.words import format_duration, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**cluster_json(info), "made": made}))
     elif not arguments.quiet:
-        count = f"{len(info.nodes)} node{'s' if len(info.nodes) > 1 else ''}"
+        count = plural(len(info.nodes), "node")
         how = f"up in {format_duration(time.monotonic() - began)}" if made else "already up in this shape"
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         for node in info.nodes:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from lab.engine.protocol import Finding, Wanted
-from lab.spec.units import format_bytes
+from lab.words import format_bytes
 
 AGENT_BYTES = 150 * 1024**2
 """What an idle agent with torch imported holds."""

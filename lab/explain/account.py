@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from lab.spec.units import format_bytes, format_duration
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.verdict.words import capital, listing, name_ranks, plural
+from lab.words import capital, format_bytes, format_duration, listing, name_ranks, plural
 
 _WORTH_TELLING_S = 0.002
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lab.explain.ddp import Module, find_modules, overlap
-from lab.spec.units import format_bytes, format_duration
 from lab.trace.model import Call
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.verdict.words import listing, plural
+from lab.words import format_bytes, format_duration, listing, plural
 
 _MOST_NAMES = 4
 _MOST_BUCKETS = 4

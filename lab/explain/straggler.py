@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
-from lab.spec.units import format_duration
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.verdict.words import capital, name_ranks, plural
+from lab.words import capital, format_duration, name_ranks, plural
 
 NOISE_S = 0.002
 """Waiting shorter than this says nothing: schedulers and clocks are no better."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.spec.scenario import Verdict
+from lab.words import clip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +74,7 @@ class Expectation:
     def sentence(self) -> str:
         """The expectation as one line of text, for a person."""
         where = f"rank {self.rank}: " if self.rank is not None else ""
-        return f"{where}{self.what}: expected {_short(self.expected)}, got {_short(self.got)}"
-
-
-def _short(value: Any, limit: int = 200) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+        return f"{where}{self.what}: expected {clip(repr(self.expected), 200)}, got {clip(repr(self.got), 200)}"
 
 
 @dataclass(frozen=True, kw_only=True)

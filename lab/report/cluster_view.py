@@ -9,7 +9,7 @@ from typing import Any
 from lab.plan.cluster import ClusterInfo
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.units import format_bytes
+from lab.words import NONE, format_bytes, format_limit
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def cluster_text(
         style: how to paint it.
     """
     limits = [f"{info.shape.cpus:g} cpus" if info.shape.cpus else ""]
-    limits.append(format_bytes(info.shape.memory_bytes) if info.shape.memory_bytes else "")
+    limits.append(format_limit(info.shape.memory_bytes) if info.shape.memory_bytes else "")
     limits.append(f"{info.shape.gpus} GPUs" if info.shape.gpus else "")
     shape = f"{info.shape.nodes} x {info.shape.nproc_per_node}" + "".join(f", {limit}" for limit in limits if limit)
     now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
@@ -44,7 +44,7 @@ def cluster_text(
     rows = []
     for node in info.nodes:
         used = memory_bytes.get(node.name)
-        rows.append([node.name, node.state, node.address or "-", format_bytes(used) if used else "-", node.handle[:12]])
+        rows.append([node.name, node.state, node.address or NONE, format_bytes(used or None), node.handle[:12]])
     if info.engine == "local":
         rows = [row[:4] for row in rows]
     header = ["node", "state", "address", "memory", "container"][: len(rows[0]) if rows else 5]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from lab.report.amounts import bytes_text, seconds_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.alignment import LONGEST
 from lab.trace.compare import Comparison, Figures, SequenceChange
+from lab.words import format_bytes, format_duration, name_ranks
 
 _MOST_CHANGES = 12
 _LONGEST_BLOCK = 8
@@ -24,7 +24,7 @@ def diff_text(found: Comparison, style: Style) -> str:
     before, after = found.runs
     if found.identical:
         each = f"{found.calls[0]} calls of {found.world_sizes[0]} ranks"
-        spans = f"{seconds_text(found.span_s[0])} and {seconds_text(found.span_s[1])}"
+        spans = f"{format_duration(found.span_s[0])} and {format_duration(found.span_s[1])}"
         return f"{before} and {after} are the same: {each} in the same order, with the same bytes, in {spans}."
     parts = [f"{style.paint(f'- {before}', 'red')}\n{style.paint(f'+ {after}', 'green')}"]
     if found.per_rank:
@@ -65,7 +65,7 @@ def _sequence(found: Comparison, style: Style) -> str:
 
 def _where(one: SequenceChange, found: Comparison) -> str:
     everybody = len(one.ranks) == min(found.world_sizes) and not found.per_rank
-    who = "every rank" if everybody else f"rank{'s' * (len(one.ranks) > 1)} {', '.join(map(str, one.ranks))}"
+    who = "every rank" if everybody else name_ranks(one.ranks)
     place = f", call {one.change.before + 1}"
     place += f", in {one.phase}" if one.phase else ""
     place += f", {one.at}" if one.at else ""
@@ -104,7 +104,7 @@ def _operations(found: Comparison, style: Style) -> str:
             [
                 one.op,
                 _changed(str(before.count), str(after.count)),
-                _changed(bytes_text(round(before.bytes)), bytes_text(round(after.bytes))),
+                _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes))),
                 _times(before.median_s, after.median_s),
                 _times(before.total_s, after.total_s),
                 _times(before.waited_s, after.waited_s, _MORE_OR_LESS),
@@ -136,9 +136,9 @@ def _changed(before: str, after: str) -> str:
 
 
 def _times(before: float | None, after: float | None, words: tuple[str, str] = ("slower", "faster")) -> str:
-    text = f"{seconds_text(before)} → {seconds_text(after)}"
+    text = f"{format_duration(before)} → {format_duration(after)}"
     if not before or not after:
-        return seconds_text(before) if before == after else text
+        return format_duration(before) if before == after else text
     factor = max(before, after) / min(before, after)
     if factor < _NOTABLE:
         return text

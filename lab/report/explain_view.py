@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from lab.explain.model import Explanation
 from lab.report.style import Style
 from lab.verdict.finding import Finding
-from lab.verdict.words import name_ranks
+from lab.words import clip, name_ranks
 
 _WIDTH = 80
 _STACK_LINES = 8
@@ -74,4 +74,4 @@ def _stack(stack: str, width: int) -> list[str]:
     """The end of a traceback, or the innermost frames of a stack; without the marks under the code."""
     lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
     shown = lines[-_STACK_LINES:] if lines and lines[0].startswith("Traceback") else lines[:_STACK_LINES]
-    return [f"  │ {line}" if len(line) + 4 <= width else f"  │ {line[: width - 5]}…" for line in shown]
+    return [clip(f"  │ {line}", width) for line in shown]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from dataclasses import replace
-from typing import Any
 
 from lab.record.read import Record
 from lab.record.result import Result
@@ -15,6 +13,7 @@ from lab.report.table import table_text
 from lab.report.verdict import verdict_text
 from lab.spec.scenario import Scenario
 from lab.trace.read import read_trace
+from lab.words import format_value
 
 _WIDTH = 88
 _LONGEST_VALUE = 46
@@ -42,8 +41,8 @@ def answer_text(result: Result, prediction: str, style: Style) -> str:
         [
             str(item.rank),
             item.what.removeprefix("note "),
-            _short(item.got),
-            _short(item.expected),
+            format_value(item.got, _LONGEST_VALUE),
+            format_value(item.expected, _LONGEST_VALUE),
             "✔" if item.met else "✘",
         ]
         for item in result.expectations
@@ -53,7 +52,7 @@ def answer_text(result: Result, prediction: str, style: Style) -> str:
         whole = replace(style, width=None)  # what matters stands at the end of a line
         parts.append(table_text(["rank", "note", "holds", "expected", ""], rows, whole))
     unexpected = [
-        [str(rank.rank), name, _short(value)]
+        [str(rank.rank), name, format_value(value, _LONGEST_VALUE)]
         for rank in result.ranks
         for name, value in rank.notes.items()
         if not any(item.what == f"note {name}" for item in result.expectations)
@@ -69,8 +68,3 @@ def answer_text(result: Result, prediction: str, style: Style) -> str:
 
 def _wrap(text: str) -> str:
     return "\n".join(textwrap.fill(paragraph, _WIDTH) for paragraph in text.strip().splitlines())
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

@@ -20,6 +20,7 @@ from lab.report.picture.svg import picture_svg
 from lab.report.timeline.svg import timeline_svg
 from lab.trace.steps import Step
 from lab.verdict.evidence import read_evidence
+from lab.words import clip
 
 _SIGNS = {"passed": ("✔", "#2da44e"), "failed": ("✘", "#e5484d"), "hung": ("∞", "#bf8700"), "error": ("!", "#a371f7")}
 _MOST_PICTURES = 6
@@ -155,16 +156,11 @@ def _notes(result: Result) -> str:
     head = "".join(f"<th {cell}>{escape(name)}</th>" for name in ("", *names))
     rows = []
     for rank in result.ranks:
-        values = (_short(rank.notes[name]) if name in rank.notes else "" for name in names)
+        values = (clip(str(rank.notes[name]), 60) if name in rank.notes else "" for name in names)
         cells = "".join(f"<td {cell}>{escape(value)}</td>" for value in values)
         rows.append(f"<tr><td {cell}>{_name(rank.rank, len(result.ranks))}</td>{cells}</tr>")
     table = f'<table style="font-size:12px;margin:0"><tr>{head}</tr>{"".join(rows)}</table>'
     return _fold("Notes", table, len(rows) <= _OPEN_LINES)
-
-
-def _short(value: object, limit: int = 60) -> str:
-    text = str(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _line(rank: int, text: str, world_size: int) -> str:

@@ -7,17 +7,16 @@ from dataclasses import replace
 from lab.plan.plan import Plan
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.units import format_duration
+from lab.words import format_duration, plural
 
 _SHOWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def plan_text(plan: Plan, style: Style) -> str:
     """Every worker with its node, rank, environment and arguments."""
-    ranks = f"{plan.world_size} rank{'s' if plan.world_size > 1 else ''}"
     head = (
-        f"{plan.scenario.name}: {plan.nnodes} node{'s' if plan.nnodes > 1 else ''} x {plan.nproc_per_node} "
-        f"process{'es' if plan.nproc_per_node > 1 else ''} = {ranks}, "
+        f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'process', 'processes')} "
+        f"= {plural(plan.world_size, 'rank')}, "
         f"{'cold' if plan.cold else 'warm'}, hung after {format_duration(plan.timeout_s)}"
     )
     whole = replace(style, width=None)  # a command line that is cut says nothing

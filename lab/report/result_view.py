@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
-from lab.spec.units import format_duration
+from lab.words import NONE, format_duration, format_value
 
 _LONGEST_NOTE = 70
 
@@ -23,9 +22,16 @@ def result_text(result: Mapping[str, Any], style: Style) -> str:
     """
     parts = [verdict_text(result, style)]
     if result["ranks"]:
-        rows = [[str(r["rank"]), r["node"], _end(r), _time(r), r["error"][:80]] for r in result["ranks"]]
+        rows = [
+            [str(r["rank"]), r["node"], _end(r), format_duration(r["duration_s"]), r["error"][:80]]
+            for r in result["ranks"]
+        ]
         parts.append(table_text(["rank", "node", "ended", "time", "error"], rows, style))
-    notes = [[str(r["rank"]), name, _short(value)] for r in result["ranks"] for name, value in r["notes"].items()]
+    notes = [
+        [str(r["rank"]), name, format_value(value, _LONGEST_NOTE)]
+        for r in result["ranks"]
+        for name, value in r["notes"].items()
+    ]
     if notes:
         parts.append(table_text(["rank", "note", "value"], notes, style))
     where = f"engine {result['engine']}, cluster {result['cluster']}, run {result['run']}"
@@ -38,13 +44,4 @@ def _end(rank: Mapping[str, Any]) -> str:
         return "stopped"
     if rank["signal"]:
         return str(rank["signal"])
-    return "-" if rank["exit_code"] is None else f"exit {rank['exit_code']}"
-
-
-def _time(rank: Mapping[str, Any]) -> str:
-    return format_duration(rank["duration_s"]) if rank["duration_s"] is not None else "-"
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_NOTE else f"{text[: _LONGEST_NOTE - 1]}…"
+    return NONE if rank["exit_code"] is None else f"exit {rank['exit_code']}"

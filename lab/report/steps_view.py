@@ -7,9 +7,9 @@ from typing import Any
 
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.units import format_bytes, format_duration
 from lab.trace.model import Trace
 from lab.trace.steps import Step
+from lab.words import NONE, format_bytes, format_duration
 
 _HEADER = ("step", "operation", "group", "at", "bytes", "ranks", "state", "time", "last")
 _COLOURS = {"failed": "red", "unfinished": "yellow"}
@@ -27,18 +27,18 @@ def steps_text(trace: Trace, steps: Sequence[Step], style: Style) -> str:
 
 
 def _row(step: Step) -> list[str]:
-    span = "-" if step.end is None else format_duration(step.end - step.begin)
+    span = None if step.end is None else step.end - step.begin
     entered = str(len(step.calls)) if not step.missing else f"{len(step.calls)} of {len(step.expected)}"
     return [
         str(step.number),
         step.title if step.message else f"{step.op} #{step.seq}",
         step.group.label,
-        next((call.source for call in step.calls.values() if call.source), "-"),
+        next((call.source for call in step.calls.values() if call.source), NONE),
         format_bytes(max(call.bytes for call in step.calls.values())),
         entered,
         step.state,
-        span,
-        "-" if step.last is None else f"rank {step.last}",
+        format_duration(span),
+        NONE if step.last is None else f"rank {step.last}",
     ]
 
 

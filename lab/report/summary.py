@@ -9,21 +9,19 @@ from lab.errors import LabError
 from lab.record.result import Result
 from lab.report.style import Style
 from lab.spec.scenario import Scenario
-from lab.spec.units import format_duration
+from lab.words import clip, format_duration, plural
 
 _LONGEST_REASON = 140
 
 
 def progress_line(number: int, total: int, scenario: Scenario, outcome: Result | LabError, style: Style) -> str:
     """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
+    verdict, reason = ("error", outcome.message) if isinstance(outcome, LabError) else (outcome.verdict, outcome.reason)
     place = f"[{number:>{len(str(total))}}/{total}]"
-    if isinstance(outcome, LabError):
-        return f"{place} {style.verdict('error')}  {style.paint(scenario.name, 'bold')}  {_short(outcome.message)}"
-    head = f"{place} {style.verdict(outcome.verdict)}  {style.paint(scenario.name, 'bold')}"
-    if outcome.passed:
-        count = len(outcome.ranks)
-        return f"{head}  {count} rank{'s' if count > 1 else ''}  {format_duration(outcome.duration_s)}"
-    return f"{head}  {_short(outcome.reason)}"
+    head = f"{place} {style.verdict(verdict)}  {style.paint(scenario.name, 'bold')}"
+    if isinstance(outcome, Result) and outcome.passed:
+        return f"{head}  {plural(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
+    return f"{head}  {clip(reason.splitlines()[0], _LONGEST_REASON)}"
 
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
@@ -32,8 +30,3 @@ def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style:
     colours = {"passed": "green", "failed": "red", "hung": "yellow", "error": "magenta"}
     parts = [style.paint(f"{verdicts[name]} {name}", colour) for name, colour in colours.items() if verdicts[name]]
     return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"
-
-
-def _short(text: str) -> str:
-    line = text.splitlines()[0]
-    return line if len(line) <= _LONGEST_REASON else f"{line[: _LONGEST_REASON - 1]}…"

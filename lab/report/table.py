@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.report.style import Style
+from lab.words import clip
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
@@ -19,6 +20,6 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Styl
 
     def line(cells: Sequence[str]) -> str:
         text = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        return text if style.width is None or len(text) <= style.width else f"{text[: style.width - 1]}…"
+        return text if style.width is None else clip(text, style.width)
 
     return "\n".join([style.paint(line(header), "bold"), *(line(row) for row in rows)])

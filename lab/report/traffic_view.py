@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.report.amounts import bandwidth_text, bytes_text, seconds_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
 from lab.trace.steps import Step
 from lab.trace.traffic import OpRow, matrix, operations
+from lab.words import format_bytes, format_duration, format_rate, plural
 
 _WIDEST_MATRIX = 16
 _SIZES = "bytes, algbw and busbw as nccl-tests counts them, time from the entry of the last rank to the end of the last"
@@ -22,7 +22,9 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     """The tables, and what the trace lacks."""
     collectives = sum(1 for step in steps if not step.message)
     messages = len(steps) - collectives
-    head = f"{_many(collectives, 'collective')} and {_many(messages, 'message')} of {_many(trace.world_size, 'rank')}"
+    head = (
+        f"{plural(collectives, 'collective')} and {plural(messages, 'message')} of {plural(trace.world_size, 'rank')}"
+    )
     parts = [f"{style.paint(run, 'bold')}: {head}"]
     if steps:
         parts += [_operations(steps, style), _matrix(steps, trace.world_size, style)]
@@ -31,17 +33,13 @@ def traffic_text(run: str, trace: Trace, steps: Sequence[Step], style: Style) ->
     return "\n\n".join(parts)
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
-
-
 def _operations(steps: Sequence[Step], style: Style) -> str:
     header = ["operation", "count", "bytes", "median", "total", "waited", "algbw", "busbw"]
     rows = []
     for row in operations(steps):
-        total = seconds_text(row.total_s if row.finished else None)
-        times = [seconds_text(row.median_s), total, seconds_text(row.waited_s)]
-        rows.append([row.op, _count(row), bytes_text(row.bytes), *times, *map(bandwidth_text, (row.algbw, row.busbw))])
+        total = format_duration(row.total_s if row.finished else None)
+        times = [format_duration(row.median_s), total, format_duration(row.waited_s)]
+        rows.append([row.op, _count(row), format_bytes(row.bytes), *times, *map(format_rate, (row.algbw, row.busbw))])
     return f"{table_text(header, rows, style)}\n{style.paint(_SIZES, 'dim')}"
 
 
@@ -53,8 +51,8 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     sent = matrix(steps, world_size)
     if world_size > _WIDEST_MATRIX:
         pairs = sorted(((size, i, j) for i, row in enumerate(sent) for j, size in enumerate(row) if size), reverse=True)
-        rows = [[str(i), str(j), bytes_text(size)] for size, i, j in pairs[:_WIDEST_MATRIX]]
+        rows = [[str(i), str(j), format_bytes(size)] for size, i, j in pairs[:_WIDEST_MATRIX]]
         return f"{table_text(['from', 'to', 'bytes'], rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
     header = ["from \\ to", *(str(rank) for rank in range(world_size)), "sent"]
-    rows = [[str(i), *(bytes_text(size) for size in row), bytes_text(sum(row))] for i, row in enumerate(sent)]
+    rows = [[str(i), *(format_bytes(size) for size in row), format_bytes(sum(row))] for i, row in enumerate(sent)]
     return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lab.report.style import Style
+from lab.words import clip
 
 _MOST_EXPECTATIONS = 10
 
@@ -47,9 +48,5 @@ def _stacks(result: Mapping[str, Any], style: Style, culprit: Mapping[str, Any] 
 
 def _sentence(expectation: Mapping[str, Any]) -> str:
     where = f"rank {expectation['rank']}: " if expectation["rank"] is not None else ""
-    return f"{where}{expectation['what']}: expected {_short(expectation['expected'])}, got {_short(expectation['got'])}"
-
-
-def _short(value: Any, limit: int = 200) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    expected, got = (clip(repr(expectation[key]), 200) for key in ("expected", "got"))
+    return f"{where}{expectation['what']}: expected {expected}, got {got}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lab.errors import UsageError
 from lab.node import wire
-from lab.spec.units import format_bytes
+from lab.words import format_bytes, format_limit
 
 _LIMIT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 20_000
@@ -90,7 +90,7 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
 def _too_much(folder: Path, files: list[tuple[int, Path]]) -> UsageError:
     size, largest = max(files)
     return UsageError(
-        f"{folder} holds more than a run can ship ({format_bytes(_LIMIT_BYTES)} or {_MOST_FILES:,} files); "
+        f"{folder} holds more than a run can ship ({format_limit(_LIMIT_BYTES)} or {_MOST_FILES:,} files); "
         f"the largest seen is {largest.relative_to(folder)} ({format_bytes(size)})",
         "put the script into a folder of its own and mount data with `volumes:` or --volume",
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import ScenarioError
+from lab.words import clip
 
 MAX_SHOWN = 20
 """Problems that one error shows; the rest is counted."""
@@ -92,5 +93,4 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
 
 def shown(value: object, longest: int = 80) -> str:
     """The value as Python writes it, cut to `longest` characters."""
-    text = repr(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return clip(repr(value), longest)

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, to seconds and bytes and back."""
+"""Durations and sizes as people write them, to seconds and bytes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 
 from lab.errors import UsageError
+from lab.words import clip
 
 DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number of seconds"
 SIZES_ALLOWED = "a size such as 100k, 512MB or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
@@ -57,34 +58,6 @@ def parse_size(value: str | float) -> int:
     return round(_finite(float(number) * factor, value, SIZES_ALLOWED))
 
 
-def format_duration(seconds: float) -> str:
-    """A duration for people: `65 ms`, `3.25 s`, `2m 05s`, `1h 02m`."""
-    if not math.isfinite(seconds):
-        return f"{seconds} s"
-    if seconds < 0:
-        return f"-{format_duration(-seconds)}"
-    if seconds < 0.9995:
-        return f"{seconds * 1e3:.3g} ms"
-    if seconds < 59.95:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest:02d}s" if rest else f"{minutes}m"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours}h {minutes:02d}m" if minutes else f"{hours}h"
-
-
-def format_bytes(size: float) -> str:
-    """A size in bytes for people, in powers of 1024: `512 B`, `1.5 KiB`, `1 GiB`."""
-    if size < 0:
-        return f"-{format_bytes(-size)}"
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    unit = 0
-    while round(size, 1) >= 1024 and unit < len(units) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.1f}".removesuffix(".0") + f" {units[unit]}"
-
-
 def _split(value: str | float, allowed: str) -> tuple[str, str]:
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
@@ -100,5 +73,4 @@ def _finite(number: float, value: object, allowed: str) -> float:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return clip(repr(value), _LONGEST)

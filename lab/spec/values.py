@@ -19,6 +19,7 @@ from lab.errors import UsageError
 from lab.spec.document import position_of
 from lab.spec.problems import InvalidError, Problems, did_you_mean, shown
 from lab.spec.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
+from lab.words import clip
 
 Kind = Literal["nothing", "boolean", "integer", "number", "text", "list", "mapping"]
 T = TypeVar("T")
@@ -52,7 +53,7 @@ def describe(node: Node) -> str:
         return "nothing"
     if kind == "text":
         return shown(node.value)
-    word = node.value if len(node.value) <= 40 else f"{node.value[:39]}…"
+    word = clip(node.value, 40)
     if kind != "boolean":
         return f"the number {word}"
     read_as = "true" if word.lower() in _TRUE else "false"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lab.spec.units import format_duration
 from lab.trace.steps import Step
 from lab.verdict.differences import Difference, find_differences
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.verdict.rhythm import beats, out_of_step
 from lab.verdict.slips import find_slips
-from lab.verdict.words import capital, listing, name_ranks, plural
+from lab.words import capital, format_duration, listing, name_ranks, plural
 
 _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
 """What a rank did with what it differs in; of tensors, it brought them."""

@@ -9,7 +9,7 @@ from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence, RankEnd
 from lab.verdict.finding import Finding
 from lab.verdict.waits import how_it_failed
-from lab.verdict.words import capital, listing, name_ranks, plural, was
+from lab.words import capital, listing, name_ranks, plural, was
 
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.spec.units import format_duration
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
@@ -19,7 +18,7 @@ from lab.verdict.waits import (
     missed_steps,
     waited,
 )
-from lab.verdict.words import capital, listing, name_ranks, plural, was
+from lab.words import capital, format_duration, listing, name_ranks, plural, was
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding], culprit: int | None = None) -> list[Finding]:

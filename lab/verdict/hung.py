@@ -6,11 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from lab.record.result import Culprit
-from lab.spec.units import format_duration
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.judgement import Context, Judgement, head, went_alone
 from lab.verdict.stacks import Place, find_place
-from lab.verdict.words import name_ranks
+from lab.words import format_duration, name_ranks
 
 if TYPE_CHECKING:
     from lab.verdict.finding import Finding

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.record.result import Culprit
-from lab.spec.units import format_bytes, format_duration
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.fingerprints import OddOne, find_odd_one
 from lab.verdict.hung import judge_hang
 from lab.verdict.judgement import TRACEBACK_LINES, Context, Judgement, head, went_alone
 from lab.verdict.stacks import find_place, find_raised, shorten_paths
-from lab.verdict.words import name_ranks
+from lab.words import format_duration, format_limit, name_ranks
 
 if TYPE_CHECKING:
     from lab.verdict.finding import Finding
@@ -198,7 +197,7 @@ def _culprit(rank: RankFacts, error: str) -> Culprit:
 def _describe(rank: RankFacts, context: Context) -> str:
     """What a rank did, as the end of a sentence that begins with its name."""
     if rank.out_of_memory:
-        limit = f": its node's limit is {format_bytes(context.memory_bytes)}" if context.memory_bytes else ""
+        limit = f": its node's limit is {format_limit(context.memory_bytes)}" if context.memory_bytes else ""
         return f"was killed for want of memory{limit}"
     if rank.signal:
         place = find_place(rank.stack, context.folder)

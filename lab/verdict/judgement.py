@@ -9,7 +9,7 @@ from lab.record.read import Record
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 from lab.verdict.stacks import Place, shorten_stack
-from lab.verdict.words import name_ranks
+from lab.words import name_ranks
 
 TRACEBACK_LINES = 12
 """Lines of a traceback or stack that a verdict shows."""

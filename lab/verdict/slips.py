@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.verdict.words import capital, name_ranks
+from lab.words import capital, name_ranks
 
 _LEAST_SHIFTED = 2
 """So many calls have to be those that the others made one earlier or later."""

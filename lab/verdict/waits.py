@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from lab.spec.units import format_duration
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence, RankEnd
-from lab.verdict.words import listing, name_ranks
+from lab.words import clip, format_duration, listing, name_ranks
 
 _LONGEST_ERROR = 160
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
@@ -140,8 +139,7 @@ def how_it_failed(end: RankEnd) -> str:
 
 def _short(error: str) -> str:
     """The error without addresses of source files, and no longer than a line or two."""
-    error = _SOURCE_OF_TORCH.sub("", error)
-    return error if len(error) <= _LONGEST_ERROR else f"{error[: _LONGEST_ERROR - 1].rstrip()}…"
+    return clip(_SOURCE_OF_TORCH.sub("", error), _LONGEST_ERROR)
 
 
 def _after(evidence: Evidence, rank: int) -> str:

@@ -17,6 +17,7 @@ from lab.engine.protocol import Announce, Channel
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ImageError, LabError
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.words import plural
 
 _AGENT_ROOT = "/var/lab"
 _SHM_BYTES = 1 << 30
@@ -42,7 +43,7 @@ def create(
         lambda: connection.api.create_network(network, driver="bridge", labels=labels, check_duplicate=True)
     )
     connection.call(lambda: connection.api.create_volume(f"{network}-shared", labels=labels))
-    announce(f"starting {shape.nodes} node{'s' if shape.nodes > 1 else ''} of image {image}")
+    announce(f"starting {plural(shape.nodes, 'node')} of image {image}")
     channels = connection.together(
         lambda node_rank: _start_node(connection, cluster, network, node_rank, shape, image, labels), range(shape.nodes)
     )

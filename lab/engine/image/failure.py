@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from lab.errors import ImageError
+from lab.words import clip
 
 _AIR_GAPPED = "without a registry: `lab image build --base LOCAL_IMAGE --wheels DIR` (docs/air-gapped.md)"
 
@@ -73,8 +74,7 @@ def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str]
 
 def one_line(reason: str, limit: int = 300) -> str:
     """Returns the reason on one line, cut off after `limit` characters."""
-    line = " ".join(reason.split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return clip(" ".join(reason.split()), limit)
 
 
 def _hint(text: str) -> str:

@@ -18,6 +18,7 @@ from lab.engine.protocol import Announce, Channel
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo, Shape
+from lab.words import plural
 
 _READY_TIMEOUT_S = 120.0
 _MOST_NODES = 250
@@ -68,7 +69,7 @@ def create(home: Path, cluster: str, shape: Shape, run: str | None, announce: An
     ]
     start = f"import sys; sys.path.append({str(folder / 'site')!r}); from labnode.zygote import main; main()"
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(home, cluster)}
-    announce(f"starting {shape.nodes} local node{'s' if shape.nodes > 1 else ''}, importing torch once")
+    announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
     with (folder / "zygote.log").open("wb") as log:
         zygote = subprocess.Popen(
             [sys.executable, "-c", start, str(folder / LIFE), json.dumps(configs)],

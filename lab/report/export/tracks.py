@@ -16,6 +16,7 @@ from lab.record.read import Record
 from lab.report.export.lanes import Slice, lay_out
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
+from lab.words import clip
 
 MOST_LINES = 20_000
 """Pieces of output that are shown; a viewer that is given millions shows nothing."""
@@ -192,14 +193,10 @@ def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Moment]]:
     for event in record.events():
         if event.get("event") == "note" and isinstance(event.get("time"), (int, float)):
             time = nanoseconds(max(0.0, event["time"] - trace.origin))
-            value = _short(str(event.get("value")))
+            value = clip(str(event.get("value")), _LONGEST_TEXT)
             yield event.get("rank", -1), Moment("note", f"{event.get('name')} = {value}", time, {"value": value})
     for piece in islice(record.output(), MOST_LINES):
         text = piece.data.decode("utf-8", "replace").rstrip()
         stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
         time = nanoseconds(max(0.0, piece.time - trace.origin))
-        yield piece.rank, Moment("output", _short(text), time, {"stream": stream})
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+        yield piece.rank, Moment("output", clip(text, _LONGEST_TEXT), time, {"stream": stream})

@@ -13,6 +13,7 @@ from lab.explain.timing import needed_at
 from lab.trace.model import UNSYNCHRONISED, Call, Trace
 from lab.trace.steps import Step
 from lab.trace.traffic import size_of
+from lab.words import clip
 
 _ASYNCHRONOUS, _FAILED = 1, 2
 _LONGEST_WORDS = 300
@@ -91,8 +92,7 @@ def _flags(call: Call) -> int:
 
 
 def _parameters(call: Call) -> str:
-    words = ", ".join(call.parameters)
-    return words if len(words) <= _LONGEST_WORDS else f"{words[: _LONGEST_WORDS - 1]}…"
+    return clip(", ".join(call.parameters), _LONGEST_WORDS)
 
 
 def step_columns(steps: Iterable[Step], names: Names) -> dict[str, Any]:

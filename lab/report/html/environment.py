@@ -7,8 +7,8 @@ from typing import Any
 
 from lab.record.read import Record
 from lab.report.html.sound import sound_workers
-from lab.spec.units import format_duration
 from lab.trace.model import Trace
+from lab.words import format_duration
 
 
 def facts(record: Record, result: Mapping[str, Any], trace: Trace) -> list[tuple[str, str]]:
@@ -49,7 +49,7 @@ def worker_rows(record: Record, result: Mapping[str, Any]) -> list[dict[str, Any
                 "address": worker.get("address", ""),
                 "end": _end(rank),
                 "bad": bool(rank.get("error") or rank.get("signal") or rank.get("exit_code")) and not rank["stopped"],
-                "time": format_duration(rank["duration_s"]) if rank.get("duration_s") is not None else "",
+                "time": format_duration(rank.get("duration_s")),
                 "error": rank.get("error", ""),
             }
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lab.record.layout import INDEX, LOGS, rank_log
 from lab.record.read import Record
-from lab.spec.units import format_bytes
+from lab.words import format_bytes
 
 MOST_LINES = 6000
 """Of all ranks together."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lab.record.read import Record
 from lab.report.html.columns import microseconds
+from lab.words import format_value
 
 _LONGEST_NOTE = 200
 _MOST_NOTES = 5000
@@ -44,7 +44,13 @@ def moments(record: Record, origin: float) -> dict[str, Any]:
         elif kind == "exited":
             lives.setdefault(rank, {}).update(end=t, bad=_bad(event), text=_end_text(event))
         elif kind == "note" and len(notes) < _MOST_NOTES:
-            notes.append({"t": t, "rank": rank, "text": f"{event.get('name')} = {short(event.get('value'))}"})
+            notes.append(
+                {
+                    "t": t,
+                    "rank": rank,
+                    "text": f"{event.get('name')} = {format_value(event.get('value'), _LONGEST_NOTE)}",
+                }
+            )
         elif isinstance(kind, str) and kind.startswith("fault"):
             _fault(faults, event, t, ranks_of_node)
     return {"lives": lives, "notes": notes, "faults": faults}
@@ -83,16 +89,10 @@ def _fault(faults: list[dict[str, Any]], event: Mapping[str, Any], t: int, ranks
     faults.append({"t": t, "until": None, "ranks": ranks, "text": words})
 
 
-def short(value: Any, longest: int = _LONGEST_NOTE) -> str:
-    """A value as one line of JSON, cut where it is long."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
 def note_rows(results: Iterable[Mapping[str, Any]]) -> list[tuple[int, str, str]]:
     """Rank, name and value of the last note of each name, from the ranks of `result.json`."""
     return [
-        (rank["rank"], str(name), short(value, 2000))
+        (rank["rank"], str(name), format_value(value, 2000))
         for rank in results
         for name, value in (rank.get("notes") or {}).items()
     ]

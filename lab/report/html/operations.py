@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from lab.spec.units import format_bytes, format_duration
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations
+from lab.words import NONE, format_bytes, format_duration, format_rate
 
-_UNITS = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "": 1.0}
 _MOST_ROWS = 40
 
 
@@ -50,27 +49,19 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[str, list[Cell]]]:
             row.op,
             [
                 Cell(f"{row.count:,}", row.count),
-                Cell(str(row.ranks) if row.ranks is not None else "–", row.ranks or 0),
-                Cell(format_bytes(row.size) if row.size is not None else "–", row.size or 0),
+                Cell(str(row.ranks) if row.ranks is not None else NONE, row.ranks or 0),
+                Cell(format_bytes(row.size), row.size or 0),
                 Cell(format_bytes(row.sent), row.sent),
-                _time(row.median_s),
-                _time(row.total_s),
-                _time(row.waited_s),
-                _rate(row.algbw),
-                _rate(row.busbw),
+                _cell(row.median_s, format_duration),
+                _cell(row.total_s, format_duration),
+                _cell(row.waited_s, format_duration),
+                _cell(row.algbw, format_rate),
+                _cell(row.busbw, format_rate),
             ],
         )
         for row in rows
     ]
 
 
-def _time(seconds: float | None) -> Cell:
-    return Cell("–", -1) if seconds is None else Cell(format_duration(seconds), seconds)
-
-
-def _rate(rate: float | None) -> Cell:
-    """Bandwidth in powers of 1000, as nccl-tests has it."""
-    if rate is None:
-        return Cell("–", -1)
-    unit = next((unit for unit in ("T", "G", "M", "k") if rate >= _UNITS[unit]), "")
-    return Cell(f"{rate / _UNITS[unit]:.3g} {unit}B/s", rate)
+def _cell(number: float | None, write: Callable[[float | None], str]) -> Cell:
+    return Cell(write(number), -1 if number is None else number)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.explain.model import Explanation
-from lab.report.html.moments import short
+from lab.words import format_value
 
 _SIGNS = {"passed": "✔", "failed": "✘", "hung": "∞", "error": "!"}
 _MOST_TRACEBACK_LINES = 25
 _MOST_EXPECTATIONS = 30
+_LONGEST_VALUE = 200
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _unmet(result: Mapping[str, Any]) -> list[str]:
     for item in unmet[:_MOST_EXPECTATIONS]:
         where = f"rank {item['rank']}: " if item.get("rank") is not None else ""
         sentences.append(
-            f"{where}{item.get('what')}: expected {short(item.get('expected'))}, got {short(item.get('got'))}"
+            f"{where}{item.get('what')}: expected {format_value(item.get('expected'), _LONGEST_VALUE)}, "
+            f"got {format_value(item.get('got'), _LONGEST_VALUE)}"
         )
     if len(unmet) > _MOST_EXPECTATIONS:
         sentences.append(f"and {len(unmet) - _MOST_EXPECTATIONS} more")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from lab.report.picture.words import ranks_text, shape_text
+from lab.report.picture.words import shape_text
 from lab.trace.model import Call
 from lab.trace.steps import Step
+from lab.words import name_ranks
 
 _ALIKE = frozenset(
     {"broadcast", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather_into_tensor", "reduce_scatter_tensor"}
@@ -32,7 +33,7 @@ def _told(what: str, calls: Sequence[Call], tell: Callable[[Call], str]) -> str:
     by_answer: dict[str, list[int]] = {}
     for call in calls:
         by_answer.setdefault(tell(call), []).append(call.rank)
-    answers = [f"{ranks_text(ranks)} {answer}" for answer, ranks in by_answer.items() if answer]
+    answers = [f"{name_ranks(ranks)} {answer}" for answer, ranks in by_answer.items() if answer]
     return f"the ranks disagree about {what}: {'; '.join(answers)}"
 
 

@@ -9,9 +9,10 @@ from typing import Any
 from lab.report.picture.disagreement import disagreement_of
 from lab.report.picture.expected import agrees, expected_values, source_buffer
 from lab.report.picture.parts import Part, input_parts, output_parts
-from lab.report.picture.words import plain_number, typed_value, value_text
+from lab.report.picture.words import plain_number, typed_value
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.steps import Step
+from lab.words import format_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,8 @@ def picture_of(
         world_size=max(world_size, max(ranks) + 1),
         disagreement=disagreement,
         unmet=tuple(
-            f"rank {e['rank']}: {e['what']}: expected {value_text(e['expected'])}, got {value_text(e['got'])}"
+            f"rank {e['rank']}: {e['what']}: "
+            f"expected {format_value(e['expected'], 120)}, got {format_value(e['got'], 120)}"
             for e in expectations
             if not e["met"] and str(e["what"]).startswith("note ") and e["rank"] in ranks
         ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from lab.report.picture.model import Block, Picture, RankPicture
-from lab.report.picture.words import ELLIPSIS, number_text, ranks_text, shape_text, shown_of, texts_that_differ
-from lab.spec.units import format_bytes, format_duration
+from lab.report.picture.words import ELLIPSIS, number_text, shape_text, shown_of, texts_that_differ
+from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _REDUCTIONS = {
     "SUM": "sum", "AVG": "mean", "PRODUCT": "product", "MIN": "minimum", "MAX": "maximum",
@@ -75,7 +75,7 @@ def _group(picture: Picture) -> str:
     if picture.group == "default":
         return "group default"
     named = "" if picture.group.startswith("[") else f" {picture.group}"  # the label of one without a name: its ranks
-    return f"group{named} of {ranks_text(picture.group_ranks)}"
+    return f"group{named} of {name_ranks(picture.group_ranks)}"
 
 
 def place(picture: Picture) -> str:
@@ -140,9 +140,8 @@ def verdict(picture: Picture) -> tuple[str, str]:
     """Whether the outputs are right: `good`, `bad` or `unknown`, and a sentence; empty where nothing is there."""
     if picture.check == "wrong":
         wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
-        ranks = ranks_text([rank.rank for rank in picture.ranks if rank.wrong])
-        places = "1 place" if wrong == 1 else f"{wrong} places"
-        return "bad", f"Not what {picture.op} of the recorded inputs gives, in {places} on {ranks}."
+        ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
+        return "bad", f"Not what {picture.op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}."
     if picture.check == "right":
         return "good", f"Every output is what {picture.op} of the recorded inputs gives."
     if picture.check == "partly":
@@ -170,17 +169,17 @@ def _why_unchecked(picture: Picture) -> str:
 
 def remarks(picture: Picture) -> list[str]:
     """What else there is to say, the important first."""
-    found = [picture.disagreement[:1].upper() + picture.disagreement[1:] + "."] if picture.disagreement else []
+    found = [capital(picture.disagreement) + "."] if picture.disagreement else []
     missing = [rank for rank in picture.ranks if rank.state == "missing"]
     unrecorded = [rank.rank for rank in picture.ranks if rank.state == "unrecorded"]
     unfinished = [rank.rank for rank in picture.ranks if rank.state == "unfinished"]
     if missing:
-        ranks = ranks_text([rank.rank for rank in missing])
-        found.append(f"{_capital(ranks)} {_never(picture, missing[0])}.")
+        ranks = name_ranks([rank.rank for rank in missing])
+        found.append(f"{capital(ranks)} {_never(picture, missing[0])}.")
     if unrecorded:
-        found.append(f"What {ranks_text(unrecorded)} did is not on record.")
+        found.append(f"What {name_ranks(unrecorded)} did is not on record.")
     if unfinished:
-        found.append(f"{_capital(ranks_text(unfinished))} never finished.")
+        found.append(f"{capital(name_ranks(unfinished))} never finished.")
     found += _failures(picture)
     found += _wrong_elements(picture)
     pickles = [block for rank in picture.ranks for block in (*rank.before, *rank.after) if block.pickled]
@@ -188,7 +187,7 @@ def remarks(picture: Picture) -> list[str]:
         found.append("These bytes are Python objects, pickled; where they differ in length, the shorter are padded.")
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.op == "reduce" and not missing:
-        found.append(f"What {ranks_text(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is left over.")
+        found.append(f"What {name_ranks(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is left over.")
     found += [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
     return found
 
@@ -199,7 +198,7 @@ def _failures(picture: Picture) -> list[str]:
         if rank.error:
             error = textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
             by_error.setdefault(error, []).append(rank.rank)
-    return [f"{_capital(ranks_text(ranks))} failed: {error}" for error, ranks in by_error.items()]
+    return [f"{capital(name_ranks(ranks))} failed: {error}" for error, ranks in by_error.items()]
 
 
 def _wrong_elements(picture: Picture) -> list[str]:
@@ -256,7 +255,7 @@ def rows(picture: Picture, most: int) -> list[RankPicture | str]:
             continue
         before, after = shown[position - 1], shown[position + 1]
         if before is not None and after is not None:
-            found.append(f"{ELLIPSIS} {ranks_text([rank.rank for rank in ranks[before + 1 : after]])}")
+            found.append(f"{ELLIPSIS} {name_ranks([rank.rank for rank in ranks[before + 1 : after]])}")
     return found
 
 
@@ -273,7 +272,3 @@ def waits(picture: Picture) -> list[tuple[int, str, float]]:
         else:
             found.append((rank.rank, f"waited {format_duration(rank.waited_s)}", rank.waited_s / longest))
     return found
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

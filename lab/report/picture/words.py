@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from lab.report.picture.parts import Part
+from lab.words import rank_spans
 
 ELLIPSIS = "…"
 _SIGNS = {"SUM": "Σ", "AVG": "avg", "PRODUCT": "Π", "MIN": "min", "MAX": "max", "BAND": "&", "BOR": "|", "BXOR": "^"}
-_LONGEST_VALUE = 120
 
 
 def plain_number(value: Any) -> Any:
@@ -53,41 +52,11 @@ def texts_that_differ(one: Any, other: Any) -> tuple[str, str]:
     return number_text(one, 17), number_text(other, 17)
 
 
-def value_text(value: Any) -> str:
-    """Any value of a record, cut where it is long."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}{ELLIPSIS}"
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 0 and 2`, `ranks 0-7`."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {' and '.join(map(str, sorted(ranks))) if len(ranks) == 2 else spans_text(ranks, ', ')}"
-
-
-def spans_text(ranks: Sequence[int], between: str, prefix: str = "") -> str:
-    """Numbers with neighbours put together: `0-3, 6`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    words = []
-    for span in spans:
-        if len(span) > 2:
-            words.append(f"{prefix}{span[0]}-{prefix}{span[-1]}")
-        else:
-            words.extend(f"{prefix}{rank}" for rank in span)
-    return between.join(words)
-
-
 def label_text(part: Part, reduce_op: str) -> str:
     """Whence a part comes or goes, in a few letters: `r2`, `Σ r0-r3`, `→r2`; `?` where the operation leaves it open."""
     if not part.sources:
         return "?"
-    ranks = spans_text(part.origins, " ", "r")
+    ranks = " ".join(rank_spans(part.origins, "r"))
     if part.target is not None:
         return f"→r{part.target}"
     if len(ranks) > 14:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from lab.report.amounts import bytes_text, seconds_text
 from lab.report.palette import RANK_COLOURS
 from lab.report.timeline.axis import Axis, make_axis
 from lab.report.timeline.layout import Bar, Lane, awaited, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step
+from lab.words import format_bytes, format_duration
 
 MOST_RANKS = 24
 """Lanes that are drawn."""
@@ -96,7 +96,7 @@ def _lane(
 
 def _mark(mark: Mark, axis: Axis, top: float) -> str:
     left, right = axis.place(mark.begin), axis.place(mark.end or mark.begin)
-    title = f"{mark.name}{f' at {mark.source}' if mark.source else ''}: {seconds_text((mark.end or 0) - mark.begin)}"
+    title = f"{mark.name}{f' at {mark.source}' if mark.source else ''}: {format_duration((mark.end or 0) - mark.begin)}"
     box = (
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 0.6):.1f}" height="{_MARK - 2}" '
         f'fill="currentColor" fill-opacity=".13"><title>{escape(title)}</title></rect>'
@@ -137,16 +137,16 @@ def _box(left: float, right: float, place: str, paint: str) -> str:
 def _title(bar: Bar, trace: Trace, step: Step | None) -> str:
     call = bar.calls[0]
     if len(bar.calls) > 1:
-        return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {seconds_text(bar.end - bar.begin)}"
+        return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - bar.begin)}"
     lines = [render_call(call, trace.groups)]
-    took = "never ended" if call.end is None else seconds_text(call.end - call.begin)
-    lines.append(f"{took}, {bytes_text(call.bytes)}{f', at {call.source}' if call.source else ''}")
+    took = "never ended" if call.end is None else format_duration(call.end - call.begin)
+    lines.append(f"{took}, {format_bytes(call.bytes)}{f', at {call.source}' if call.source else ''}")
     late = awaited(call, step)
     if step is not None and step.missing:
         lines.append(f"rank {', '.join(map(str, step.missing))} never came")
     elif late is not None:
         until = late.begin if call.end is None else min(late.begin, call.end)
-        lines.append(f"waited {seconds_text(until - call.begin)} for rank {late.rank}")
+        lines.append(f"waited {format_duration(until - call.begin)} for rank {late.rank}")
     if call.error:
         lines.append(call.error)
     return "\n".join(lines)
@@ -157,7 +157,7 @@ def _axis(axis: Axis, top: float) -> list[str]:
     parts = [f'<line x1="{piece.left:.1f}" x2="{piece.right:.1f}" {y}/>' for piece in axis.pieces]
     for one, other in zip(axis.pieces, axis.pieces[1:], strict=False):
         middle = (one.right + other.left) / 2
-        pause = f"nothing for {seconds_text(other.begin - one.end)}"
+        pause = f"nothing for {format_duration(other.begin - one.end)}"
         parts.append(_text(middle, top + 3, f"⋯<title>{pause}</title>", "text-anchor='middle'", raw=True))
     last = -100.0
     for tick in axis.ticks():

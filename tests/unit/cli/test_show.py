@@ -44,7 +44,7 @@ def test_steps_are_listed(runs: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[0] == ["step", "operation", "group", "at", "bytes", "ranks", "state", "time", "last"]
     assert " ".join(lines[1]) == "1 all_reduce #1 default train.py:10 4 B 2 completed 10 ms rank 1"
     assert " ".join(lines[2]) == "2 all_reduce #2 default train.py:11 4 B 2 completed 11 ms rank 0"
-    assert " ".join(lines[3]) == "3 barrier #3 default train.py:10 0 B 1 of 2 unfinished - -"
+    assert " ".join(lines[3]) == "3 barrier #3 default train.py:10 0 B 1 of 2 unfinished – –"
 
 
 def test_steps_as_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,8 +58,8 @@ def test_a_run_that_passed_is_accounted_for(tmp_path: Path) -> None:
     write_events(made, exited(0), exited(1))
     [account] = explain(made.record(result=result("passed"))).findings
     assert account.sentence == (
-        "Ranks 0 and 1 entered 2 collectives and 1 message in 4 ms and brought 2 KiB to them. "
-        "The largest was broadcast #2 at train.py:10: 1 KiB a rank."
+        "Ranks 0 and 1 entered 2 collectives and 1 message in 4 ms and brought 2.08 kB to them. "
+        "The largest was broadcast #2 at train.py:10: 1.02 kB a rank."
     )
 
 

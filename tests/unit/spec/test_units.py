@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.errors import UsageError
-from lab.spec.units import DURATIONS_ALLOWED, SIZES_ALLOWED, format_bytes, format_duration, parse_duration, parse_size
+from lab.spec.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -79,52 +79,6 @@ def test_a_number_beyond_every_float_is_too_large() -> None:
         parse_duration("1e400s")
     with pytest.raises(UsageError, match="which is too large"):
         parse_size("1e400")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 ms"),
-        (0.0654, "65.4 ms"),
-        (0.9994, "999 ms"),
-        (0.9996, "1 s"),
-        (3.25, "3.25 s"),
-        (59.96, "1m"),
-        (125, "2m 05s"),
-        (3599.7, "1h"),
-        (3720, "1h 02m"),
-        (-2, "-2 s"),
-        (float("inf"), "inf s"),
-    ],
-)
-def test_a_duration_is_written_for_people(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (512, "512 B"),
-        (1536, "1.5 KiB"),
-        (2**20 - 1, "1 MiB"),
-        (2**30, "1 GiB"),
-        (5000 * 2**40, "5000 TiB"),
-        (-2048, "-2 KiB"),
-    ],
-)
-def test_a_size_is_written_for_people(size: int, text: str) -> None:
-    assert format_bytes(size) == text
-
-
-@given(st.integers(min_value=0, max_value=2**60))
-def test_a_written_size_reads_as_nearly_the_same(size: int) -> None:
-    assert parse_size(format_bytes(size)) == pytest.approx(size, rel=0.05)
-
-
-@given(st.floats(min_value=1e-6, max_value=59.9))
-def test_a_written_short_duration_reads_as_nearly_the_same(seconds: float) -> None:
-    assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=0.01)
 
 
 @given(st.text(max_size=80))

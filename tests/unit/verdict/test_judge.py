@@ -11,7 +11,7 @@ import pytest
 from lab.verdict.facts import LostNode, RankFacts, RunFacts
 from lab.verdict.judge import is_failure, judge
 from lab.verdict.judgement import Context
-from lab.verdict.words import name_ranks
+from lab.words import name_ranks
 
 PEER = (
     "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "

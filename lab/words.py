@@ -1,0 +1,125 @@
+"""How numbers, ranks and lists are written on terminal, page (`words.js` has the same rules) and in exports."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+NONE = "–"
+"""What stands where there is no number."""
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def format_bytes(size: float | None) -> str:
+    """`512 B`, `1.5 kB`, `1 MB`: powers of 1000, as networks, disks and nccl-tests count; three digits."""
+    return NONE if size is None else _scaled(size, "B")
+
+
+def format_rate(bytes_per_s: float | None) -> str:
+    """`1.2 GB/s`."""
+    return NONE if bytes_per_s is None else _scaled(bytes_per_s, "B/s")
+
+
+def format_limit(size: int) -> str:
+    """A limit as it was given: `1 GiB`, `700 MiB`; one that is no whole number of MiB as `512 MB`."""
+    mebibytes, rest = divmod(size, 2**20)
+    if rest:
+        return format_bytes(size)
+    return f"{mebibytes / 1024:g} GiB" if mebibytes >= 1024 else f"{mebibytes} MiB"
+
+
+def format_duration(seconds: float | None) -> str:
+    """`12 µs`, `65.4 ms`, `3.25 s`, `2m 05s`, `1h 02m`; three digits."""
+    if seconds is None:
+        return NONE
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    if seconds < 0:
+        return f"-{format_duration(-seconds)}"
+    for unit, size, limit in (("µs", 1e-6, 999.5), ("ms", 1e-3, 999.5), ("s", 1.0, 59.95)):
+        if seconds / size < limit:
+            number = _three_digits(seconds / size)
+            return f"{number} {unit}" if number != "0" else "0 s"
+    minutes, rest = divmod(math.floor(seconds + 0.5), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest:02d}s" if rest else f"{minutes}m"
+    hours, minutes = divmod(math.floor(seconds / 60 + 0.5), 60)
+    return f"{hours}h {minutes:02d}m" if minutes else f"{hours}h"
+
+
+def format_moment(seconds: float, distance_s: float) -> str:
+    """A moment on an axis, with as many digits as the distance of two ticks needs: `0`, `20 ms`, `1.5 s`."""
+    if seconds == 0:
+        return "0"
+    unit, size = ("s", 1.0) if distance_s >= 0.1 else ("ms", 1e-3) if distance_s >= 1e-4 else ("µs", 1e-6)
+    digits = max(0, -math.floor(math.log10(distance_s / size) + 1e-9))
+    return f"{seconds / size:.{min(digits, 3)}f} {unit}"
+
+
+def _scaled(number: float, unit: str) -> str:
+    if number < 0:
+        return f"-{_scaled(-number, unit)}"
+    power = 0
+    while number >= 999.5 and power < len(_PREFIXES) - 1:
+        number, power = number / 1000, power + 1
+    return f"{_three_digits(number)} {_PREFIXES[power]}{unit}"
+
+
+def _three_digits(number: float) -> str:
+    """Halves are rounded up, as JavaScript does; `%.3g` rounds them to even digits."""
+    scale = 100 if number < 10 else 10 if number < 100 else 1
+    return f"{math.floor(number * scale + 0.5) / scale:.10g}"
+
+
+def clip(text: str, longest: int) -> str:
+    """The text, cut off with an ellipsis where it is longer."""
+    return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
+
+
+def format_value(value: Any, longest: int) -> str:
+    """A value of a record as one line of JSON, cut off where it is longer."""
+    return clip(json.dumps(value, ensure_ascii=False, default=str), longest)
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 call`, `3 calls`, `1,200 calls`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0 and 2`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`."""
+    ranks = sorted(ranks)
+    return f"rank{'s' if len(ranks) > 1 else ''} {listing(rank_spans(ranks))}" if ranks else "no rank"
+
+
+def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
+    """Neighbours put together: `0-3`, `7`; with the prefix `r`: `r0-r3`, `r7`. Two neighbours stay two."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
+        else:
+            spans.append([rank])
+    return [
+        text
+        for span in spans
+        for text in ([f"{prefix}{span[0]}-{prefix}{span[-1]}"] if len(span) > 2 else [f"{prefix}{r}" for r in span])
+    ]
+
+
+def listing(words: Iterable[str]) -> str:
+    """`a`, `a and b`, `a, b and c`; each once, in their order."""
+    words = list(dict.fromkeys(word for word in words if word))
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def was(ranks: Iterable[int]) -> str:
+    """The verb that goes with so many ranks."""
+    return "was" if len(list(ranks)) == 1 else "were"
+
+
+def capital(sentence: str) -> str:
+    """The sentence with a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
