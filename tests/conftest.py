@@ -1,9 +1,9 @@
-"""What every tier shares: which tests need which engine, and what may be skipped.
+"""What every tier shares: which tests need which engine, what may be skipped, what is kept for the long run.
 
 A test belongs to the tier of its folder: unit, engines, docker, browser, crash. One in tests/engines belongs to that
 of the engine it runs on too, local or docker. `@pytest.mark.docker` on any other test says that it needs an engine too.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
-hardware: a reason that begins with "needs GPU" or "needs kernel".
+hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     import docker
@@ -27,22 +28,57 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 
 
-def pytest_configure() -> None:
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.register_profile("long", max_examples=500, deadline=None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what makes a run the long one."""
+    parser.addoption("--long", action="store_true", help="run what is marked long too, and more examples of properties")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Take back what a shell in the background or nohup ignores: commands under test are sent these signals."""
+    settings.load_profile("long" if config.getoption("--long") else "quick")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the marker of its folder."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test the marker of its folder; leave out what is long, unless it was asked for."""
     for item in items:
-        folders = item.path.relative_to(ROOT).parts if item.path.is_relative_to(ROOT) else ()
-        folder = folders[1] if len(folders) > 2 else ""
-        if folder in TIERS:
-            item.add_marker(folder)
-        if folder == "engines" and item.get_closest_marker("docker") is None:
+        tier = tier_of(item.nodeid)
+        if tier:
+            item.add_marker(tier)
+        if tier == "engines" and item.get_closest_marker("docker") is None:
             item.add_marker("local")
+    if not config.getoption("--long"):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def tier_of(nodeid: str) -> str:
+    """Return the tier of a test's folder; empty if it is in none."""
+    folders = nodeid.partition("::")[0].split("/")
+    return folders[1] if folders[0] == "tests" and folders[1] in TIERS else ""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long each tier took: from its first test's beginning to its last one's end, and all tests added up."""
+    reports = [
+        report
+        for outcome in ("passed", "failed", "error", "skipped", "xfailed", "xpassed", "")
+        for report in terminalreporter.stats.get(outcome, ())
+        if isinstance(report, pytest.TestReport)
+    ]
+    for tier in TIERS:
+        mine = [report for report in reports if tier_of(report.nodeid) == tier]
+        if mine:
+            took_s = max(report.stop for report in mine) - min(report.start for report in mine)
+            tests, added_s = len({report.nodeid for report in mine}), sum(report.duration for report in mine)
+            terminalreporter.line(f"{tier:8} {tests:5} tests in {took_s:6.1f} s (added up {added_s:.1f} s)")
 
 
 @pytest.hookimpl(tryfirst=True)

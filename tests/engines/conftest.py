@@ -1,7 +1,8 @@
 """Clusters on both engines for the tests here, and what they look at: runs, and what runs leave behind.
 
 A test that asks for `engine`, `cluster`, `run` or anything built on them runs once on each engine. Clusters live as
-long as the tests of their engine, because a run on one that is up costs a tenth of a second.
+long as the session, because a run on one that is up costs a tenth of a second; a lesson of the library is run once a
+session for all who look at it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lab.node import processes
 from lab.plan.cluster import Node
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario
+from tests.engines.lessons import Lesson, Lessons
 
 SCRIPTS = Path(__file__).parent / "scripts"
 NODES = 5
@@ -52,34 +54,48 @@ def person() -> Iterator[None]:
     shutil.rmtree(home)
 
 
-@pytest.fixture(scope="session", params=[pytest.param("local"), pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
 def engine(request: pytest.FixtureRequest, person: None) -> str:
     """Name of the engine under test."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def make_cluster(engine: str) -> Iterator[MakeCluster]:
-    """Makes clusters of a shape, one of each; they are removed when the tests of their engine are over."""
+def clusters(person: None) -> Iterator[dict[str, Cluster]]:
+    """The clusters that were made, by engine and shape; they are removed when the session is over."""
     made: dict[str, Cluster] = {}
-
-    def make(**shape: Any) -> Cluster:
-        key = repr(sorted(shape.items()))
-        if key not in made:
-            cluster = Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine, **shape)
-            made[key] = cluster
-            cluster.up()
-        return made[key]
-
-    yield make
+    yield made
     for cluster in made.values():
         cluster.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
+def make_cluster(engine: str, clusters: dict[str, Cluster]) -> MakeCluster:
+    """Makes clusters of a shape, one of each on an engine."""
+
+    def make(**shape: Any) -> Cluster:
+        key = f"{engine} {sorted(shape.items())!r}"
+        if key not in clusters:
+            clusters[key] = Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine, **shape)
+            clusters[key].up()
+        return clusters[key]
+
+    return make
+
+
+@pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Cluster:
     """A cluster of five nodes; most tests use some of them."""
     return make_cluster(nodes=NODES)
+
+
+@pytest.fixture
+def lesson(engine: str, make_cluster: MakeCluster, tmp_path_factory: pytest.TempPathFactory) -> Lesson:
+    """Runs a lesson of the library at its own size or another, unless that was done: then it returns what came out."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # which the workers have in common
+    return Lessons(folder / "lessons" / engine, lambda: make_cluster(nodes=NODES))
 
 
 @pytest.fixture

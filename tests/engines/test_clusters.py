@@ -25,8 +25,8 @@ def host_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def shaped(make_cluster: MakeCluster, host_folder: Path, engine: str) -> Cluster:
+@pytest.fixture
+def shaped(make_cluster: MakeCluster, host_folder: Path) -> Cluster:
     """Two nodes with two processes each, an environment and volumes of their own."""
     writable = Volume(source=host_folder, target=str(host_folder))
     env = {"OF_THE_CLUSTER": "from lab up", "OMP_NUM_THREADS": "2"}
@@ -68,23 +68,22 @@ def test_threads_that_the_cluster_asks_for_are_not_cut_down_for_several_processe
 
 
 def test_a_volume_shows_the_folder_of_the_host_in_every_node(
-    run: Run, shaped: Cluster, host_folder: Path, tmp_path: Path
+    run: Run, shaped: Cluster, engine: str, host_folder: Path, tmp_path: Path
 ) -> None:
     script = written(
         tmp_path / "s",
         "import os, pathlib, sys\n"
-        "folder = pathlib.Path(sys.argv[1])\n"
+        "folder, engine = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
         "print((folder / 'from-the-host.txt').read_text())\n"
-        "(folder / f'from-rank-{os.environ[\"RANK\"]}.txt').write_text('x')\n",
+        "(folder / f'{engine}-{os.environ[\"RANK\"]}.txt').write_text('x')\n",
     )
 
-    result = run(script, host_folder, on=shaped)
+    result = run(script, host_folder, engine, on=shaped)
 
     assert {rank.log for rank in result.ranks} == {"seen through the volume\n"}
-    assert sorted(path.name for path in host_folder.glob("from-rank-*")) == [
-        f"from-rank-{rank}.txt" for rank in range(4)
-    ]
-    assert {path.stat().st_uid for path in host_folder.glob("from-rank-*")} == {os.getuid()}
+    written_there = sorted(host_folder.glob(f"{engine}-*"))
+    assert [path.name for path in written_there] == [f"{engine}-{rank}.txt" for rank in range(4)]
+    assert {path.stat().st_uid for path in written_there} == {os.getuid()}
 
 
 def test_the_shared_folder_is_the_same_on_every_node(run: Run, tmp_path: Path) -> None:

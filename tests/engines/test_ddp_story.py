@@ -14,10 +14,10 @@ from lab.spec.load import load_scenario, scenario_from_script
 from lab.trace.model import Trace
 from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
+from tests.engines.lessons import FILES, LIBRARY, Lesson
 
-ROOT = Path(__file__).resolve().parents[2]
-STORY = ROOT / "scenarios" / "ddp" / "story.yaml"
-PAGE = (ROOT / "docs" / "ddp-story.md").read_text(encoding="utf-8")
+STORY = FILES["ddp/story"]
+PAGE = (LIBRARY.parent / "docs" / "ddp-story.md").read_text(encoding="utf-8")
 
 
 def trace_of(result: Result) -> Trace:
@@ -26,8 +26,10 @@ def trace_of(result: Result) -> Trace:
     return read_trace(Record(path=result.path))
 
 
-def test_the_trace_has_as_many_calls_as_torch_profiler_counts_without_it(cluster: Cluster, tmp_path: Path) -> None:
-    trace = trace_of(cluster.run(STORY, runs=tmp_path / "runs"))
+def test_the_trace_has_as_many_calls_as_torch_profiler_counts_without_it(
+    lesson: Lesson, cluster: Cluster, tmp_path: Path
+) -> None:
+    trace = trace_of(lesson("ddp/story"))
     folder = tmp_path / "scripts"
     folder.mkdir()
     for script in (STORY.with_suffix(".py"), Path(__file__).parent / "scripts" / "profiled_story.py"):
@@ -44,8 +46,8 @@ def test_the_trace_has_as_many_calls_as_torch_profiler_counts_without_it(cluster
         assert calls == {"all_gather": 1, "broadcast": 4, "all_reduce": 5, "barrier": 1}
 
 
-def test_every_step_is_zero_grad_forward_loss_backward_step(cluster: Cluster, tmp_path: Path) -> None:
-    trace = trace_of(cluster.run(STORY, runs=tmp_path / "runs"))
+def test_every_step_is_zero_grad_forward_loss_backward_step(lesson: Lesson) -> None:
+    trace = trace_of(lesson("ddp/story"))
     for rank in trace.ranks.values():
         names = [mark.name for mark in rank.marks]
         steps = ["zero_grad", "forward", "loss", "backward", "step"] * 3
@@ -58,8 +60,8 @@ def test_a_barrier_at_init_is_none_of_the_process_group(cluster: Cluster, tmp_pa
     assert render_calls(trace.ranks[0].calls, trace.groups)[0] == "all_gather int64[1]"
 
 
-def test_the_values_that_the_page_quotes_are_those_that_were_sent(cluster: Cluster, tmp_path: Path) -> None:
-    trace = trace_of(cluster.run(STORY, runs=tmp_path / "runs"))
+def test_the_values_that_the_page_quotes_are_those_that_were_sent(lesson: Lesson) -> None:
+    trace = trace_of(lesson("ddp/story"))
     for rank in trace.ranks.values():
         count, shapes, _, _, order, sizes, *_ = rank.calls
         assert [buffer.values for buffer in count.outputs] == [[6], [6]]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lab import Cluster, Result
+from lab import Result
 from lab.explain.explain import explain
 from lab.explain.model import Explanation
 from lab.record.read import Record
 from tests.engines.conftest import SCRIPTS
+from tests.engines.lessons import LIBRARY, Lesson, on_engines
 
 Run = Callable[..., Result]
-BROKEN = Path(__file__).resolve().parents[2] / "scenarios" / "broken"
 EXPECTED: dict[str, tuple[str, tuple[int, ...], str]] = {
     "different_order": ("mismatch", (2,), "dist.all_reduce(count)  # the mistake"),
     "exception_on_one_rank": ("failed", (1,), 'labels = data["labels"]'),
@@ -45,18 +45,18 @@ def explained(result: Result) -> Explanation:
 
 
 def test_every_broken_scenario_has_an_explanation_here() -> None:
-    assert set(EXPECTED) == {path.stem for path in BROKEN.glob("*.yaml")}
+    assert set(EXPECTED) == {path.stem for path in (LIBRARY / "broken").glob("*.yaml")}
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_broken_scenario_is_explained(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    kind, ranks, words = EXPECTED[name]
-    explanation = explained(cluster.run(BROKEN / f"{name}.yaml", runs=tmp_path / "runs"))
+@on_engines(f"broken/{name}" for name in EXPECTED)
+def test_a_broken_scenario_is_explained(name: str, lesson: Lesson) -> None:
+    kind, ranks, words = EXPECTED[name.removeprefix("broken/")]
+    explanation = explained(lesson(name))
 
     assert explanation.findings, explanation
     first = explanation.findings[0]
     assert (first.kind, first.ranks) == (kind, ranks), explanation.findings
-    assert first.lines[0] == line_of(BROKEN / f"{name}.py", words)
+    assert first.lines[0] == line_of(LIBRARY / f"{name}.py", words)
     assert explanation.problems == ()
 
 

@@ -157,7 +157,7 @@ def test_ranks_that_handle_sigterm_can_say_their_last_words(run: Run) -> None:
     assert [rank.log.count("saved a checkpoint") for rank in result.ranks] == [0, 1, 1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def small_cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     """Two nodes of 700 MiB."""
     return make_cluster(nodes=2, memory_bytes=700 * 2**20)

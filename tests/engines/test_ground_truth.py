@@ -10,27 +10,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
-from lab import Cluster
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.spec.calls import Pattern, parse_calls
 from lab.spec.expressions import RankVariables
-from lab.spec.find import find_scenarios
 from lab.trace.model import Call, Trace
 from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
 from lab.trace.sequence import first_difference
 from lab.trace.steps import Step, match
+from tests.engines.lessons import FILES, Lesson, on_engines
 
-FOLDER = Path(__file__).resolve().parents[2] / "scenarios"
-FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in find_scenarios([FOLDER])}
 TOPICS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "ground_truth.yaml").read_text())
 EXPECTED: dict[str, Any] = {name: calls for topic in TOPICS.values() for name, calls in topic["calls"].items()}
-ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
-"""What is run on the Docker engine too; the rest calls the same there, and both recorders are met here already."""
 MISTAKEN = {name for name in FILES if name.startswith("broken/")} - {"broken/straggler"}
 """Scenarios in which ranks do not meet, or meet in different calls."""
 STAY_AWAY = {"collectives/monitored_barrier": "monitored_barrier"}
@@ -49,12 +43,10 @@ def test_every_scenario_has_its_calls_stated_once() -> None:
     assert sorted(stated) == sorted(FILES)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_scenario_records_the_calls_of_its_script(name: str, engine: str, cluster: Cluster, tmp_path: Path) -> None:
-    if engine == "docker" and not name.startswith(ON_DOCKER):
-        return
-    result = cluster.run(FILES[name], runs=tmp_path / "runs")  # whether it passes is looked at in test_library.py
-    assert result.path is not None, result.reason
+@on_engines(FILES)
+def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -> None:
+    result = lesson(name)
+    assert result.path is not None
     record = Record(path=result.path)
     trace = read_trace(record)
     problems = []
@@ -115,8 +107,8 @@ def _tensors(call: Call) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((buffer.dtype, buffer.shape) for buffer in call.inputs)
 
 
-def test_a_receive_from_anybody_records_who_it_was(cluster: Cluster, tmp_path: Path) -> None:
-    result = cluster.run(FILES["point_to_point/recv_any_source"], runs=tmp_path / "runs")
+def test_a_receive_from_anybody_records_who_it_was(lesson: Lesson) -> None:
+    result = lesson("point_to_point/recv_any_source")
     assert result.passed, result.reason
     assert result.path is not None
     trace: Trace = read_trace(Record(path=result.path))

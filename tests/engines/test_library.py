@@ -1,40 +1,36 @@
-"""The scenario library: every lesson at its own size on every engine, and at other sizes where that makes sense."""
+"""The scenario library: every lesson at its own size, and at other sizes where that makes sense."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from lab import Cluster
-from lab.spec.find import find_scenarios
+from tests.engines.lessons import FILES, Lesson, on_engines, own_size
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "scenarios"
-FILES = {str(path.relative_to(FOLDER)): path for path in find_scenarios([FOLDER])}
-SIZES = ((1, 1), (2, 1), (3, 1), (5, 1), (2, 2))
+OTHER_SIZE = (2, 2)
+SIZES = ((1, 1), (2, 1), (3, 1), (5, 1), OTHER_SIZE)
+"""Nodes, and workers of each."""
 ONE_SIZE_ONLY: dict[str, str] = {
     "broken/": "the culprit has a number, and alone nobody waits",
     "collectives/tutorial_": "the tutorial's three containers, and what each of them prints",
 }
-"""Scenarios, or folders of them, that mean nothing at another size, and why."""
+"""Lessons, or folders of them, that mean nothing at another size, and why."""
+RESIZED = [
+    pytest.param(name, *size, id=f"{name}-{size[0]}x{size[1]}", marks=() if size == OTHER_SIZE else pytest.mark.long)
+    for name in FILES
+    for size in SIZES
+    if not name.startswith(tuple(ONE_SIZE_ONLY)) and size != own_size(name)
+]
 
 
-def resizable(name: str) -> bool:
-    """Whether a scenario is a lesson at any size."""
-    return not any(name.startswith(fixed) for fixed in ONE_SIZE_ONLY)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_lesson_shows_what_it_promises(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    result = cluster.run(FILES[name], runs=tmp_path / "runs")
+@on_engines(FILES)
+def test_a_lesson_shows_what_it_promises(name: str, lesson: Lesson) -> None:
+    result = lesson(name)
     assert result.passed, result.reason
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if resizable(name)])
-def test_a_lesson_holds_at_other_sizes(name: str, engine: str, cluster: Cluster, tmp_path: Path) -> None:
-    if engine == "docker" and not name.startswith(("scatter", "collectives/all_reduce")):
-        return  # the arithmetic of a size is the same on every engine
-    for nodes, nproc_per_node in SIZES:
-        result = cluster.run(FILES[name], nodes=nodes, nproc_per_node=nproc_per_node, runs=tmp_path / "runs")
-        assert result.passed, f"{nodes} x {nproc_per_node}: {result.reason}"
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
+@pytest.mark.parametrize(("name", "nodes", "nproc_per_node"), RESIZED)
+def test_a_lesson_holds_at_other_sizes(name: str, nodes: int, nproc_per_node: int, lesson: Lesson) -> None:
+    """The arithmetic of a size is the same on every engine."""
+    result = lesson(name, nodes, nproc_per_node)
+    assert result.passed, result.reason

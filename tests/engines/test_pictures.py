@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from lab import Cluster, Result
 from lab.record.read import Record
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
 from lab.report.picture.svg import svg_of
 from lab.report.picture.text import picture_text
 from lab.report.style import Style
-from lab.spec.load import load_scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match
+from tests.engines.lessons import Lesson, on_engines
 
-ROOT = Path(__file__).resolve().parents[2]
 RIGHT = [
     "scatter", "collectives/all_gather", "collectives/all_gather_complex", "collectives/all_gather_object",
     "collectives/all_reduce", "collectives/all_to_all_single", "collectives/async_handles", "collectives/broadcast",
@@ -29,11 +26,11 @@ RIGHT = [
 
 
 @pytest.fixture
-def pictures(cluster: Cluster, tmp_path: Path) -> Callable[[str], list[Picture]]:
+def pictures(lesson: Lesson) -> Callable[[str], list[Picture]]:
     """Runs a scenario of the library and draws all its steps."""
 
     def draw(name: str) -> list[Picture]:
-        result: Result = cluster.run(load_scenario(ROOT / "scenarios" / f"{name}.yaml"), runs=tmp_path / "runs")
+        result = lesson(name)
         assert result.passed, result.reason
         assert result.path is not None
         record = Record(path=result.path)
@@ -46,7 +43,7 @@ def pictures(cluster: Cluster, tmp_path: Path) -> Callable[[str], list[Picture]]
     return draw
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@on_engines(RIGHT)
 def test_what_came_out_is_what_the_definition_says(name: str, pictures: Callable[[str], list[Picture]]) -> None:
     drawn = pictures(name)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import Cluster
+from lab import Cluster, Result
 from lab.record.read import Record
 from lab.report.export.chrome import chrome_trace
 from lab.report.export.perfetto import perfetto_trace
@@ -15,8 +15,7 @@ from lab.trace.compare import compare
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from lab.trace.traffic import matrix, operations
-
-SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
+from tests.engines.lessons import FILES, LIBRARY, Lesson, on_engines
 
 KNOWN = {
     # Rank 0 hands one float to each of two others.
@@ -42,21 +41,20 @@ KNOWN = {
 }
 
 
-def recorded(name: str, cluster: Cluster, folder: Path) -> Record:
-    result = cluster.run(SCENARIOS / f"{name}.yaml", runs=folder / "runs")
+def recorded(result: Result) -> Record:
     assert result.passed, result.reason
     assert result.path is not None
     return Record(path=result.path)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_the_matrix_of_a_run_is_what_its_script_sends(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    trace = read_trace(recorded(name, cluster, tmp_path))
+@on_engines(KNOWN)
+def test_the_matrix_of_a_run_is_what_its_script_sends(name: str, lesson: Lesson) -> None:
+    trace = read_trace(recorded(lesson(name)))
     assert matrix(match(trace), trace.world_size) == KNOWN[name]
 
 
-def test_a_ddp_run_sends_what_its_calls_come_to(cluster: Cluster, tmp_path: Path) -> None:
-    trace = read_trace(recorded("ddp/story", cluster, tmp_path))
+def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
+    trace = read_trace(recorded(lesson("ddp/story")))
     rows = {row.op: row for row in operations(match(trace))}
     # 1017005 floats in one bucket, then twice in two; of two ranks each sends as much as the tensor holds.
     assert (rows["all_reduce"].count, rows["all_reduce"].bytes) == (5, 3 * 4 * 1017005)
@@ -71,9 +69,9 @@ def test_a_ddp_run_sends_what_its_calls_come_to(cluster: Cluster, tmp_path: Path
     assert rows["all_reduce"].busbw == pytest.approx(rows["all_reduce"].algbw)  # 2 (n-1) / n is 1 for two ranks
 
 
-@pytest.mark.parametrize("name", ["ddp/story", "collectives/all_to_all", "point_to_point/isend_irecv"])
-def test_exports_of_a_run_have_a_slice_for_every_call(name: str, cluster: Cluster, tmp_path: Path) -> None:
-    record = recorded(name, cluster, tmp_path)
+@on_engines(["ddp/story", "collectives/all_to_all", "point_to_point/isend_irecv"])
+def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson) -> None:
+    record = recorded(lesson(name))
     trace = read_trace(record)
     steps = match(trace)
     events = chrome_trace(record, trace, steps)["traceEvents"]
@@ -88,8 +86,9 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, cluster: Cluste
     assert len([b for b in begins if b.categories[0] in ("collective", "message")]) == len(trace.calls)
 
 
-def test_two_runs_of_a_scenario_are_told_to_be_the_same(cluster: Cluster, tmp_path: Path) -> None:
-    runs = [recorded("ddp/toy_loop", cluster, tmp_path / number) for number in ("first", "second")]
+def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster: Cluster, tmp_path: Path) -> None:
+    again = cluster.run(FILES["ddp/toy_loop"], runs=tmp_path / "runs")
+    runs = [recorded(result) for result in (lesson("ddp/toy_loop"), again)]
     found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert found.identical, (found.settings, found.sequence)
     assert found.calls[0] == found.calls[1] > 0
@@ -98,11 +97,8 @@ def test_two_runs_of_a_scenario_are_told_to_be_the_same(cluster: Cluster, tmp_pa
 def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp_path: Path) -> None:
     runs = []
     for hidden in ("10", "20"):
-        scenario = scenario_from_script(SCENARIOS / "ddp" / "large_model.py", args=["--hidden", hidden])
-        result = cluster.run(scenario, nodes=2, runs=tmp_path / "runs")
-        assert result.passed, result.reason
-        assert result.path is not None
-        runs.append(Record(path=result.path))
+        scenario = scenario_from_script(LIBRARY / "ddp" / "large_model.py", args=["--hidden", hidden])
+        runs.append(recorded(cluster.run(scenario, nodes=2, runs=tmp_path / "runs")))
     found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert [(one.name, one.before, one.after) for one in found.settings] == [
         ("arguments", "--hidden 10", "--hidden 20")

@@ -1,0 +1,65 @@
+"""The library under test: which lessons there are, where they run, and their runs, each made once a session."""
+
+from __future__ import annotations
+
+import fcntl
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, Result
+from lab.spec.find import find_scenarios
+from lab.spec.load import load_scenario
+
+LIBRARY = Path(__file__).resolve().parents[2] / "scenarios"
+FILES = {str(path.relative_to(LIBRARY).with_suffix("")): path for path in find_scenarios([LIBRARY])}
+Lesson = Callable[..., Result]
+ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
+"""What runs on the Docker engine in the short run too: its image has the compiled recorder. The rest does there what
+it does on the local engine, with the same recorder, and runs there in the long run."""
+
+
+def own_size(name: str) -> tuple[int, int]:
+    """Nodes of a lesson, and workers of each."""
+    scenario = load_scenario(FILES[name])
+    assert scenario.nodes is not None, "a lesson says how many nodes it is about"
+    return scenario.nodes, scenario.nproc_per_node or 1
+
+
+def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Gives a test an engine and a lesson: on Docker what only that shows, and in the long run the rest."""
+    docker, long = pytest.mark.docker, pytest.mark.long
+    rows = []
+    for name in names:
+        rows.append(pytest.param("local", name, id=f"local-{name}"))
+        marks = docker if name.startswith(ON_DOCKER) else (docker, long)
+        rows.append(pytest.param("docker", name, id=f"docker-{name}", marks=marks))
+    return pytest.mark.parametrize(("engine", "name"), rows, indirect=["engine"])
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Runs of lessons on one engine, kept in a folder that the workers of a session share."""
+
+    folder: Path
+    cluster: Callable[[], Cluster]
+
+    def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
+        """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
+        size = nodes or own_size(name)[0], nproc_per_node or own_size(name)[1]
+        folder = self.folder / f"{name}-{size[0]}x{size[1]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = folder / "result"
+        with (folder / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                result = self.cluster().run(
+                    FILES[name], nodes=nodes, nproc_per_node=nproc_per_node, runs=folder / "runs"
+                )
+                kept.write_bytes(pickle.dumps(result))
+        result = pickle.loads(kept.read_bytes())
+        assert isinstance(result, Result)
+        return result
