@@ -26,6 +26,8 @@ class WorkerPlan:
     """What is added to the node's own environment."""
     argv: tuple[str, ...]
     """The script, relative to its folder, and its arguments."""
+    expected_code: int = 0
+    """The exit code that is no failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +107,7 @@ def make_plan(
     cold = cold or scenario.cold
     if not cold:
         _refuse_what_a_fork_cannot_honour(scenario)
+    codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)
@@ -130,6 +133,7 @@ def make_plan(
                 node=f"node{node_rank}",
                 env=env,
                 argv=(scenario.script.name, *scenario.args),
+                expected_code=codes.get(rank, 0),
             )
         )
     return Plan(

@@ -43,10 +43,12 @@ class RecordWriter:
         self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
         self._write_whole(PLAN, json.dumps(plan, indent=2))
 
-    def event(self, kind: str, **facts: Any) -> None:
-        """Append one fact; `time` is now (Unix seconds) unless given."""
+    def event(self, kind: str, **facts: Any) -> dict[str, Any]:
+        """Append one fact, and return it; `time` is now (Unix seconds) unless given."""
         facts.setdefault("time", time.time())
-        self._append(EVENTS, _line({"event": kind, **facts}))
+        event = {"event": kind, **facts}
+        self._append(EVENTS, _line(event))
+        return event
 
     def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append what a rank printed, and to the index where it stands in its log, with stream and time."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from lab.errors import ClusterBusy
 from lab.node import wire
 from lab.node.recorder.journal import boot_id
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""
@@ -46,6 +47,10 @@ class Collector:
         if action is not None:
             action(node, message)
 
+    def fact(self, kind: str, **facts: Any) -> None:
+        """Take one fact, into the record too."""
+        self.facts.take(self.writer.event(kind, **facts))
+
     def _on_claimed(self, node: str, message: wire.Message) -> None:
         self.answered["claimed"].add(node)
         self.writer.event("claimed", node=node, node_time=message["time"])
@@ -60,7 +65,6 @@ class Collector:
 
     def _on_finished(self, node: str, message: wire.Message) -> None:
         self.answered["finished"].add(node)
-        self.facts.left_processes += message["left"]["processes"]
 
     def _on_busy(self, node: str, message: wire.Message) -> None:
         raise ClusterBusy(
@@ -69,13 +73,11 @@ class Collector:
         )
 
     def _on_refused(self, node: str, message: wire.Message) -> None:
-        if not self.facts.refused and message.get("op") in BEFORE_THE_START:
-            self.facts.refused = f"{node} could not start the run: {message['reason']}"
+        if message.get("op") in BEFORE_THE_START:
+            self.fact("refused", node=node, reason=f"{node} could not start the run: {message['reason']}")
 
     def _on_started(self, node: str, message: wire.Message) -> None:
-        rank = self.facts.ranks[message["rank"]]
-        rank.started = message["time"]
-        self.writer.event("started", rank=rank.rank, node=node, pid=message["pid"], time=message["time"])
+        self.fact("started", rank=message["rank"], node=node, pid=message["pid"], time=message["time"])
 
     def _on_output(self, node: str, message: wire.Message) -> None:
         data, rank = wire.unpack_bytes(message), message["rank"]
@@ -88,38 +90,15 @@ class Collector:
         self.writer.trace(message["rank"], lines)
 
     def _on_note(self, node: str, message: wire.Message) -> None:
-        rank = self._rank(message["rank"])
-        rank.notes[message["name"]] = message["value"]
-        self.writer.event("note", rank=rank.rank, name=message["name"], value=message["value"], time=message["time"])
+        self.fact("note", rank=message["rank"], name=message["name"], value=message["value"], time=message["time"])
 
     def _on_stack(self, node: str, message: wire.Message) -> None:
-        rank = self._rank(message["rank"])
-        rank.stack = message["text"] or "(no Python stack)"
-        self.writer.event("stack", rank=rank.rank, text=rank.stack, time=message["time"])
+        text = message["text"] or "(no Python stack)"
+        self.fact("stack", rank=message["rank"], text=text, time=message["time"])
 
     def _on_exit(self, node: str, message: wire.Message) -> None:
-        rank = self._rank(message["rank"])
-        rank.ended = message["time"]
-        rank.code, rank.signal = message["code"], message["signal"]
-        rank.out_of_memory, rank.stopped = message["out_of_memory"], message["stopped"]
-        rank.error, rank.traceback, rank.raised = message["error"], message["traceback"], message["error_time"]
-        rank.stack = rank.stack or message["stack"]
-        self.writer.event(
-            "exited",
-            rank=rank.rank,
-            node=node,
-            code=rank.code,
-            signal=rank.signal,
-            out_of_memory=rank.out_of_memory,
-            stopped=rank.stopped,
-            error=rank.error,
-            traceback=rank.traceback,
-            raised=rank.raised,
-            time=rank.ended,
-        )
-
-    def _rank(self, rank: int) -> RankFacts:
-        return self.facts.check if rank < 0 and self.facts.check is not None else self.facts.ranks[rank]
+        told = ("rank", "code", "signal", "out_of_memory", "stopped", "error", "traceback", "stack", "time")
+        self.fact("exited", node=node, raised=message["error_time"], **{name: message[name] for name in told})
 
 
 def clock_offset(answer: wire.Message, sent: float, received: float) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,8 +17,8 @@ from lab.record.write import RecordWriter
 from lab.run.collect import Collector
 from lab.run.observe import Observer
 from lab.run.ship import file_messages
-from lab.verdict.facts import LostNode, RankFacts, RunFacts
-from lab.verdict.judge import is_failure, is_secondary
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.judge import is_secondary
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
@@ -45,7 +45,7 @@ class Driver:
         writer: takes every fact.
         observer: watches.
         owner: whose run it is; the agents tell it to others who ask.
-        expected_exit: exit code that ends no run, per rank.
+        facts: what is known before the run begins; is filled.
     """
 
     def __init__(
@@ -57,19 +57,18 @@ class Driver:
         observer: Observer,
         *,
         owner: str,
-        expected_exit: Mapping[int, int],
+        facts: RunFacts,
     ) -> None:
         self.plan = plan
         self.engine = engine
         self.writer = writer
         self.observer = observer
         self.owner = owner
-        self.expected_exit = dict(expected_exit)
         self.alive = {channel.node.name: channel for channel in channels}
         self.readers = {channel.node.name: wire.LineReader() for channel in channels}
-        self.facts = RunFacts(
-            ranks=[RankFacts(rank=w.rank, node=w.node, local_rank=w.local_rank) for w in plan.workers],
-        )
+        self.facts = facts
+        self.began = 0.0
+        """Monotonic time at which the workers were let go; 0: never."""
         self.collector = Collector(self.facts, writer, observer)
         self.selector = selectors.DefaultSelector()
         for channel in channels:
@@ -92,14 +91,14 @@ class Driver:
         """
         try:
             self._begin(archive)
-            if self.facts.began:
+            if self.began:
                 self._follow()
                 if not (self.facts.timed_out or self._failed()):
                     afterwards(self.facts)
         except KeyboardInterrupt:
-            self.facts.interrupted = True
-            self._note_duration()
             self._send_all({"op": "stop", "hard": True})
+            self.collector.fact("interrupted")
+            self._note_duration()
         finally:
             self._release()
         return self.facts
@@ -144,19 +143,19 @@ class Driver:
             )
         if self._cannot_begin():
             return
-        self.facts.began = time.monotonic()
+        self.began = time.monotonic()
         self._send_all({"op": "go"})
 
     def _cannot_begin(self) -> bool:
         return bool(self.facts.refused or self.facts.lost_nodes or self.facts.engine_lost)
 
     def _follow(self) -> None:
-        end = self.facts.began + self.plan.timeout_s
+        end = self.began + self.plan.timeout_s
         finished = self._pump(lambda: self._all_over() or self._failed(), None, str, until=end)
         if finished and not self._all_over() and not self.facts.engine_lost:
             self._await_culprit()
         elif not finished:
-            self.facts.timed_out = True
+            self.collector.fact("timed out")
             self._collect_stacks()
         self._note_duration()
         self._stop()
@@ -171,17 +170,17 @@ class Driver:
     def _explained(self) -> bool:
         """Whether somebody failed by its own fault, or nobody is left whose fault it could be."""
         ended = [rank for rank in self.facts.ranks if rank.ended is not None]
-        told = any(not is_failure(rank, self.expected_exit) or not is_secondary(rank) for rank in ended)
+        told = any(not rank.failed or not is_secondary(rank) for rank in ended)
         return told or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
     def _note_duration(self) -> None:
-        if self.facts.began:
-            self.facts.duration_s = time.monotonic() - self.facts.began
+        if self.began:
+            self.collector.fact("over", duration_s=time.monotonic() - self.began)
 
     def _failed(self) -> bool:
         if self.facts.lost_nodes or self.facts.engine_lost:
             return True
-        return any(is_failure(rank, self.expected_exit) for rank in self.facts.ranks)
+        return any(rank.failed for rank in self.facts.ranks)
 
     def _all_over(self) -> bool:
         return not self.alive or all(rank.over for rank in self.facts.ranks)
@@ -210,8 +209,7 @@ class Driver:
             results: of all ranks, as in `result.json`.
             deadline_s: seconds it may take.
         """
-        facts = RankFacts(rank=-1, node="node0", local_rank=-1)
-        self.facts.check = facts
+        facts = self.facts.rank(-1)
         first = self.alive.get("node0")
         if first is None:
             return facts
@@ -287,9 +285,9 @@ class Driver:
         if now - self._pinged > _PING_S:
             self._pinged = now
             self._send_all({"op": "ping"})
-        if self.facts.began and now - self._ticked > _TICK_S:
+        if self.began and now - self._ticked > _TICK_S:
             self._ticked = now
-            self.observer.tick(now - self.facts.began, sum(not rank.over for rank in self.facts.ranks))
+            self.observer.tick(now - self.began, sum(not rank.over for rank in self.facts.ranks))
 
     def _receive(self, channel: Channel) -> None:
         data = channel.receive()
@@ -310,17 +308,12 @@ class Driver:
         with suppress(KeyError, ValueError):
             self.selector.unregister(channel)
         now = time.time()
-        for rank in self.facts.ranks:
-            if rank.node == name and not rank.over:
-                rank.node_lost = True
         try:
             how = self.engine.node_state(channel.node).sentence()
         except EngineUnavailable as error:
-            self.facts.engine_lost = error.message
-            self.writer.event("engine lost", reason=error.message, time=now)
+            self.collector.fact("engine lost", node=name, reason=error.message, time=now)
             return
-        self.facts.lost_nodes.append(LostNode(node=name, how=how, time=now))
-        self.writer.event("node lost", node=name, how=how, time=now)
+        self.collector.fact("node lost", node=name, how=how, time=now)
 
 
 def _names(nodes: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Scenario
 from lab.verdict.calls import check_calls
 from lab.verdict.expectations import check_expectations
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RankFacts, RunFacts, begin_facts
 from lab.verdict.judge import judge
 from lab.verdict.judgement import Context, Judgement
 from lab.verdict.stacks import shorten_paths, shorten_stack
@@ -54,16 +54,21 @@ def execute(
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
-    scenario = plan.scenario
+    scenario, memory_bytes = plan.scenario, cluster.shape.memory_bytes
     archive = pack_folder(scenario.script.parent)
     writer.describe(
         dump_scenario(scenario),
         scenario.script,
-        {**plan.to_json(), "engine": cluster.engine, "cluster": cluster.name, "began": time.time()},
+        {
+            **plan.to_json(),
+            "engine": cluster.engine,
+            "cluster": cluster.name,
+            "memory_bytes": memory_bytes,
+            "began": time.time(),
+        },
     )
-    wanted = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
-    expected_exit = {rank: wanted.get(rank, 0) for rank in range(plan.world_size)}
-    driver = Driver(plan, engine, channels, writer, observer, owner=owner(), expected_exit=expected_exit)
+    facts = begin_facts(plan, memory_bytes)
+    driver = Driver(plan, engine, channels, writer, observer, owner=owner(), facts=facts)
 
     def run_check(facts: RunFacts) -> None:
         if scenario.expect.check:
@@ -71,17 +76,11 @@ def execute(
             driver.check(scenario.expect.check, [_plain(result) for result in results], _CHECK_DEADLINE_S)
 
     try:
-        facts = driver.drive(archive, afterwards=run_check)
+        driver.drive(archive, afterwards=run_check)
     except BaseException:
         writer.close()
         raise
-    context = Context(
-        folder=scenario.script.parent,
-        timeout_s=plan.timeout_s,
-        expected_exit=expected_exit,
-        memory_bytes=cluster.shape.memory_bytes,
-        record=Record(path=writer.path),
-    )
+    context = Context(folder=scenario.script.parent, record=Record(path=writer.path))
     result = _result(plan, cluster, facts, judge(facts, context), writer)
     writer.finish(result)
     return result

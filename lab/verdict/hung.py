@@ -30,7 +30,7 @@ def judge_hang(facts: RunFacts, context: Context) -> Judgement:
     if cause is not None and _tells_more(cause, culprit):
         culprit, error = next((rank for rank in facts.ranks if rank.rank in cause.ranks), None), cause.headline
         story = f"{cause.headline}; {story}"
-    reason = f"no end after {format_duration(context.timeout_s)}: {story}"
+    reason = f"no end after {format_duration(facts.timeout_s)}: {story}"
     if culprit is None:
         return Judgement(verdict="hung", reason=reason)
     return Judgement(

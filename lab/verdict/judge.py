@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,20 +45,12 @@ def judge(facts: RunFacts, context: Context) -> Judgement:
         return Judgement(verdict="error", reason=facts.refused)
     if facts.interrupted:
         return Judgement(verdict="error", reason=f"interrupted after {format_duration(facts.duration_s)}")
-    failed = [rank for rank in facts.ranks if is_failure(rank, context.expected_exit)]
+    failed = [rank for rank in facts.ranks if rank.failed]
     if failed or facts.lost_nodes:
         return _judge_failure(facts, failed, context)
     if facts.timed_out:
         return judge_hang(facts, context)
     return Judgement(verdict="passed", reason=_passed(facts))
-
-
-def is_failure(rank: RankFacts, expected_exit: dict[int, int]) -> bool:
-    """Whether a rank ended in a way that nobody expected, by itself."""
-    if rank.stopped or rank.ended is None:
-        return False
-    code = -signal.Signals[rank.signal] if rank.signal and hasattr(signal, rank.signal) else rank.code
-    return code != expected_exit.get(rank.rank, 0)
 
 
 def _passed(facts: RunFacts) -> str:
@@ -92,7 +83,7 @@ def _judge_failure(facts: RunFacts, failed: list[RankFacts], context: Context) -
         return _blame_odd_call(found, facts, min(failed, key=_failed_at), context)
     if own:
         culprit = own[0]
-        error = _describe(culprit, context)
+        error = _describe(culprit, facts, context)
         return Judgement(
             verdict="failed", reason=f"rank {culprit.rank} ({culprit.node}) {error}", culprit=_culprit(culprit, error)
         )
@@ -101,12 +92,12 @@ def _judge_failure(facts: RunFacts, failed: list[RankFacts], context: Context) -
     if len(gone) > len(facts.ranks) - len(gone):
         place = find_raised(victim.traceback, context.folder)
         alone = went_alone(place, [rank.rank for rank in gone])
-        reason = f"rank {victim.rank} ({victim.node}) {alone}: it {_describe(victim, context)}"
+        reason = f"rank {victim.rank} ({victim.node}) {alone}: it {_describe(victim, facts, context)}"
         return Judgement(verdict="failed", reason=reason, culprit=_culprit(victim, alone))
     deserter = _left_early(facts, victim, context)
     if deserter is not None:
-        return _blame_deserter(deserter, victim, context)
-    error = _describe(victim, context)
+        return _blame_deserter(deserter, victim, facts, context)
+    error = _describe(victim, facts, context)
     return Judgement(
         verdict="failed", reason=f"rank {victim.rank} ({victim.node}) {error}", culprit=_culprit(victim, error)
     )
@@ -140,7 +131,7 @@ def _left_early(facts: RunFacts, victim: RankFacts, context: Context) -> RankFac
     from lab.verdict.traced import needed_by
 
     before = _failed_at(victim)
-    left = [rank for rank in facts.ranks if not rank.stopped and not is_failure(rank, context.expected_exit)]
+    left = [rank for rank in facts.ranks if not rank.stopped and not rank.failed]
     gone = [rank for rank in left if rank.ended is not None and rank.ended <= before + _SEEN_LATER_S]
     if gone:
         needed = needed_by(context, victim.rank)
@@ -154,7 +145,7 @@ def _in_collective(rank: RankFacts, folder: Path) -> bool:
     return place is not None and bool(place.call)
 
 
-def _blame_deserter(deserter: RankFacts, victim: RankFacts, context: Context) -> Judgement:
+def _blame_deserter(deserter: RankFacts, victim: RankFacts, facts: RunFacts, context: Context) -> Judgement:
     if deserter.stopped:
         place = find_place(deserter.stack, context.folder)
         where = place.sentence() if place else "in code without a Python stack"
@@ -162,7 +153,9 @@ def _blame_deserter(deserter: RankFacts, victim: RankFacts, context: Context) ->
     else:
         lived = (deserter.ended or 0.0) - (deserter.started or deserter.ended or 0.0)
         error = f"exited early, with code {deserter.code} after {format_duration(lived)}, while others still needed it"
-    reason = f"rank {deserter.rank} ({deserter.node}) {error}: rank {victim.rank} then {_describe(victim, context)}"
+    reason = (
+        f"rank {deserter.rank} ({deserter.node}) {error}: rank {victim.rank} then {_describe(victim, facts, context)}"
+    )
     return Judgement(
         verdict="failed",
         reason=reason,
@@ -185,7 +178,7 @@ def _blame_odd_call(found: Finding, facts: RunFacts, victim: RankFacts, context:
     culprit = facts.ranks[found.ranks[0]]
     reason = f"rank {culprit.rank} ({culprit.node}) did not call what the others called: {found.headline}"
     if victim is not culprit:
-        reason += f"; rank {victim.rank} then {_describe(victim, context)}"
+        reason += f"; rank {victim.rank} then {_describe(victim, facts, context)}"
     return Judgement(verdict="failed", reason=reason, culprit=_culprit(culprit, found.headline))
 
 
@@ -194,10 +187,10 @@ def _culprit(rank: RankFacts, error: str) -> Culprit:
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=traceback)
 
 
-def _describe(rank: RankFacts, context: Context) -> str:
+def _describe(rank: RankFacts, facts: RunFacts, context: Context) -> str:
     """What a rank did, as the end of a sentence that begins with its name."""
     if rank.out_of_memory:
-        limit = f": its node's limit is {format_limit(context.memory_bytes)}" if context.memory_bytes else ""
+        limit = f": its node's limit is {format_limit(facts.memory_bytes)}" if facts.memory_bytes else ""
         return f"was killed for want of memory{limit}"
     if rank.signal:
         place = find_place(rank.stack, context.folder)
@@ -206,11 +199,10 @@ def _describe(rank: RankFacts, context: Context) -> str:
         place = find_raised(rank.traceback, context.folder)
         first_line = rank.error.strip().splitlines()[0]
         return f"raised {first_line}{f' at {place.file}:{place.line}' if place else ''}"
-    expected = context.expected_exit.get(rank.rank, 0)
     place = find_raised(rank.traceback, context.folder)
     return (
         f"exited with code {rank.code}"
-        + (f", expected {expected}," if expected else "")
+        + (f", expected {rank.expected_code}," if rank.expected_code else "")
         + (f" at {place.file}:{place.line}" if place else "")
         + _last_words(rank.error)
     )

@@ -30,11 +30,6 @@ class Context:
 
     folder: Path
     """The script's folder on the host."""
-    timeout_s: float
-    expected_exit: dict[int, int]
-    """Exit code expected of every rank."""
-    memory_bytes: int | None = None
-    """Memory limit of a node."""
     record: Record | None = None
     """Where the traces of the run are, if it has any."""
 

@@ -24,7 +24,7 @@ from lab.run.observe import Silence
 from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
-from lab.verdict.facts import RunFacts
+from lab.verdict.facts import RunFacts, begin_facts
 from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
 
 
@@ -54,7 +54,13 @@ class Driven:
     def drive(self, observer: Any = None, **more: Any) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
         self.driver = Driver(
-            self.plan, self.engine, self.channels, self.writer, observer or Silence(), owner="me", expected_exit={}
+            self.plan,
+            self.engine,
+            self.channels,
+            self.writer,
+            observer or Silence(),
+            owner="me",
+            facts=begin_facts(self.plan, None),
         )
         try:
             return self.driver.drive(self.archive, **more)
@@ -239,7 +245,7 @@ def test_an_agent_that_refuses_ends_the_run_before_it_begins(drive):
     driven = drive(engine)
     facts = driven.drive()
     assert facts.refused == "node1 could not start the run: port 29500 is taken"
-    assert not facts.began
+    assert not driven.driver.began
     assert "go" not in operations(driven)
     assert operations(driven)[-1] == "finish"
 

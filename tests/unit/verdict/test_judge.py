@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.verdict.facts import LostNode, RankFacts, RunFacts
-from lab.verdict.judge import is_failure, judge
+from lab.verdict.judge import judge
 from lab.verdict.judgement import Context
 from lab.words import name_ranks
 
@@ -90,7 +90,9 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
         "exited with code 3",
     ),
     "one is out of memory": (
-        RunFacts(ranks=[raised(0, PEER, 5.0), rank(1, None, 5.5, signal="SIGKILL", out_of_memory=True)]),
+        RunFacts(
+            ranks=[raised(0, PEER, 5.0), rank(1, None, 5.5, signal="SIGKILL", out_of_memory=True)], memory_bytes=1 << 30
+        ),
         1,
         "killed for want of memory: its node's limit is 1 GiB",
     ),
@@ -176,7 +178,7 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
 
 @pytest.fixture
 def context(tmp_path: Path) -> Context:
-    return Context(folder=tmp_path, timeout_s=30.0, expected_exit={}, memory_bytes=1 << 30)
+    return Context(folder=tmp_path)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -193,7 +195,7 @@ def test_the_first_culprit_is_named(context: Context, case: str):
 
 
 def timed_out(*ranks: RankFacts) -> RunFacts:
-    return RunFacts(ranks=list(ranks), timed_out=True)
+    return RunFacts(ranks=list(ranks), timeout_s=30.0, timed_out=True)
 
 
 HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
@@ -270,11 +272,12 @@ def test_all_well_is_passed(context: Context, count: int, who: str):
 
 
 def test_a_code_that_is_expected_is_no_failure():
-    assert not is_failure(rank(1, 3), {1: 3})
-    assert is_failure(rank(1, 0), {1: 3})
-    assert is_failure(rank(1, 3), {0: 3})
-    assert not is_failure(stopped(1), {})
-    assert not is_failure(rank(1, None, ended=None), {})
+    assert not rank(1, 3, expected_code=3).failed
+    assert not rank(1, None, signal="SIGKILL", expected_code=-9).failed
+    assert rank(1, 0, expected_code=3).failed
+    assert rank(1, 3).failed
+    assert not stopped(1).failed
+    assert not rank(1, None, ended=None).failed
 
 
 def test_a_culprit_brings_the_end_of_its_traceback_with_paths_of_its_own_folder(context: Context):

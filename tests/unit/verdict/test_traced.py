@@ -23,13 +23,13 @@ def made(tmp_path: Path) -> TraceMaker:
 
 def judged(made: TraceMaker, facts: RunFacts) -> Judgement:
     record = made.record(stop=False)
-    return judge(facts, Context(folder=record.path, timeout_s=30.0, expected_exit={}, record=record))
+    return judge(facts, Context(folder=record.path, record=record))
 
 
 def hung(made: TraceMaker, *stacks: dict[str, str]) -> Judgement:
     told.hang(made, *stacks)
     ranks = [stopped(number, stack["text"]) for number, stack in enumerate(stacks)]
-    return judged(made, RunFacts(ranks=ranks, timed_out=True))
+    return judged(made, RunFacts(ranks=ranks, timeout_s=30.0, timed_out=True))
 
 
 def stopped(number: int, stack: str = "") -> RankFacts:
