@@ -38,9 +38,10 @@ def format_duration(seconds: float | None) -> str:
         return f"{seconds} s"
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
-    for unit, size, limit in (("µs", 1e-6, 999.5), ("ms", 1e-3, 999.5), ("s", 1.0, 59.95)):
-        if seconds / size < limit:
-            number = _three_digits(seconds / size)
+    microseconds = round(seconds * 1e9) / 1e3
+    for unit, size, limit in (("µs", 1.0, 999.5), ("ms", 1e3, 999.5), ("s", 1e6, 59.95)):
+        if microseconds / size < limit:
+            number = _three_digits(microseconds / size)
             return f"{number} {unit}" if number != "0" else "0 s"
     minutes, rest = divmod(math.floor(seconds + 0.5), 60)
     if minutes < 60:

@@ -32,7 +32,7 @@ from lab.report.picture.model import unrecorded_ranks
 from lab.trace.model import Trace
 from lab.trace.steps import Step
 from lab.verdict.evidence import read_evidence
-from lab.words import format_duration
+from lab.words import format_duration, plural
 
 NAME = "report.html"
 
@@ -133,7 +133,7 @@ def _render(
     colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
     origin = origin_of(record, trace.origin)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(duration=format_duration, cite=lambda text: cite(str(text), shown))
+    environment.filters.update(duration=format_duration, plural=plural, cite=lambda text: cite(str(text), shown))
     data = _data(record, trace, steps, drawn, lines, origin, colours)
     shared, differing, by_rank = variables(record)
     return environment.from_string(bundle.template()).render(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 
 from lab.report.palette import RANK_COLOURS
 from lab.report.timeline.axis import Axis, make_axis
@@ -15,7 +16,7 @@ from lab.report.timeline.layout import Bar, Lane, awaited, busy_times, make_rows
 from lab.trace.model import Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step
-from lab.words import format_bytes, format_duration
+from lab.words import format_bytes, format_duration, format_moment
 
 MOST_RANKS = 24
 """Lanes that are drawn."""
@@ -155,12 +156,13 @@ def _title(bar: Bar, trace: Trace, step: Step | None) -> str:
 def _axis(axis: Axis, top: float) -> list[str]:
     y = f'y1="{top:.1f}" y2="{top:.1f}" stroke="currentColor"'
     parts = [f'<line x1="{piece.left:.1f}" x2="{piece.right:.1f}" {y}/>' for piece in axis.pieces]
-    for one, other in zip(axis.pieces, axis.pieces[1:], strict=False):
+    for one, other in pairwise(axis.pieces):
         middle = (one.right + other.left) / 2
         pause = f"nothing for {format_duration(other.begin - one.end)}"
         parts.append(_text(middle, top + 3, f"⋯<title>{pause}</title>", "text-anchor='middle'", raw=True))
-    last = -100.0
-    for tick in axis.ticks():
+    last, ticks = -100.0, axis.ticks()
+    distance = min((later - one for one, later in pairwise(ticks)), default=1.0)
+    for tick in ticks:
         place = axis.place(tick)
         if place - last < 48:
             continue
@@ -169,13 +171,14 @@ def _axis(axis: Axis, top: float) -> list[str]:
             f'<line x1="{place:.1f}" x2="{place:.1f}" y1="{top:.1f}" y2="{top + 4:.1f}" stroke="currentColor"/>'
         )
         parts.append(
-            _text(min(place, axis.pieces[-1].right - 10), top + 15, _moment(tick), "text-anchor='middle' opacity='.8'")
+            _text(
+                min(place, axis.pieces[-1].right - 10),
+                top + 15,
+                format_moment(tick, distance),
+                "text-anchor='middle' opacity='.8'",
+            )
         )
     return parts
-
-
-def _moment(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds >= 10 else f"{round(seconds * 1000, 6):g} ms"
 
 
 def _legend(colours: Mapping[str, str], top: float, width: int, prefix: str) -> tuple[str, float]:

@@ -1,10 +1,10 @@
 // Draws the timeline on a canvas. What is narrower than a pixel is merged with its neighbour.
 
 import { operationColour, phaseColour } from "lab/colours";
-import { bytes, moment } from "lab/format";
 import { AXIS, rowTop } from "lab/layout";
 import { FAILED, readyOf } from "lab/model";
 import { visibleCalls } from "lab/spans";
+import { bytes, moment } from "lab/words";
 
 const FONT = "system-ui, sans-serif";
 const MOST_LINKS = 250;

@@ -1,6 +1,6 @@
 // Lines of the log: search, and choice of rank and stream.
 
-import { integer } from "lab/format";
+import { integer, plural } from "lab/words";
 
 export function startLogs(data) {
   const list = document.getElementById("log");
@@ -25,7 +25,7 @@ export function startLogs(data) {
       if (fits) shown += 1;
     });
     const all = shown === rows.length;
-    count.textContent = all ? `${integer(shown)} lines` : `${integer(shown)} of ${integer(rows.length)} lines`;
+    count.textContent = all ? plural(shown, "line") : `${integer(shown)} of ${plural(rows.length, "line")}`;
   }
 
   for (const control of [search, rank, stream]) control.addEventListener("input", filter);

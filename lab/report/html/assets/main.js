@@ -2,7 +2,6 @@
 
 import { makeChoice } from "lab/choice";
 import { operationColour } from "lab/colours";
-import { integer } from "lab/format";
 import { startKeys } from "lab/keys";
 import { fillLegend } from "lab/legend";
 import { startLogs } from "lab/logs";
@@ -13,6 +12,7 @@ import { makeSortable } from "lab/tables";
 import { startTheme } from "lab/theme";
 import { startTimeline } from "lab/timeline";
 import { unpack } from "lab/unpack";
+import { integer } from "lab/words";
 
 export async function start() {
   const model = buildModel(await unpack(document.getElementById("data")));

@@ -1,8 +1,8 @@
 // The chosen step: what it was, where it was called, its picture, and who waited for whom.
 
 import { element, sourceLink } from "lab/dom";
-import { bytes, duration } from "lab/format";
 import { ASYNCHRONOUS, stateOf, titleOf } from "lab/model";
+import { bytes, capital, duration, nameRanks } from "lab/words";
 
 export function startStep(model, choice) {
   const panel = document.getElementById("step");
@@ -54,8 +54,7 @@ function picture(model, number) {
 
 function waiting(model, number, calls, missing) {
   if (missing.length) {
-    const one = missing.length === 1;
-    const words = `${one ? "Rank" : "Ranks"} ${missing.join(", ")} never entered, so nobody could be done.`;
+    const words = `${capital(nameRanks(missing))} never entered, so nobody could be done.`;
     return element("p", { class: "bad waiting" }, words);
   }
   const last = model.steps.last[number - 1];

@@ -1,8 +1,8 @@
 // The list of steps: of however many, only the rows in view are elements.
 
 import { element } from "lab/dom";
-import { duration } from "lab/format";
 import { stateOf, titleOf } from "lab/model";
+import { duration } from "lab/words";
 
 const ROW = 44;
 

@@ -1,8 +1,8 @@
 // What is under the pointer, in words.
 
 import { element } from "lab/dom";
-import { bytes, duration } from "lab/format";
 import { titleOf } from "lab/model";
+import { bytes, duration, nameRanks } from "lab/words";
 
 // A call: the operation first, then the line of the script, then how long and for whom it waited.
 export function callTip(model, call) {
@@ -27,7 +27,7 @@ export function callTip(model, call) {
 function waitedFor(model, call, rank, step) {
   if (!step) return "";
   const missing = model.steps.missing[step];
-  if (missing) return `waited for rank ${missing.join(", ")}, which never entered`;
+  if (missing) return `waited for ${nameRanks(missing)}, which never entered`;
   const last = model.steps.last[step - 1];
   const waited = model.calls.wait[call];
   if (last === rank)
