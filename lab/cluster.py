@@ -10,7 +10,7 @@ with Cluster(nodes=3) as cluster:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,14 +20,17 @@ from lab.engine.protocol import Engine, Removed
 from lab.engine.select import Choice, select_engine
 from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.fit import asked_for_own, has_wishes, shape_for_all
+from lab.plan.plan import Plan
 from lab.record.result import Result
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
-from lab.run.options import RunOptions
+from lab.run.options import RunOptions, plan_all
 from lab.run.place import Place
-from lab.spec.scenario import Resources, Scenario, Volume
+from lab.spec.scenario import Scenario, Volume
 
 Announce = Callable[[str], None]
+DEFAULT_NODES = 3
 
 
 class Cluster:
@@ -134,8 +137,8 @@ class Cluster:
             if existing is not None:
                 return existing, False
             broken = before if before is not None and before.run is None else None
-            defaults = {item.name: getattr(broken.shape, item.name) for item in fields(Shape)} if broken else {}
-            return self._place.make(self._place.shape(defaults), run=None), True
+            shape = Shape(**{"nodes": DEFAULT_NODES, **(vars(broken.shape) if broken else {}), **self._place.asked})
+            return self._place.make(shape, run=None), True
 
     def down(self) -> Removed:
         """Remove the cluster, whatever is left of it, even while a run uses it."""
@@ -146,6 +149,18 @@ class Cluster:
             return self.engine.remove(self.name, settle=True)
 
     # -- runs
+
+    def plan(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[Plan]:
+        """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
+
+        Raises:
+            ClusterError: the cluster is too small, or not as it was asked for.
+        """
+        info = self.info()
+        there = info if info is not None and info.stays else None
+        if there is not None:
+            self._place.refuse_other_shape(there)
+        return plan_all(scenarios, options or RunOptions(), self._place.asked, there)
 
     def run(
         self,
@@ -217,8 +232,11 @@ class Cluster:
             try:
                 for scenario in scenarios:
                     started(scenario)
-                    if own and not (scenario.resources != Resources() or scenario.volumes):
-                        cluster = self._place.still_there() or self._place.make_for(scenarios, options)
+                    if own and not has_wishes(scenario):
+                        cluster = self._place.still_there() or self._place.make(
+                            shape_for_all(scenarios, options, self._place.asked),
+                            run=None if options.keep else f"{len(scenarios)}-runs",
+                        )
                     outcomes.append(self._outcome(cluster, scenario, options, watcher))
                     ended(scenario, outcomes[-1])
                     if outcomes[-1].exit_code in (Interrupted.exit_code, EngineUnavailable.exit_code):
@@ -232,8 +250,9 @@ class Cluster:
         self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
     ) -> Result | LabError:
         try:
-            if scenario.resources != Resources() or scenario.volumes:
-                alone = Cluster(name=f"{self.name[:36]}-own", engine=self.engine, announce=self.announce)
+            if has_wishes(scenario):
+                asked = asked_for_own(scenario, self._place.asked, cluster.shape if cluster else None)
+                alone = Cluster(name=f"{self.name[:36]}-own", engine=self.engine, announce=self.announce, **asked)
                 return alone.run(scenario, observer=observer, options=options)
             return self._place.run(cluster, scenario, options, observer)
         except (EngineUnavailable, Interrupted):

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _leftovers(engine: Engine) -> Finding:
     """Clusters that nobody will come back for."""
-    left = [info.name for info in engine.find() if (info.run or info.state != "ready") and _idle(info)]
+    left = [info.name for info in engine.find() if not info.stays and _idle(info)]
     if left:
         names = ", ".join(left)
         fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)

@@ -8,15 +8,16 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
-from lab.errors import Interrupted, LabError
+from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
-from lab.run.options import RunOptions, plan_run
+from lab.run.options import RunOptions, plan_all
 from lab.spec.find import find_scenarios
 from lab.spec.open import open_scenario
 from lab.spec.scenario import Scenario
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         runs=arguments.runs,
     )
     if arguments.dry_run:
-        return _dry_run(scenarios, options, arguments.json)
+        return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,
@@ -150,11 +151,16 @@ def _with_more(scenario: Scenario, args: list[str], env: dict[str, str]) -> Scen
     return replace(scenario, args=(*scenario.args, *args), env={**scenario.env, **env})
 
 
-def _dry_run(scenarios: list[Scenario], options: RunOptions, as_json: bool) -> int:
+def _dry_run(
+    scenarios: list[Scenario], options: RunOptions, arguments: argparse.Namespace, shape: dict[str, Any]
+) -> int:
     from lab.report.plan_view import plan_text
 
-    plans = [plan_run(scenario, options, "dry-run", None) for scenario in scenarios]
-    if as_json:
+    try:
+        plans = Cluster(name=arguments.name, engine=arguments.engine, **shape).plan(scenarios, options)
+    except EngineUnavailable:  # then a cluster would have to be made
+        plans = plan_all(scenarios, options, {name: value for name, value in shape.items() if value}, None)
+    if arguments.json:
         data = [plan.to_json() for plan in plans]
         print(json.dumps(data[0] if len(data) == 1 else data))
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.errors import UsageError
 from lab.report.style import style_for
-from lab.run.options import RunOptions, plan_run
+from lab.run.options import RunOptions, plan_all
 from lab.spec.find import find_scenarios
 from lab.spec.open import open_scenario
 
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = []
     for path in find_scenarios(arguments.scenarios):
         try:
-            plan_run(open_scenario(path), RunOptions(), "validate", None)
+            plan_all([open_scenario(path)], RunOptions(), {}, None)
             findings.append({"path": str(path), "valid": True, "problem": ""})
         except UsageError as error:
             findings.append({"path": str(path), "valid": False, "problem": str(error)})

@@ -90,3 +90,8 @@ class ClusterInfo:
         if running == self.shape.nodes == len(self.nodes):
             return "ready"
         return "partial" if running else "dead"
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is whole and there for whoever comes, not made for one run."""
+        return self.state == "ready" and self.run is None

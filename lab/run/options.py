@@ -1,25 +1,23 @@
-"""How to run a scenario, what plan follows from that, and whether a cluster can run it."""
+"""How to run scenarios, and what plans follow from that. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo
+from lab.plan.fit import Size, planned_cluster, refuse_unfit
 from lab.plan.plan import Plan, make_plan
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(Size):
     """How to run a scenario; None means what the scenario or the cluster says."""
 
-    nodes: int | None = None
-    """Nodes that take part."""
-    nproc_per_node: int | None = None
-    """Workers on each node."""
     cold: bool = False
     """Start fresh interpreters instead of forking the agents."""
     timeout_s: float | None = None
@@ -36,52 +34,46 @@ class RunOptions:
     """Folder that holds the records."""
 
 
-def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: RunOptions) -> None:
-    """Refuse a scenario that a cluster cannot run as asked.
+def plan_run(scenario: Scenario, options: RunOptions, run: str, cluster: ClusterInfo) -> Plan:
+    """The plan of a run on a cluster that is there, or that would be made for it.
 
     Raises:
         ClusterError: the cluster is too small, or has other limits than the scenario wants.
-    """
-    nodes = options.nodes or scenario.nodes or cluster.shape.nodes
-    if nodes > cluster.shape.nodes:
-        raise ClusterError(
-            f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
-            f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
-        )
-    wanted, has = scenario.resources, cluster.shape
-    differences = [
-        f"{name} {wish}, the cluster has {found or 'no limit'}"
-        for name, wish, found in (
-            ("cpus", wanted.cpus, has.cpus),
-            ("memory (bytes)", wanted.memory_bytes, has.memory_bytes),
-            ("gpus", wanted.gpus or None, has.gpus),
-        )
-        if wish is not None and wish != found
-    ]
-    if differences:
-        raise ClusterError(
-            f"{scenario.name} asks for {'; '.join(differences)}",
-            "run it without a cluster (`lab down` first), or use another one with --name",
-        )
-
-
-def plan_run(scenario: Scenario, options: RunOptions, run: str, cluster: ClusterInfo | None) -> Plan:
-    """The plan of a run on a cluster, or on one that would be made for it.
-
-    Raises:
         UsageError: it makes no sense.
     """
-    shape = cluster.shape if cluster else None
+    refuse_unfit(cluster, scenario, options)
+    nnodes, nproc_per_node = options.of_run(scenario, cluster.shape)
     return make_plan(
         scenario,
         run=run,
-        nnodes=options.nodes or scenario.nodes or (shape.nodes if shape else 1),
-        nproc_per_node=options.nproc_per_node or scenario.nproc_per_node or (shape.nproc_per_node if shape else 1),
-        master_addr=cluster.master_addr if cluster else "node0",
+        nnodes=nnodes,
+        nproc_per_node=nproc_per_node,
+        master_addr=cluster.master_addr,
         cold=options.cold,
         timeout_s=options.timeout_s,
         trace=options.trace,
         trace_values=options.trace_values,
-        shared=cluster.shared if cluster else "/shared",
-        node_env=shape.env if shape else None,
+        shared=cluster.shared,
+        node_env=cluster.shape.env,
     )
+
+
+def plan_all(
+    scenarios: Sequence[Scenario], options: RunOptions, asked: Mapping[str, Any], there: ClusterInfo | None
+) -> list[Plan]:
+    """The plans of runs one after the other, as `Cluster.run` and `Cluster.run_all` would make them.
+
+    Args:
+        scenarios: what would run.
+        options: how.
+        asked: fields of a cluster's shape that were asked for.
+        there: the cluster that is up; None: one would be made.
+
+    Raises:
+        ClusterError: the cluster is too small, or has other limits than a scenario wants.
+        UsageError: a plan makes no sense.
+    """
+    return [
+        plan_run(scenario, options, "dry-run", planned_cluster(scenario, scenarios, options, asked, there))
+        for scenario in scenarios
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,14 +11,13 @@ from lab.engine.protocol import Engine
 from lab.engine.ready import whole
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.fit import not_made, shape_for
 from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
-from lab.run.options import RunOptions, plan_run, refuse_unfit
+from lab.run.options import RunOptions, plan_run
 from lab.spec.scenario import Scenario
-
-DEFAULT_NODES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +42,20 @@ class Place:
         Raises:
             ClusterError: it is not what was asked for; the message says what differs.
         """
-        stays = info is not None and info.state == "ready" and info.run is None
-        if info is not None and stays and (not lock.crashed or whole(self.engine, info)):
-            self._refuse_other_shape(info)
+        if info is not None and info.stays and (not lock.crashed or whole(self.engine, info)):
+            self.refuse_other_shape(info)
             return info
         removed = self.engine.remove(self.name, settle=lock.crashed)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {_why_unusable(info)}")
         return None
 
-    def _refuse_other_shape(self, existing: ClusterInfo) -> None:
+    def refuse_other_shape(self, existing: ClusterInfo) -> None:
+        """Refuse a cluster that is not what was asked for.
+
+        Raises:
+            ClusterError: the message says what differs.
+        """
         wanted = replace(existing.shape, **self.asked)
         differences = existing.shape.differences(wanted)
         if differences:
@@ -60,10 +63,6 @@ class Place:
                 f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
             )
-
-    def shape(self, defaults: Mapping[str, Any]) -> Shape:
-        """What was asked for, and where nothing was, these defaults."""
-        return Shape(**{"nodes": DEFAULT_NODES, **defaults, **self.asked})
 
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Make the cluster; `run` is the run that will remove it."""
@@ -79,11 +78,6 @@ class Place:
         self.engine.remove(self.name)
         return None
 
-    def make_for(self, scenarios: Sequence[Scenario], options: RunOptions) -> ClusterInfo:
-        """Make a cluster that is large enough for all of these."""
-        nodes = max(options.nodes or scenario.nodes or 1 for scenario in scenarios)
-        return self.make(self.shape({"nodes": nodes}), run=None if options.keep else f"{len(scenarios)}-runs")
-
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, or on one that is made for the run where there is none."""
         writer = RecordWriter(options.runs, scenario.name)
@@ -96,17 +90,12 @@ class Place:
 
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""
-        defaults: dict[str, Any] = {
-            "nodes": options.nodes or scenario.nodes or 1,
-            "nproc_per_node": options.nproc_per_node or scenario.nproc_per_node or 1,
-            "cpus": scenario.resources.cpus,
-            "memory_bytes": scenario.resources.memory_bytes,
-            "gpus": scenario.resources.gpus,
-            "volumes": scenario.volumes,
-        }
-        plan_run(scenario, options, writer.run, None)  # refuse what cannot be run before anything is made
+        shape = shape_for(scenario, options, self.asked)
+        plan_run(
+            scenario, options, writer.run, not_made(shape, self.name, self.engine.name)
+        )  # refuse what cannot run before anything is made
         try:
-            cluster = self.make(self.shape(defaults), run=None if options.keep else writer.run)
+            cluster = self.make(shape, run=None if options.keep else writer.run)
             return self._run_on(cluster, scenario, options, observer, writer)
         finally:
             if not options.keep:
@@ -131,7 +120,6 @@ class Place:
     ) -> Result:
         from lab.run.execute import crash_result, execute
 
-        refuse_unfit(cluster, scenario, options)
         plan = plan_run(scenario, options, writer.run, cluster)
         try:
             channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])

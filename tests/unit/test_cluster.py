@@ -9,12 +9,12 @@ import pytest
 
 from lab.cluster import Cluster, RunOptions
 from lab.errors import ClusterBusy, ClusterError, EngineUnavailable, LabError, RecordError, UsageError
-from lab.plan.cluster import Shape
+from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.spec.open import open_scenario
-from lab.spec.scenario import Scenario
+from lab.spec.scenario import Resources, Scenario, Volume
 from tests.unit.fake_engine import END, FakeEngine, exits, prints
 
 
@@ -222,3 +222,38 @@ def test_a_cluster_whose_node_died_is_made_anew_for_the_next_of_many_runs():
     outcomes = Cluster(name="c", engine=engine).run_all(many(2), ended=ended)
     assert [outcome.exit_code for outcome in outcomes] == [1, 0]
     assert engine.calls.count("create") == 2
+
+
+def shapes_made(engine: FakeEngine, cluster: Cluster, scenarios: list[Scenario]) -> list[Shape]:
+    """The shapes of the clusters that are made while these run."""
+    made, create = [], engine.create
+
+    def note(name: str, shape: Shape, **more) -> ClusterInfo:
+        made.append(shape)
+        return create(name, shape, **more)
+
+    engine.create = note  # type: ignore[method-assign]
+    outcomes = cluster.run_all(scenarios)
+    assert [outcome.exit_code for outcome in outcomes] == [0] * len(scenarios), outcomes
+    return made
+
+
+def test_the_own_cluster_of_a_scenario_with_limits_has_the_image_environment_and_gpus_that_were_asked_for():
+    engine, (plain, picky) = FakeEngine(), many(2)
+    picky = replace(picky, resources=Resources(memory_bytes=2**30))
+    asked = {"image": "mine:1", "env": {"A": "1"}, "gpus": 2}
+    shared, own = shapes_made(engine, Cluster(name="c", engine=engine, **asked), [plain, picky])
+    assert (shared.image, shared.env, shared.gpus, shared.memory_bytes) == ("mine:1", {"A": "1"}, 2, None)
+    assert own == replace(shared, memory_bytes=2**30)
+    assert engine.clusters == {}
+
+
+def test_the_own_cluster_of_a_scenario_is_like_the_one_that_is_up_but_for_what_the_scenario_says(tmp_path: Path):
+    engine, (picky,) = FakeEngine(), many(1)
+    theirs, its = Volume(source=tmp_path, target="/data"), Volume(source=tmp_path / "s", target="/more")
+    picky = replace(picky, resources=Resources(cpus=1.0), volumes=(its,))
+    up = Cluster(3, name="c", engine=engine, image="mine:1", env={"A": "1"}, cpus=4.0, volumes=(theirs,))
+    up.up()
+    (own,) = shapes_made(engine, Cluster(name="c", engine=engine), [picky])
+    assert own == Shape(nodes=1, image="mine:1", env={"A": "1"}, cpus=1.0, volumes=(its, theirs))
+    assert list(engine.clusters) == ["c"]

@@ -124,12 +124,38 @@ def test_a_run_that_failed_has_exit_code_1_and_says_who(lab, engine: FakeEngine)
     assert "rank 1 (node1) exited with code 3" in out
 
 
-def test_a_dry_run_needs_no_engine(lab, engine: FakeEngine):
+def test_a_dry_run_only_looks_whether_there_is_a_cluster(lab, engine: FakeEngine):
     found = as_json(lab("run", "s/one.yaml", "--dry-run", "--json", "--", "--epochs", "3"))
     assert found["world_size"] == 2
     assert found["workers"][1]["argv"] == ["train.py", "--epochs", "3"]
     assert "MASTER_PORT" in lab("run", "s/one.yaml", "--dry-run")[1]
-    assert engine.calls == []
+    assert set(engine.calls) == {"find"}
+
+
+def test_a_dry_run_needs_no_engine(lab, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(select, "_docker", no_local)
+    assert as_json(lab("run", "s/one.yaml", "--dry-run", "--json"))["world_size"] == 2
+    assert as_json(lab("run", "s/train.py", "--dry-run", "--json"))["world_size"] == 1
+
+
+def test_a_dry_run_has_the_size_that_the_run_on_the_cluster_has(lab):
+    lab("up", "--nodes", "3", "--nproc-per-node", "2", "--name", "c")
+    dry = as_json(lab("run", "s/train.py", "--name", "c", "--dry-run", "--json"))
+    assert (dry["nnodes"], dry["nproc_per_node"], dry["world_size"]) == (3, 2, 6)
+    record = Path(as_json(lab("run", "s/train.py", "--name", "c", "--json"))["path"])
+    assert json.loads((record / "plan.json").read_text())["world_size"] == dry["world_size"]
+
+
+def test_a_dry_run_on_a_cluster_that_is_too_small_is_refused_as_the_run_is(lab):
+    lab("up", "--nodes", "3", "--name", "c")
+    words = ("run", "s/one.yaml", "--name", "c", "--nodes", "9")
+    assert lab(*words, "--dry-run") == lab(*words)
+    assert "one needs 9 nodes, cluster c has 3" in lab(*words, "--dry-run")[2]
+
+
+def test_a_dry_run_of_several_gives_a_script_the_size_of_the_cluster_that_they_share(lab):
+    plans = as_json(lab("run", "s/train.py", "s/one.yaml", "--dry-run", "--json"))
+    assert [plan["world_size"] for plan in plans] == [2, 2]
 
 
 def test_a_dry_run_says_what_would_be_recorded(lab):

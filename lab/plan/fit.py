@@ -1,0 +1,125 @@
+"""How large a run is, what cluster is made where there is none, and whether one that is there will do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.errors import ClusterError
+from lab.plan.cluster import ClusterInfo, Shape
+from lab.spec.scenario import Resources, Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How large a run is asked to be; None means what the scenario says, else what the cluster has."""
+
+    nodes: int | None = None
+    """Nodes that take part."""
+    nproc_per_node: int | None = None
+    """Workers on each node."""
+
+    def of_run(self, scenario: Scenario, shape: Shape) -> tuple[int, int]:
+        """Nodes of a run, and workers on each, on a cluster of this shape."""
+        return (
+            self.nodes or scenario.nodes or shape.nodes,
+            self.nproc_per_node or scenario.nproc_per_node or shape.nproc_per_node,
+        )
+
+
+def has_wishes(scenario: Scenario) -> bool:
+    """Whether a scenario wants limits or folders that a cluster made for others lacks."""
+    return scenario.resources != Resources() or bool(scenario.volumes)
+
+
+def shape_for(scenario: Scenario, size: Size, asked: Mapping[str, Any]) -> Shape:
+    """The cluster that is made for one run.
+
+    Args:
+        scenario: what runs on it; a size that neither it nor anybody says is 1.
+        size: how large the run is asked to be.
+        asked: fields of the shape that were asked for; they win over what the scenario says.
+    """
+    nodes, nproc_per_node = size.of_run(scenario, Shape(nodes=1))
+    said = {"nodes": nodes, "nproc_per_node": nproc_per_node, **_said(scenario)}
+    volumes = {volume.target: volume for volume in (*scenario.volumes, *asked.get("volumes", ()))}
+    return Shape(**{**said, **asked, "volumes": tuple(volumes.values())})
+
+
+def shape_for_all(scenarios: Sequence[Scenario], size: Size, asked: Mapping[str, Any]) -> Shape:
+    """The cluster that is made for many runs: as many nodes as the largest needs."""
+    nodes = max(size.of_run(scenario, Shape(nodes=1))[0] for scenario in scenarios)
+    return Shape(**{"nodes": nodes, **asked})
+
+
+def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
+    """What the cluster that one scenario of many gets for itself has besides what the scenario says.
+
+    Args:
+        scenario: has wishes.
+        asked: fields of the shape that were asked for.
+        shared: the cluster of the others, if there is one.
+    """
+    taken = {**(vars(shared) if shared else {}), **asked}
+    return {name: value for name, value in taken.items() if name != "nodes" and name not in _said(scenario)}
+
+
+def planned_cluster(
+    scenario: Scenario,
+    scenarios: Sequence[Scenario],
+    size: Size,
+    asked: Mapping[str, Any],
+    there: ClusterInfo | None = None,
+) -> ClusterInfo:
+    """The cluster that one of these scenarios runs on: the one that is there, or one without nodes yet.
+
+    Args:
+        scenario: one of them.
+        scenarios: all that run one after the other.
+        size: how large the runs are asked to be.
+        asked: fields of the shape that were asked for.
+        there: the cluster that is up; None: one is made.
+    """
+    many = len(scenarios) > 1
+    if many and has_wishes(scenario):
+        shape = shape_for(scenario, size, asked_for_own(scenario, asked, there.shape if there else None))
+    elif there:
+        return there
+    else:
+        shape = shape_for_all(scenarios, size, asked) if many else shape_for(scenario, size, asked)
+    return not_made(shape)
+
+
+def not_made(shape: Shape, name: str = "made for it", engine: str = "") -> ClusterInfo:
+    """A cluster of this shape before it is made."""
+    return ClusterInfo(name=name, engine=engine, shape=shape, nodes=(), owner="")
+
+
+def _said(scenario: Scenario) -> dict[str, Any]:
+    return {name: value for name, value in vars(scenario.resources).items() if value}
+
+
+def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, size: Size) -> None:
+    """Refuse a scenario that a cluster cannot run as asked.
+
+    Raises:
+        ClusterError: the cluster is too small, or has other limits than the scenario wants.
+    """
+    nodes, _ = size.of_run(scenario, cluster.shape)
+    if nodes > cluster.shape.nodes:
+        raise ClusterError(
+            f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
+            f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
+        )
+    words = {"memory_bytes": "memory (bytes)"}
+    differences = [
+        f"{words.get(name, name)} {wish}, the cluster has {getattr(cluster.shape, name) or 'no limit'}"
+        for name, wish in _said(scenario).items()
+        if wish != getattr(cluster.shape, name)
+    ]
+    if differences:
+        raise ClusterError(
+            f"{scenario.name} asks for {'; '.join(differences)}",
+            "run it without a cluster (`lab down` first), or use another one with --name",
+        )

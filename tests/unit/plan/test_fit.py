@@ -1,0 +1,75 @@
+"""How large a run is, what cluster is made for it, and whether one that is there will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.errors import ClusterError
+from lab.plan.cluster import Shape
+from lab.plan.fit import Size, not_made, planned_cluster, refuse_unfit, shape_for
+from lab.spec.scenario import Resources, Scenario, Volume
+
+
+def scenario(**more) -> Scenario:
+    return Scenario(name="s", script=Path("/s/s.py"), **more)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "size"),
+    [
+        (Size(), {}, (5, 2)),
+        (Size(), {"nodes": 3}, (3, 2)),
+        (Size(), {"nodes": 3, "nproc_per_node": 4}, (3, 4)),
+        (Size(nodes=1), {"nodes": 3, "nproc_per_node": 4}, (1, 4)),
+        (Size(nproc_per_node=1), {"nodes": 3, "nproc_per_node": 4}, (3, 1)),
+    ],
+)
+def test_what_is_asked_for_goes_before_what_the_scenario_says_and_that_before_the_cluster(asked: Size, said, size):
+    assert asked.of_run(scenario(**said), Shape(nodes=5, nproc_per_node=2)) == size
+
+
+def test_a_cluster_made_for_a_run_has_what_was_asked_for_and_else_what_the_scenario_says():
+    resources = Resources(cpus=2.0, memory_bytes=2**30, gpus=1)
+    picky = scenario(nodes=2, resources=resources)
+    assert shape_for(picky, Size(), {}) == Shape(nodes=2, cpus=2.0, memory_bytes=2**30, gpus=1)
+    assert shape_for(picky, Size(nproc_per_node=3), {"cpus": 1.0, "image": "mine:1"}) == Shape(
+        nodes=2, nproc_per_node=3, cpus=1.0, memory_bytes=2**30, gpus=1, image="mine:1"
+    )
+
+
+def test_a_folder_that_was_asked_for_is_added_to_those_of_the_scenario_and_wins_at_the_same_place():
+    def volume(source: str, target: str) -> Volume:
+        return Volume(source=Path(source), target=target)
+
+    told = scenario(volumes=(volume("/a", "/data"), volume("/b", "/models")))
+    asked = {"volumes": (volume("/c", "/data"),)}
+    assert shape_for(told, Size(), asked).volumes == (volume("/c", "/data"), volume("/b", "/models"))
+
+
+def test_the_cluster_of_many_is_as_large_as_the_largest_and_one_with_wishes_has_its_own():
+    many = [scenario(), scenario(nodes=4), scenario(nodes=2, resources=Resources(cpus=1.0))]
+    planned = [planned_cluster(one, many, Size(), {"image": "mine:1"}).shape for one in many]
+    assert planned == [
+        Shape(nodes=4, image="mine:1"),
+        Shape(nodes=4, image="mine:1"),
+        Shape(nodes=2, image="mine:1", cpus=1.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "size", "message"),
+    [
+        ({"nodes": 4}, Size(), "s needs 4 nodes, cluster c has 3"),
+        ({}, Size(nodes=9), "s needs 9 nodes, cluster c has 3"),
+        ({"resources": Resources(cpus=2.0)}, Size(), "s asks for cpus 2.0, the cluster has 1.0"),
+        ({"resources": Resources(memory_bytes=5)}, Size(), r"s asks for memory \(bytes\) 5, the cluster has no limit"),
+        ({"resources": Resources(gpus=1)}, Size(), "s asks for gpus 1, the cluster has no limit"),
+    ],
+)
+def test_a_scenario_that_a_cluster_cannot_run_is_refused(said, size: Size, message: str):
+    cluster = not_made(Shape(nodes=3, cpus=1.0), "c")
+    refuse_unfit(cluster, scenario(), Size(nodes=3))
+    with pytest.raises(ClusterError, match=message):
+        refuse_unfit(cluster, scenario(**said), size)
