@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from lab.engine.protocol import Engine
@@ -59,21 +57,9 @@ def available_engines() -> list[Engine]:
 
 
 def _docker() -> Engine:
-    if _certainly_no_docker():
-        raise EngineUnavailable(
-            "no Docker engine answers: its socket does not exist",
-            "start Docker, set DOCKER_HOST, or use `--engine local`, which needs no Docker",
-        )
     from lab.engine.docker.engine import DockerEngine
 
     return DockerEngine()
-
-
-def _certainly_no_docker() -> bool:
-    """Whether a look at the file system saves importing docker-py."""
-    configured = "DOCKER_HOST" in os.environ or "DOCKER_CONTEXT" in os.environ
-    contexts = Path.home() / ".docker" / "contexts"
-    return not configured and not contexts.exists() and not Path("/var/run/docker.sock").exists()
 
 
 def _local() -> Engine:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.engine.docker.connection import Connection
 from lab.engine.stream import Stream
 from lab.plan.cluster import Node
 
@@ -16,7 +15,7 @@ class DockerChannel(Stream):
 
     Args:
         node: whose agent is at the other end.
-        attached: what docker-py's `attach_socket` returned.
+        attached: a socket, or what docker-py's `attach_socket` returned.
     """
 
     def __init__(self, node: Node, attached: Any) -> None:
@@ -56,9 +55,3 @@ class DockerChannel(Stream):
         super().close()
         if self._attached is not self._socket:
             self._attached.close()
-
-
-def attach(connection: Connection, node: Node) -> DockerChannel:
-    """Open a channel to the agent of one node."""
-    params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-    return DockerChannel(node, connection.call(lambda: connection.api.attach_socket(node.handle, params=params)))

@@ -1,12 +1,12 @@
-"""A connection to the Docker engine: docker-py's client, and what all calls of it have in common."""
+"""A connection to the Docker engine."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from lab.engine.docker.direct import DirectApi, Refused, unix_socket
 from lab.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -63,31 +63,104 @@ def _fix_for(error: BaseException) -> str:
 
 
 class Connection:
-    """Calls of the engine's API.
+    """Calls of the engine's API: the few of a run on a warm cluster straight to its socket, all others by docker-py.
 
     Args:
-        client: docker-py's client.
+        client: docker-py's client; None: one of the engine that the docker command line would use, when it is needed.
+
+    Raises:
+        EngineUnavailable: no engine answers.
     """
 
-    def __init__(self, client: docker.DockerClient) -> None:
-        self.client = client
-        self.api = client.api
+    def __init__(self, client: docker.DockerClient | None = None) -> None:
+        self._client = client
+        path = unix_socket() if client is None else None
+        self._direct = DirectApi(path) if path else None
+        if self._direct is None:
+            self._client = client or open_client()
+            return
+        try:
+            self._direct.ping()
+        except OSError as error:
+            raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
+
+    @property
+    def client(self) -> docker.DockerClient:
+        """docker-py's client."""
+        if self._client is None:
+            self._client = open_client()
+        return self._client
+
+    @property
+    def api(self) -> docker.APIClient:
+        """docker-py's low-level client."""
+        return self.client.api
+
+    # -- the calls of a run
+
+    def containers(self, labels: list[str]) -> list[dict[str, Any]]:
+        """Every container with these labels, given as `name=value` or `name`."""
+        return self._ask(
+            lambda direct: direct.containers(labels), lambda api: api.containers(all=True, filters={"label": labels})
+        )
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """All about a container."""
+        return self._ask(lambda direct: direct.inspect(container), lambda api: api.inspect_container(container))
+
+    def attach(self, container: str) -> Any:
+        """A stream to the first process of a container: a socket, or what docker-py has instead."""
+        params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+        return self._ask(
+            lambda direct: direct.attach(container), lambda api: api.attach_socket(container, params=params)
+        )
+
+    def attach_all(self, containers: Sequence[str]) -> list[Any]:
+        """A stream to each; an engine that may be far away is asked for several at once."""
+        if self._direct is not None:
+            return [self.attach(container) for container in containers]
+        return self.together(self.attach, containers)
+
+    def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
+        """One of the two.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+            Refused: it answers with an error.
+        """
+        if self._direct is not None:
+            try:
+                return directly(self._direct)
+            except OSError as error:
+                raise _stopped_answering(error) from error
+        import docker.errors
+
+        try:
+            return self.call(lambda: otherwise(self.api))
+        except docker.errors.APIError as error:
+            raise Refused(error.status_code or 0, str(error.explanation)) from error
+
+    # -- all others
 
     def call(self, call: Callable[[], T]) -> T:
-        """One call of the engine's API; an engine that does not answer becomes `EngineUnavailable`."""
+        """One call of docker-py; an engine that does not answer becomes `EngineUnavailable`."""
         import requests.exceptions
 
         try:
             return call()
         except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
-            raise EngineUnavailable(
-                f"the Docker engine stopped answering: {_root_cause(error)}", _fix_for(error)
-            ) from error
+            raise _stopped_answering(error) from error
 
     def together(self, action: Callable[[U], T], items: Iterable[U]) -> list[T]:
         """Do the same for each item at once; the first error is raised after all have ended."""
+        from concurrent.futures import ThreadPoolExecutor
+
         items = list(items)
         if len(items) < 2:
             return [action(item) for item in items]
         with ThreadPoolExecutor(max_workers=min(4, len(items))) as pool:
             return list(pool.map(action, items))
+
+
+def _stopped_answering(error: Exception) -> EngineUnavailable:
+    return EngineUnavailable(f"the Docker engine stopped answering: {_root_cause(error)}", _fix_for(error))

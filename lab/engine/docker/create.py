@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker import boot
-from lab.engine.docker.channel import DockerChannel, attach
+from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.state import find, node_state
 from lab.engine.payload import node_archive
@@ -107,7 +107,7 @@ def _start_node(
         )
     )
     node = Node(name=name, node_rank=node_rank, handle=created["Id"], address="")
-    channel = attach(connection, node)
+    channel = DockerChannel(node, connection.attach(node.handle))
     connection.call(lambda: connection.api.start(node.handle))
     with suppress(OSError):  # it has ended already: whoever waits for it finds out why
         channel.send(b"%10d" % len(archive) + archive + HELLO)

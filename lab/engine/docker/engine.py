@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import state
-from lab.engine.docker.channel import attach
-from lab.engine.docker.connection import Connection, open_client
+from lab.engine.docker.channel import DockerChannel
+from lab.engine.docker.connection import Connection
+from lab.engine.docker.direct import Refused
 from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
 from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
 from lab.errors import ClusterError, ImageError, LabError, NodeLost
@@ -26,13 +27,13 @@ class DockerEngine:
     """Clusters of containers.
 
     Args:
-        client: docker-py's client.
+        client: docker-py's client; None: see `Connection`.
     """
 
     name = state.ENGINE
 
     def __init__(self, client: docker.DockerClient | None = None) -> None:
-        self.connection = Connection(client or open_client())
+        self.connection = Connection(client)
 
     # -- finding
 
@@ -76,7 +77,7 @@ class DockerEngine:
                 self.remove(cluster, settle=True)
             if isinstance(error, docker.errors.ImageNotFound):
                 raise ImageError(f"the engine has no image {image}", "build it with `lab image build`") from error
-            if isinstance(error, docker.errors.APIError):
+            if isinstance(error, (docker.errors.APIError, Refused)):
                 hint = (
                     "use another name with --name"
                     if "already" in str(error.explanation)
@@ -93,12 +94,11 @@ class DockerEngine:
         Raises:
             NodeLost: one cannot be reached.
         """
-        import docker.errors
-
         try:
-            return list(self.connection.together(lambda node: attach(self.connection, node), nodes))
-        except docker.errors.APIError as error:
-            raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {error.explanation}") from error
+            streams = self.connection.attach_all([node.handle for node in nodes])
+        except Refused as refused:
+            raise NodeLost(f"cluster {cluster.name}: a node cannot be reached: {refused.explanation}") from refused
+        return [DockerChannel(node, stream) for node, stream in zip(nodes, streams, strict=True)]
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
@@ -38,7 +37,7 @@ def remove(connection: Connection, filters: list[str], settle_s: float) -> Remov
         elif now - quiet_since >= settle_s:
             return removed
         if now > end:
-            left = [item["Id"][:12] for item in _containers(connection, filters)]
+            left = [item["Id"][:12] for item in connection.containers(filters)]
             raise ClusterError(
                 f"the engine did not remove {', '.join(left) or 'a network or volume'} within {_DEADLINE_S:.0f} s"
             )
@@ -46,13 +45,9 @@ def remove(connection: Connection, filters: list[str], settle_s: float) -> Remov
             time.sleep(0.1)
 
 
-def _containers(connection: Connection, filters: list[str]) -> list[dict[str, Any]]:
-    return list(connection.call(lambda: connection.api.containers(all=True, filters={"label": filters})))
-
-
 def _remove_once(connection: Connection, filters: list[str]) -> Removed:
     api = connection.api
-    containers = _containers(connection, filters)
+    containers = connection.containers(filters)
     nodes = sum(
         connection.together(
             lambda item: _gone(lambda: api.remove_container(item["Id"], force=True, v=True)), containers

@@ -6,6 +6,7 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
+from lab.engine.docker.direct import Refused
 from lab.engine.protocol import NodeState
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
@@ -15,8 +16,7 @@ ENGINE = "docker"
 def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
     """The owner's clusters that exist, wholly or in part, by their labels."""
     found: dict[str, list[dict[str, Any]]] = {}
-    wanted = {"label": [*filters(cluster), label.NODE]}
-    for container in connection.call(lambda: connection.api.containers(all=True, filters=wanted)):
+    for container in connection.containers([*filters(cluster), label.NODE]):
         found.setdefault(container["Labels"][label.CLUSTER], []).append(container)
     return [_cluster_info(name, containers) for name, containers in sorted(found.items())]
 
@@ -27,12 +27,12 @@ def node_state(connection: Connection, node: Node) -> NodeState:
     Raises:
         EngineUnavailable: the engine itself does not answer.
     """
-    import docker.errors
-
     try:
-        state = connection.call(lambda: connection.api.inspect_container(node.handle))["State"]
-    except docker.errors.NotFound:
-        return NodeState(running=False, gone=True)
+        state = connection.inspect(node.handle)["State"]
+    except Refused as refused:
+        if refused.status == 404:
+            return NodeState(running=False, gone=True)
+        raise
     if state["Status"] in ("removing", "dead"):  # it is killed first, whoever removes it
         return NodeState(running=False, gone=True)
     return NodeState(

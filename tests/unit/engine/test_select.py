@@ -69,14 +69,6 @@ def test_available_engines_leaves_out_those_that_do_not_answer(engines):
     assert available_engines() == [engines["local"]]
 
 
-def test_a_missing_socket_is_seen_without_importing_docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.delenv("DOCKER_HOST", raising=False)
-    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(subject.Path, "exists", lambda path: False)
-    assert subject._certainly_no_docker()
-
-
 # -- names
 
 

@@ -1,0 +1,121 @@
+"""The few requests of a run on a cluster that is up, spoken straight to the engine's Unix socket.
+
+docker-py takes as long to import as such a run takes. It does all the rest, and these too where the engine is not
+behind a Unix socket of this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from lab.errors import ClusterError
+
+_SOCKET = "/var/run/docker.sock"
+_PING_TIMEOUT_S = 15.0
+_TIMEOUT_S = 60.0
+
+
+class Refused(ClusterError):
+    """The engine answered with an error.
+
+    Args:
+        status: of HTTP.
+        explanation: the engine's words.
+    """
+
+    def __init__(self, status: int, explanation: str) -> None:
+        super().__init__(f"the Docker engine refused a request: {explanation}", "`lab doctor` may know more")
+        self.status = status
+        self.explanation = explanation
+
+
+def unix_socket() -> str | None:
+    """The socket of the engine that the docker command line would use; None where that may be another engine."""
+    host = os.environ.get("DOCKER_HOST")
+    if host is not None:
+        return host.removeprefix("unix://") if host.startswith("unix:///") else None
+    try:
+        config = Path(os.environ.get("DOCKER_CONFIG", Path.home() / ".docker")) / "config.json"
+        context = json.loads(config.read_text()).get("currentContext")
+    except FileNotFoundError:
+        context = None
+    except (OSError, ValueError, AttributeError):
+        return None
+    return None if context not in (None, "", "default") or "DOCKER_CONTEXT" in os.environ else _SOCKET
+
+
+class DirectApi:
+    """Requests to an engine.
+
+    Args:
+        path: its socket.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def ping(self) -> None:
+        """See whether the engine answers.
+
+        Raises:
+            OSError: it does not.
+        """
+        self._ask("GET", "/_ping", _PING_TIMEOUT_S).close()
+
+    def containers(self, labels: list[str]) -> list[dict[str, Any]]:
+        """Every container with these labels, given in the form `name=value` or `name`."""
+        filters = quote(json.dumps({"label": labels}))
+        found: list[dict[str, Any]] = self._json(f"/containers/json?all=1&filters={filters}")
+        return found
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """All about a container."""
+        found: dict[str, Any] = self._json(f"/containers/{container}/json")
+        return found
+
+    def attach(self, container: str) -> socket.socket:
+        """A stream to the standard input, output and error of a container's first process."""
+        return self._ask("POST", f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
+
+    def _json(self, path: str) -> Any:
+        with self._ask("GET", path) as connection, connection.makefile("rb") as body:
+            return json.loads(body.read())
+
+    def _ask(self, method: str, path: str, timeout_s: float = _TIMEOUT_S) -> socket.socket:
+        """Send a request and read the head of its answer; what the socket gives then is the body, up to its end.
+
+        Raises:
+            OSError: the engine does not answer.
+            Refused: it answers with an error.
+        """
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(self.path)
+            connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):  # a byte at a time: the next one after it is not ours to read
+                byte = connection.recv(1)
+                if not byte:
+                    raise ConnectionError("the connection was closed before an answer had come")
+                head += byte
+            status = int(head.split(None, 2)[1])
+            if status >= 400:
+                with connection.makefile("rb") as body:
+                    raise Refused(status, _message(body.read()))
+            return connection
+        except BaseException:
+            connection.close()
+            raise
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body.decode("utf-8", "replace").strip()
