@@ -11,8 +11,10 @@ from lab.explain.model import Explanation
 from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
 from lab.verdict.causes import find_causes
-from lab.verdict.evidence import Evidence, read_evidence, shown_stack
+from lab.verdict.evidence import Evidence, problems, read_evidence
+from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding
+from lab.verdict.stacks import shorten_paths, shorten_stack
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
@@ -27,9 +29,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     """
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
-    problems = list(evidence.problems)
-    if not record.complete:
-        problems.insert(0, str(result["reason"]))
+    missing = [*([] if record.complete else [str(result["reason"])]), *problems(evidence)]
     causes = _causes(evidence, result)
     findings = [*causes]
     if evidence.traced:
@@ -45,7 +45,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         sentence=str(result.get("reason", "")),
         findings=tuple(findings),
         stacks=_stacks(evidence, causes),
-        problems=tuple(dict.fromkeys(problems)),
+        problems=tuple(dict.fromkeys(missing)),
     )
 
 
@@ -53,7 +53,7 @@ def _causes(evidence: Evidence, result: Mapping[str, Any]) -> list[Finding]:
     """Why it went wrong; of a run that ended as it should, nothing."""
     culprit = result.get("culprit")
     rank = culprit.get("rank") if isinstance(culprit, Mapping) else None
-    hung = any(end.stopped for end in evidence.ends.values())
+    hung = any(rank.stopped for rank in evidence.facts.ranks)
     passed = result.get("verdict") == "passed" and culprit is None and not hung
     return find_causes(evidence, rank, ended_well=passed)
 
@@ -61,7 +61,12 @@ def _causes(evidence: Evidence, result: Mapping[str, Any]) -> list[Finding]:
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     """The stacks that belong to findings: of those who are named, and of others who were stopped while they waited."""
     named = [rank for finding in findings for rank in finding.ranks]
-    others = [rank for finding in findings for rank in finding.others if rank in evidence.ends]
-    ranks = dict.fromkeys([*named, *(rank for rank in others if evidence.ends[rank].stack)])
-    shown = {rank: shown_stack(evidence.ends[rank]) for rank in ranks if rank in evidence.ends}
+    others = [rank for finding in findings for rank in finding.others if rank in evidence.ranks]
+    ranks = dict.fromkeys([*named, *(rank for rank in others if evidence.ranks[rank].stack)])
+    shown = {rank: _shown(evidence.ranks[rank]) for rank in ranks if rank in evidence.ranks}
     return {rank: text for rank, text in shown.items() if text}
+
+
+def _shown(rank: RankFacts) -> str:
+    """The stack or traceback that a person wants to see."""
+    return shorten_stack(rank.stack) if rank.stack else shorten_paths(rank.traceback)

@@ -82,10 +82,9 @@ def _read(result: Result) -> _Findings:
     expectations = result.to_json()["expectations"]
     world_size = len(result.ranks)
     prefix = re.sub(r"\W+", "-", f"lab-{result.run}")
-    alive_until = max((end.seen or end.ended or 0.0 for end in evidence.ends.values()), default=0.0)
     return _Findings(
         sentences=tuple(finding.sentence for finding in explain(record, evidence).findings[:_MOST_SENTENCES]),
-        timeline=timeline_svg(evidence.trace, evidence.steps, until=alive_until, prefix=prefix),
+        timeline=timeline_svg(evidence.trace, evidence.steps, until=evidence.over, prefix=prefix),
         pictures=tuple(
             (f"Step {step.number}: {step.title}", picture_svg(step, expectations, world_size))
             for step in _worth_a_picture(evidence.steps)

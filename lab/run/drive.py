@@ -18,7 +18,7 @@ from lab.run.collect import Collector
 from lab.run.observe import Observer
 from lab.run.ship import file_messages
 from lab.verdict.facts import RankFacts, RunFacts
-from lab.verdict.judge import is_secondary
+from lab.verdict.peers import lost_a_peer
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
@@ -170,7 +170,7 @@ class Driver:
     def _explained(self) -> bool:
         """Whether somebody failed by its own fault, or nobody is left whose fault it could be."""
         ended = [rank for rank in self.facts.ranks if rank.ended is not None]
-        told = any(not rank.failed or not is_secondary(rank) for rank in ended)
+        told = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
         return told or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
     def _note_duration(self) -> None:

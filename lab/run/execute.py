@@ -22,10 +22,11 @@ from lab.spec.dump import dump_scenario
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Scenario
 from lab.verdict.calls import check_calls
+from lab.verdict.evidence import Evidence
 from lab.verdict.expectations import check_expectations
 from lab.verdict.facts import RankFacts, RunFacts, begin_facts
 from lab.verdict.judge import judge
-from lab.verdict.judgement import Context, Judgement
+from lab.verdict.judgement import Judgement
 from lab.verdict.stacks import shorten_paths, shorten_stack
 from lab.verdict.whole import check_whole_run
 
@@ -80,8 +81,8 @@ def execute(
     except BaseException:
         writer.close()
         raise
-    context = Context(folder=scenario.script.parent, record=Record(path=writer.path))
-    result = _result(plan, cluster, facts, judge(facts, context), writer)
+    bare = judge(Evidence(facts=facts, record=Record(path=writer.path)))
+    result = _result(plan, cluster, facts, bare, writer)
     writer.finish(result)
     return result
 

@@ -1,8 +1,8 @@
-"""What a run that did not pass went wrong with, the cause first."""
+"""What a run that did not pass went wrong with, the cause first: what the verdict and every explanation rest on."""
 
 from __future__ import annotations
 
-from lab.verdict.disagreement import disagreements
+from lab.verdict.disagreement import disagreements, that_stop_a_run
 from lab.verdict.evidence import Evidence
 from lab.verdict.failure import explain_failure
 from lab.verdict.finding import Finding
@@ -17,14 +17,10 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
         culprit: the rank that the verdict names, if it does.
         ended_well: whether every rank ended as it was meant to, whatever its exit code.
     """
-    differing = disagreements(evidence)
-    unended = {step.title for step in evidence.steps if step.state != "completed"}
-    causing = [finding for finding in differing if finding.kind in ("mismatch", "slipped") or finding.step in unended]
-    other = [finding for finding in differing if finding not in causing]
-    if ended_well:
-        return differing
-    if any(end.failed or end.lost for end in evidence.ends.values()):
-        return [*causing, *explain_failure(evidence, culprit), *other]
-    if any(end.alive for end in evidence.ends.values()):
-        return [*causing, *explain_hang(evidence, causing, culprit), *other]
-    return differing
+    ranks = evidence.facts.ranks
+    if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
+        return disagreements(evidence)
+    stopping, other = that_stop_a_run(evidence)
+    if any(rank.failed or rank.node_lost for rank in ranks):
+        return [*stopping, *explain_failure(evidence, culprit), *other]
+    return [*stopping, *explain_hang(evidence, stopping, culprit), *other]

@@ -30,10 +30,18 @@ def disagreements(evidence: Evidence) -> list[Finding]:
     return [_waiting(_repeated([finding for _, finding in group]), evidence) for group in groups] + slips
 
 
+def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
+    """The disagreements that can keep a run from going on, and all others."""
+    found = disagreements(evidence)
+    unended = {step.title for step in evidence.steps if step.state != "completed"}
+    stopping = [finding for finding in found if finding.kind in ("mismatch", "slipped") or finding.step in unended]
+    return stopping, [finding for finding in found if finding not in stopping]
+
+
 def _waiting(finding: Finding, evidence: Evidence) -> Finding:
     """The finding with how long ranks had been waiting in its step when the run was over."""
     calls = [call for step in evidence.steps if step.title == finding.step for call in step.calls.values()]
-    since = [call.begin for call in calls if call.state == "unfinished" and evidence.ends[call.rank].stopped]
+    since = [call.begin for call in calls if call.state == "unfinished" and evidence.ranks[call.rank].stopped]
     if not since:
         return finding
     took = max(0.0, evidence.over - min(since))

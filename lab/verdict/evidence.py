@@ -1,97 +1,75 @@
-"""What a record knows of every rank, put together: how it ended, where it was, and what it called."""
+"""Everything that a judgement starts from: the facts of a run, its traces, and where its ranks were."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from lab.record.read import Record
-from lab.trace.model import Call, Trace
-from lab.trace.read import read_trace
-from lab.trace.steps import Step, match
-from lab.verdict.stacks import (
-    Place,
-    find_place,
-    find_raised,
-    find_raised_shortened,
-    is_communicating,
-    shorten_paths,
-    shorten_stack,
-)
+from lab.record.layout import TRACE
+from lab.verdict.facts import RankFacts, RunFacts, read_facts
+from lab.verdict.stacks import Place, find_place, find_raised
 
-_WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
+if TYPE_CHECKING:
+    from lab.record.read import Record
+    from lab.trace.model import Call, Trace
+    from lab.trace.steps import Step
+
+_MOST_BYTES = 16 << 20
+"""A verdict does not wait until longer traces have been read; `lab explain` does."""
 
 
-@dataclass(slots=True)
-class RankEnd:
-    """How a rank ended, and where it was when the run was judged."""
-
-    rank: int
-    node: str = ""
-    started: bool = False
-    ended: float | None = None
-    """Seconds of the trace's clock; None: it never told."""
-    code: int | None = None
-    signal: str = ""
-    stopped: bool = False
-    """Whether the lab stopped it: it was alive until then."""
-    lost: bool = False
-    """Whether its node went away."""
-    error: str = ""
-    """First line of what it raised."""
-    raised: float | None = None
-    traceback: str = ""
-    stack: str = ""
-    """As faulthandler wrote it."""
-    seen: float | None = None
-    """When its stack was taken."""
-    place: Place | None = None
-    """The line of its script where it was when its stack was taken, or where it raised."""
-    communicating: bool = False
-    """Whether its stack ends where PyTorch waits for other ranks."""
-
-    @property
-    def waits_at_line(self) -> bool:
-        """Whether it was at a line where a rank waits for calls that it issued before."""
-        place = self.place
-        return self.communicating or (place is not None and bool(place.call or _WAITS.search(place.source)))
-
-    @property
-    def alive(self) -> bool:
-        """Whether it ran until the lab stopped it, or until the record ends."""
-        return not self.lost and (self.stopped or self.ended is None)
-
-    @property
-    def left(self) -> bool:
-        """Whether it ended by itself, without an error."""
-        return self.ended is not None and not self.stopped and self.code == 0
-
-    @property
-    def failed(self) -> bool:
-        """Whether it raised, exited with a code other than 0, or was killed; not by the lab."""
-        return self.ended is not None and not self.stopped and self.code != 0
-
-
-@dataclass(slots=True)
+@dataclass(kw_only=True)
 class Evidence:
-    """Everything that explanations start from."""
+    """The same at the end of a run as from its record; traces are read when they are asked for."""
 
-    trace: Trace
-    steps: list[Step]
-    ends: dict[int, RankEnd]
-    problems: list[str] = field(default_factory=list)
-    over: float = 0.0
-    """Seconds at which the run was over: its ranks' stacks were taken, or the last of them ended."""
-    step_of: dict[tuple[int, int], Step] = field(default_factory=dict)
-    """By rank and index of its call."""
+    facts: RunFacts
+    record: Record
+    """Where the traces are, and the sources that stacks name."""
+
+    @cached_property
+    def ranks(self) -> dict[int, RankFacts]:
+        """By number."""
+        return {rank.rank: rank for rank in self.facts.ranks}
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What the ranks called."""
+        from lab.trace.read import read_trace
+
+        return read_trace(self.record)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Their calls put together."""
+        from lab.trace.steps import match
+
+        return match(self.trace)
+
+    @cached_property
+    def step_of(self) -> dict[tuple[int, int], Step]:
+        """By rank and index of its call."""
+        return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}
 
     @property
     def traced(self) -> bool:
         """Whether there is any trace."""
         return any(rank.recorder or rank.calls for rank in self.trace.ranks.values())
+
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether there is a trace that a verdict can wait for."""
+        folder = self.record.path / TRACE
+        files = folder.iterdir() if folder.is_dir() else ()
+        return sum(path.stat().st_size for path in files) <= _MOST_BYTES and self.traced
+
+    @cached_property
+    def over(self) -> float:
+        """Seconds of the trace's clock at which the run was over: its stacks were taken, or its last rank ended."""
+        origin = self.trace.origin or min((rank.started for rank in self.facts.ranks if rank.started), default=0.0)
+        times = [rank.seen or rank.ended for rank in self.facts.ranks]
+        times += [node.time for node in self.facts.lost_nodes]
+        return max([self.trace.last, *(time - origin for time in times if time is not None)], default=0.0)
 
     def calls(self, rank: int) -> list[Call]:
         """What a rank called, in order."""
@@ -101,94 +79,42 @@ class Evidence:
         """The step that a call belongs to."""
         return self.step_of.get((call.rank, call.index))
 
+    def broken(self, rank: int) -> tuple[Call, Step] | None:
+        """The first call of a rank that failed or never ended, with its step."""
+        call = next((call for call in self.calls(rank) if call.state != "completed"), None)
+        step = self.step(call) if call is not None else None
+        return (call, step) if call is not None and step is not None else None
+
+    def stood(self, rank: RankFacts) -> Place | None:
+        """The line of its script where a rank was when its stack was taken."""
+        return find_place(rank.stack, self.record.path) if rank.stack else None
+
+    def raised(self, rank: RankFacts) -> Place | None:
+        """The line of its script where a rank raised."""
+        return find_raised(rank.traceback, self.record.path)
+
+    def place(self, rank: RankFacts) -> Place | None:
+        """The last line of its script where a rank is known to have been."""
+        return self.stood(rank) if rank.stack else self.raised(rank)
+
 
 def read_evidence(record: Record) -> Evidence:
-    """Read everything; what is missing is told in `Evidence.problems`. Needs no `result.json`."""
-    trace = read_trace(record)
-    steps = match(trace)
-    events = list(record.events())
-    ends = {rank: RankEnd(rank=rank, node=node) for rank, node in record.workers().items()}
-    for rank in trace.ranks:
-        ends.setdefault(rank, RankEnd(rank=rank))
-    evidence = Evidence(trace=trace, steps=steps, ends=dict(sorted(ends.items())))
-    origin = trace.origin or min((e["time"] for e in events if isinstance(e.get("time"), float)), default=0.0)
-    for event in events:
-        _take(event, evidence.ends, origin)
-    if not events and record.complete:
-        _take_result(record.result(), evidence.ends)
-    for end in evidence.ends.values():
-        _locate(end, record.path)
-    evidence.problems = _problems(record, evidence, bool(events))
-    times = [time for end in evidence.ends.values() for time in (end.seen or end.ended,) if time is not None]
-    evidence.over = max([trace.last, *times], default=0.0)
-    evidence.step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
+    """Everything that a record knows; what is missing is told by `problems`. Needs no `result.json`."""
+    evidence = Evidence(facts=read_facts(record), record=record)
+    for rank in evidence.trace.ranks:
+        evidence.facts.rank(rank)
     return evidence
 
 
-def _problems(record: Record, evidence: Evidence, events: bool) -> list[str]:
-    problems = []
+def problems(evidence: Evidence) -> list[str]:
+    """What is missing or damaged in a record, a sentence each."""
+    record, missing = evidence.record, []
     if not record.plan():
-        problems.append("the record has no readable plan.json, so nobody knows how many ranks there were")
-    if not events:
-        problems.append("the record has no readable events.jsonl, so it is not known how ranks ended")
+        missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
+    if not any(record.events()):
+        missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")
     if not evidence.traced:
-        return [*problems, "the run has no trace: what its ranks called is not known"]
-    killed = [end.rank for end in evidence.ends.values() if end.stopped or end.signal or end.lost]
+        return [*missing, "the run has no trace: what its ranks called is not known"]
+    killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
     expected = tuple(f"rank {rank}: its trace ends before the worker did" for rank in killed)
-    return problems + [problem for problem in evidence.trace.problems if not problem.startswith(expected)]
-
-
-def _take(event: Mapping[str, Any], ends: dict[int, RankEnd], origin: float) -> None:
-    kind, time = event.get("event"), event.get("time")
-    when = float(time) - origin if isinstance(time, (int, float)) else None
-    if kind == "node lost":
-        for end in ends.values():
-            if end.node == event.get("node") and end.ended is None:
-                end.lost, end.ended = True, when
-        return
-    rank = event.get("rank")
-    if not isinstance(rank, int) or rank < 0:
-        return
-    end = ends.setdefault(rank, RankEnd(rank=rank, node=str(event.get("node", ""))))
-    if kind == "started":
-        end.started = True
-    elif kind == "stack":
-        end.stack, end.seen = str(event.get("text", "")), when
-    elif kind == "exited":
-        end.ended = when
-        _take_end(event, end)
-        raised = event.get("raised")
-        end.raised = float(raised) - origin if isinstance(raised, (int, float)) else None
-
-
-def _take_end(facts: Mapping[str, Any], end: RankEnd) -> None:
-    end.signal, end.stopped = str(facts.get("signal") or ""), bool(facts.get("stopped"))
-    code = facts.get("code", facts.get("exit_code"))
-    end.code = code if isinstance(code, int) else None
-    error = str(facts.get("error") or "").strip()
-    end.error = error.splitlines()[0] if error else ""
-    end.traceback = str(facts.get("traceback") or "")
-
-
-def _take_result(result: Mapping[str, Any], ends: dict[int, RankEnd]) -> None:
-    """The ends of ranks as `result.json` tells them, where the events are lost."""
-    for facts in result.get("ranks", ()):
-        if not isinstance(facts, dict) or not isinstance(facts.get("rank"), int):
-            continue
-        end = ends.setdefault(facts["rank"], RankEnd(rank=facts["rank"], node=facts.get("node", "")))
-        lived = facts.get("duration_s")
-        end.ended = float(lived) if isinstance(lived, (int, float)) else 0.0
-        end.stack = str(facts.get("stack") or "")
-        _take_end(facts, end)
-
-
-def _locate(end: RankEnd, folder: Path) -> None:
-    if end.stack:
-        end.place, end.communicating = find_place(end.stack, folder), is_communicating(end.stack)
-    elif end.traceback:
-        end.place = find_raised(end.traceback, folder) or find_raised_shortened(end.traceback, folder)
-
-
-def shown_stack(end: RankEnd) -> str:
-    """The stack or traceback that a person wants to see."""
-    return shorten_stack(end.stack) if end.stack else shorten_paths(end.traceback)
+    return missing + [problem for problem in evidence.trace.problems if not problem.startswith(expected)]

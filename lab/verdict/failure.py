@@ -1,15 +1,105 @@
-"""Findings about a run that failed: who was first, and what that did to the others."""
+"""A run that failed: whose fault it was, and what that did to the others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
-from lab.verdict.evidence import Evidence, RankEnd
+from lab.verdict.disagreement import that_stop_a_run
+from lab.verdict.ends import full_name, how_it_failed, last_call, where_it_was
+from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding
-from lab.verdict.waits import how_it_failed
-from lab.words import capital, listing, name_ranks, plural, was
+from lab.verdict.judgement import Judgement, blame, went_alone
+from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
+from lab.words import capital, format_duration, listing, name_ranks, was
+
+_SEEN_LATER_S = 1.0
+"""A rank's peers may feel its end as much earlier than its agent sees it."""
+
+
+def judge_failure(evidence: Evidence) -> Judgement:
+    """Say whose fault it was.
+
+    The first culprit is the earliest rank or node whose failure was its own. A rank that lost its peer is secondary;
+    if only such ranks failed, the culprit is the rank that left the others without failing itself, because it exited
+    or because it went on without them.
+    """
+    facts = evidence.facts
+    failed = sorted((rank for rank in facts.ranks if rank.failed), key=_failed_at)
+    own = [rank for rank in failed if not lost_a_peer(rank)]
+    lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
+    if lost is not None and (not own or lost.time <= _failed_at(own[0])):
+        ranks = [rank.rank for rank in facts.ranks if rank.node == lost.node]
+        what = f"{lost.node} {lost.how} in mid-run"
+        return Judgement(
+            verdict="failed",
+            reason=f"{what}; {name_ranks(ranks)} ran there",
+            culprit=Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what),
+        )
+    victim = failed[0]
+    then = how_it_failed(evidence, victim)
+    odd = find_odd_one(failed)
+    if odd is not None:
+        place = evidence.raised(facts.rank(odd.rank))
+        where = f" at {place.file}:{place.line}" if place is not None else ""
+        return _blame(facts.rank(odd.rank), f"called {odd.call}{where} where most others called {odd.others}")
+    found = _odd_call(evidence) if all(map(failed_in_torch, own)) else None
+    if found is not None:
+        culprit = facts.rank(found.ranks[0])
+        reason = f"{full_name(culprit)} did not call what the others called: {found.headline}"
+        reason += f"; rank {victim.rank} then {then}" if victim is not culprit else ""
+        return Judgement(verdict="failed", reason=reason, culprit=blame(culprit, found.headline))
+    if own:
+        return _blame(own[0], how_it_failed(evidence, own[0]))
+    gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
+    if len(gone) > len(facts.ranks) - len(gone):
+        return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}")
+    deserter = _left_early(evidence, victim)
+    if deserter is None:
+        return _blame(victim, then)
+    if deserter.stopped:
+        error = f"left the others while they still needed it, it was {where_it_was(evidence, deserter)}"
+    else:
+        lived = (deserter.ended or 0.0) - (deserter.started or deserter.ended or 0.0)
+        error = f"exited early, with code {deserter.code} after {format_duration(lived)}, while others still needed it"
+    return _blame(deserter, error, f": rank {victim.rank} then {then}", victim.traceback)
+
+
+def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "") -> Judgement:
+    reason = f"{full_name(rank)} {error}{then}"
+    return Judgement(verdict="failed", reason=reason, culprit=blame(rank, error, traceback))
+
+
+def _failed_at(rank: RankFacts) -> float:
+    return rank.raised or rank.ended or float("inf")
+
+
+def _odd_call(evidence: Evidence) -> Finding | None:
+    """A step that never ended because one rank called it otherwise than most others."""
+    if not evidence.at_hand:
+        return None
+    unended = {step.title for step in evidence.steps if step.state != "completed"}
+    stopping, _ = that_stop_a_run(evidence)
+    return next((found for found in stopping if found.ranks and found.step in unended), None)
+
+
+def _left_early(evidence: Evidence, victim: RankFacts) -> RankFacts | None:
+    """The rank that was gone when the others got into trouble, or else one that had nothing to do with them."""
+    ranks = evidence.facts.ranks
+    before = _failed_at(victim) + _SEEN_LATER_S
+    gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
+    if gone:
+        hit = evidence.broken(victim.rank) if evidence.at_hand else None
+        needed = [rank for rank in gone if hit is not None and rank.rank in hit[1].missing]
+        return min(needed or gone, key=lambda rank: rank.ended or 0.0)
+    elsewhere = [rank for rank in ranks if rank.stack and not ((at := evidence.stood(rank)) and at.call)]
+    return elsewhere[0] if elsewhere else None
+
+
+# -- what it did to the others
 
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
@@ -17,9 +107,12 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
 
     Args:
         evidence: of the run.
-        culprit: the rank that the verdict names; None where it names none: then the earliest that failed.
+        culprit: the rank that the verdict names; None where there is no verdict: then the one that it would name.
     """
-    first = evidence.ends.get(culprit) if culprit is not None else _earliest(evidence)
+    if culprit is None:
+        judged = judge_failure(evidence).culprit
+        culprit = judged.rank if judged is not None else None
+    first = evidence.ranks.get(culprit) if culprit is not None else None
     if first is None:
         return []
     hit = _hit(evidence, first)
@@ -27,21 +120,21 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     alone = _alone_in(evidence, first)
     if alone is not None:
         return [_went_alone(evidence, first, alone)]
-    who = f"rank {first.rank}{f' ({first.node})' if first.node else ''}"
-    if first.lost:
+    place = evidence.place(first)
+    if first.node_lost:
         head, kind = f"rank {first.rank}'s node, {first.node}, went away", "failed"
     elif first.left:
-        head, kind = f"{who} ended with code 0", "left_early"
+        head, kind = f"{full_name(first)} ended with code {first.code}", "left_early"
     elif first.failed:
-        head, kind = f"{who} {how_it_failed(first)}", "failed"
-    elif first.place is not None:
-        head, kind = f"{who} was {first.place.sentence()} and no longer with the others", "left_early"
+        head, kind = f"{full_name(first)} {how_it_failed(evidence, first, brief=True)}", "failed"
+    elif place is not None:
+        head, kind = f"{full_name(first)} was {place.sentence()} and no longer with the others", "left_early"
     else:
         return []
-    sentence = f"{capital(head)}, {_last_call(evidence, first)}." if evidence.traced else f"{capital(head)}."
+    sentence = f"{capital(head)}, {last_call(evidence, first.rank)}." if evidence.traced else f"{capital(head)}."
     sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
     others = tuple(sorted(call.rank for _, calls in hit for call in calls))
-    lines = [f"{first.place.file}:{first.place.line}"] if first.place is not None else []
+    lines = [f"{place.file}:{place.line}"] if place is not None else []
     lines += [call.source for call in evidence.calls(first.rank)[-1:] if not lines]
     lines += [call.source for _, calls in hit for call in calls]
     return [
@@ -56,30 +149,14 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     ]
 
 
-def _earliest(evidence: Evidence) -> RankEnd | None:
-    failed = [end for end in evidence.ends.values() if end.failed or end.lost]
-    return min(failed, key=lambda end: end.raised or end.ended or float("inf"), default=None)
-
-
-def _broken(evidence: Evidence, rank: int) -> Call | None:
-    """The first call that failed or never ended, of a rank that ended otherwise than with code 0."""
-    end = evidence.ends.get(rank)
-    if end is not None and end.left:
-        return None
-    return next((call for call in evidence.calls(rank) if call.state != "completed"), None)
-
-
-def _hit(evidence: Evidence, first: RankEnd) -> list[tuple[Step, list[Call]]]:
-    """The steps in which the end of one rank found others."""
-    by_step: dict[int, list[Call]] = {}
-    steps: dict[int, Step] = {}
-    for rank in evidence.ends:
-        call = _broken(evidence, rank) if rank != first.rank else None
-        step = evidence.step(call) if call is not None else None
-        if call is not None and step is not None:
-            steps[step.number] = step
-            by_step.setdefault(step.number, []).append(call)
-    return [(steps[number], calls) for number, calls in sorted(by_step.items(), key=lambda item: -len(item[1]))]
+def _hit(evidence: Evidence, first: RankFacts) -> list[tuple[Step, list[Call]]]:
+    """The steps in which the end of one rank found others, and their calls."""
+    found: dict[int, tuple[Step, list[Call]]] = {}
+    for rank in evidence.facts.ranks:
+        hit = evidence.broken(rank.rank) if rank is not first and not rank.left else None
+        if hit is not None:
+            found.setdefault(hit[1].number, (hit[1], []))[1].append(hit[0])
+    return sorted(found.values(), key=lambda item: -len(item[1]))
 
 
 def _found(step: Step, calls: Sequence[Call]) -> str:
@@ -90,40 +167,24 @@ def _found(step: Step, calls: Sequence[Call]) -> str:
     return f"{name_ranks(ranks)} {was(ranks)} in {what}{f' at {lines}' if lines else ''}{lost}"
 
 
-def _last_call(evidence: Evidence, end: RankEnd) -> str:
-    """Where in its calls a rank ended: `after 2 calls, the last of them all_reduce #2 at train.py:9`."""
-    calls = evidence.calls(end.rank)
-    if not calls:
-        return "before its first call"
-    last = calls[-1]
-    step = evidence.step(last)
-    title = step.title if step is not None and (step.op == last.op or step.message) else f"{last.op} #{last.seq}"
-    where = f"{title} at {last.source}" if last.source else title
-    if last.state != "completed":
-        return f"in {where}"
-    return f"after {plural(len(calls), 'call')}, the last of them {where}"
-
-
-def _alone_in(evidence: Evidence, first: RankEnd) -> tuple[Call, Step] | None:
+def _alone_in(evidence: Evidence, first: RankFacts) -> tuple[Call, Step] | None:
     """The call that a rank failed in because all whom it needed there had ended with code 0."""
-    if not first.failed:
+    hit = evidence.broken(first.rank) if first.failed else None
+    if hit is None:
         return None
-    call = next((call for call in evidence.calls(first.rank) if call.state != "completed"), None)
-    step = evidence.step(call) if call is not None else None
-    if call is None or step is None or not step.missing:
-        return None
-    gone = [rank for rank in step.missing if rank in evidence.ends and evidence.ends[rank].left]
-    return (call, step) if len(gone) == len(step.missing) and len(gone) > len(step.calls) else None
+    missing = [evidence.ranks.get(rank) for rank in hit[1].missing]
+    gone = all(rank is not None and rank.left for rank in missing)
+    return hit if gone and len(missing) > len(hit[1].calls) else None
 
 
-def _went_alone(evidence: Evidence, first: RankEnd, alone: tuple[Call, Step]) -> Finding:
+def _went_alone(evidence: Evidence, first: RankFacts, alone: tuple[Call, Step]) -> Finding:
     call, step = alone
     gone = step.missing
-    ended = {_last_call(evidence, evidence.ends[rank]) for rank in gone}
+    ended = {last_call(evidence, rank) for rank in gone}
     at = f" at {call.source}" if call.source else ""
     how = f" {next(iter(ended))}" if len(ended) == 1 else ""
     sentence = (
-        f"Rank {first.rank}{f' ({first.node})' if first.node else ''} went on alone: it called {step.title}{at}, which "
+        f"{capital(full_name(first))} went on alone: it called {step.title}{at}, which "
         f"{name_ranks(gone)} never {'called' if not step.message else 'answered'}; they had ended with code 0{how}."
     )
     lines = (call.source, *(calls[-1].source for rank in gone if (calls := evidence.calls(rank))))

@@ -1,15 +1,19 @@
-"""Findings about a run that did not go on: who never came, who waited, and where everybody was."""
+"""A run that did not go on: who never came, who waited, and where everybody was."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from lab.trace.steps import Step
+from lab.verdict.disagreement import that_stop_a_run
+from lab.verdict.ends import together, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding
+from lab.verdict.judgement import Judgement, blame, went_alone
 from lab.verdict.waits import (
     Wait,
-    describe_rank,
     describe_wait,
     describe_waiting,
     find_cycle,
@@ -18,7 +22,68 @@ from lab.verdict.waits import (
     missed_steps,
     waited,
 )
-from lab.words import capital, format_duration, listing, name_ranks, plural, was
+from lab.words import capital, format_duration, listing, name_ranks, plural
+
+NOBODYS_FAULT = frozenset({"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits"})
+"""Findings that, where they name nobody, say that nobody can be named."""
+
+
+def judge_hang(evidence: Evidence) -> Judgement:
+    """Say who was waited for: the stacks tell it, unless the trace knows better."""
+    ranks = evidence.facts.ranks
+    calls = {rank.rank: where_it_was(evidence, rank) for rank in ranks if (at := evidence.stood(rank)) and at.call}
+    waiting = [rank for rank in ranks if rank.rank in calls]
+    absent = [rank for rank in ranks if rank.alive and rank not in waiting]
+    gone = sorted((rank for rank in ranks if not rank.alive), key=lambda rank: rank.ended or 0.0)
+    culprit, error = _waited_for(evidence, waiting, absent, gone)
+    clauses = [
+        *together(_numbers(absent), lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}"),
+        *together(_numbers(waiting), lambda rank: f"waited {calls[rank]}"),
+        *together(_numbers(gone), lambda _: "had ended"),
+    ]
+    cause = _cause(evidence) if evidence.at_hand else None
+    if cause is not None and _tells_more(cause, culprit):
+        culprit, error = next((rank for rank in ranks if rank.rank in cause.ranks), None), cause.headline
+        clauses.insert(0, cause.headline)
+    reason = f"no end after {format_duration(evidence.facts.timeout_s)}: {'; '.join(clauses)}"
+    return Judgement(verdict="hung", reason=reason, culprit=None if culprit is None else blame(culprit, error))
+
+
+def _cause(evidence: Evidence) -> Finding | None:
+    """What the trace says first; None where that is about no step."""
+    stopping, other = that_stop_a_run(evidence)
+    found = stopping or explain_hang(evidence, stopping) or other
+    return found[0] if found and found[0].step else None
+
+
+def _numbers(ranks: Sequence[RankFacts]) -> list[int]:
+    return [rank.rank for rank in ranks]
+
+
+def _tells_more(cause: Finding, culprit: RankFacts | None) -> bool:
+    """Whether the trace blames somebody else than the stacks do, or knows that nobody can be blamed."""
+    if cause.ranks:
+        return culprit is None or culprit.rank not in cause.ranks
+    return cause.kind in NOBODYS_FAULT
+
+
+def _waited_for(
+    evidence: Evidence, waiting: Sequence[RankFacts], absent: Sequence[RankFacts], gone: Sequence[RankFacts]
+) -> tuple[RankFacts | None, str]:
+    """Who kept the others waiting and what it did, as far as stacks tell."""
+    if absent:
+        missed = "did not come to the collective that others waited in, it " if waiting else ""
+        return absent[0], f"{missed}was {where_it_was(evidence, absent[0])}"
+    if len(gone) > len(waiting):
+        return (waiting[0], went_alone(evidence.stood(waiting[0]), _numbers(gone))) if waiting else (None, "")
+    if gone and waiting:
+        return gone[0], "exited early, with code 0, while others waited for it"
+    places = Counter(where_it_was(evidence, rank) for rank in waiting)
+    common, count = places.most_common(1)[0] if places else ("", 0)
+    if len(places) == 1 or 2 * count <= len(waiting):
+        return None, ""  # no majority: whose call is the wrong one cannot be told from where they stand
+    odd = next(rank for rank in waiting if where_it_was(evidence, rank) != common)
+    return odd, f"was {where_it_was(evidence, odd)} while others were {common}"
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding], culprit: int | None = None) -> list[Finding]:
@@ -55,9 +120,9 @@ def _missed(
 ) -> Finding:
     """A step that some ranks waited in and others never entered."""
     free = tuple(rank for rank in missing if rank not in waits)
-    gone = tuple(rank for rank in free if rank in evidence.ends and not evidence.ends[rank].alive)
+    gone = tuple(rank for rank in free if rank in evidence.ranks and not evidence.ranks[rank].alive)
     ours = [waits[rank] for rank in waiting]
-    did = _in_groups(missing, waits, evidence)
+    did = _what_they_did(missing, waits, evidence)
     verb = "never entered" if not step.message else "never sent" if ours[0].call.op == "recv" else "never received"
     what = step.title if not step.message else describe_wait(ours[0]).partition(" at ")[0]
     if step.message:
@@ -86,27 +151,19 @@ def _missed(
 
 
 def _how_gone(gone: Sequence[int], evidence: Evidence) -> str:
-    return "left_early" if all(evidence.ends[rank].left for rank in gone) else "failed"
+    return "left_early" if all(evidence.ranks[rank].left for rank in gone) else "failed"
 
 
-def _in_groups(ranks: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> str:
-    """What ranks did at the end, those together that did the same."""
-    same: dict[str, list[int]] = {}
-    for rank in ranks:
-        same.setdefault(describe_rank(evidence, rank, waits), []).append(rank)
-    parts = []
-    for what, ours in same.items():
-        verb = what if len(ours) == 1 or not what.startswith("was ") else f"{was(ours)}{what.removeprefix('was')}"
-        parts.append(f"{name_ranks(ours)} {verb}")
-    return listing(parts)
+def _what_they_did(ranks: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> str:
+    return listing(together(ranks, lambda rank: what_it_did(evidence, rank, waits)))
 
 
 def _lines(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], waiting: Sequence[int]) -> tuple[str, ...]:
     """Where ranks were: those that are to blame first."""
     lines = []
     for rank in (*ranks, *waiting):
-        end = evidence.ends.get(rank)
-        place = end.place if end is not None and (end.alive or end.failed) else None
+        facts = evidence.ranks.get(rank)
+        place = evidence.place(facts) if facts is not None and not facts.left else None
         calls = evidence.calls(rank)
         if rank in waits:
             lines.append(waits[rank].call.source)
@@ -171,20 +228,19 @@ def _all_there(waits: dict[int, Wait], evidence: Evidence, named: set[str]) -> l
 
 def _no_waits(evidence: Evidence, culprit: int | None) -> list[Finding]:
     """Nobody waited in a call on record: where everybody was."""
-    alive = [rank for rank, end in evidence.ends.items() if end.alive and end.stack]
+    alive = [number for number, rank in evidence.ranks.items() if rank.alive and rank.stack]
     if not alive:
         return []
-    places = {rank: evidence.ends[rank].place for rank in alive}
-    calls = {place.call for place in places.values() if place is not None}
-    did = _in_groups(alive, {}, evidence)
+    calls = {rank: place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
+    did = _what_they_did(alive, {}, evidence)
     lines = _lines(evidence, {}, (), alive)
-    if calls == {"init_process_group"}:
+    if set(calls.values()) == {"init_process_group"}:
         sentence = (
             f"{capital(did)}: the rendezvous waits until as many ranks have come as world_size says, here more than "
-            f"the {plural(len(evidence.ends), 'rank')} that there are, or one that went elsewhere."
+            f"the {plural(len(evidence.ranks), 'rank')} that there are, or one that went elsewhere."
         )
         return [Finding(kind="rendezvous", sentence=sentence, others=tuple(alive), lines=lines)]
-    inside = tuple(rank for rank in alive if (place := places[rank]) is not None and place.call)
+    inside = tuple(rank for rank in alive if calls.get(rank))
     outside = tuple(rank for rank in alive if rank not in inside)
     if inside and outside:
         return [

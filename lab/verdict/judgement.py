@@ -1,17 +1,16 @@
-"""What a judgement is, and the words that every one of them uses."""
+"""What a judgement is: a verdict, a sentence, and a culprit with its last words."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from lab.record.read import Record
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
-from lab.verdict.stacks import Place, shorten_stack
+from lab.verdict.facts import RankFacts
+from lab.verdict.stacks import Place, shorten_paths, shorten_stack
 from lab.words import name_ranks
 
-TRACEBACK_LINES = 12
+_LINES = 12
 """Lines of a traceback or stack that a verdict shows."""
 
 
@@ -24,22 +23,28 @@ class Judgement:
     culprit: Culprit | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What a sentence about a run needs to know beside its facts."""
+def blame(rank: RankFacts, error: str, traceback: str = "") -> Culprit:
+    """A rank as the culprit, with the end of its traceback or, where the lab stopped it, the innermost of its stack.
 
-    folder: Path
-    """The script's folder on the host."""
-    record: Record | None = None
-    """Where the traces of the run are, if it has any."""
-
-
-def head(stack: str) -> str:
-    """The innermost lines of a stack."""
-    return "\n".join(shorten_stack(stack).splitlines()[:TRACEBACK_LINES])
+    Args:
+        rank: whose fault it is.
+        error: what it did, as the end of a sentence that begins with its name.
+        traceback: somebody else's, where it has nothing to show itself.
+    """
+    raised = "" if rank.stopped else _tail(rank.traceback)
+    shown = raised or _head(rank.stack) or _tail(traceback)
+    return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown)
 
 
 def went_alone(place: Place | None, gone: list[int]) -> str:
     """What a rank did that called a collective after most others had ended with code 0."""
     where = f" {place.sentence()}" if place else ""
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
+
+
+def _head(stack: str) -> str:
+    return "\n".join(shorten_stack(stack).splitlines()[:_LINES])
+
+
+def _tail(traceback: str) -> str:
+    return "\n".join(shorten_paths(traceback).strip().splitlines()[-_LINES:])

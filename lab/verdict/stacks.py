@@ -18,6 +18,8 @@ _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULT
 """The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
 _FATAL = "Fatal Python error"
 _PLUMBING = ("wrapper", "_time_logger", "inner")
+_ELSEWHERE = ("/", "<", "torch/", "numpy/", "labnode/")
+"""How paths begin that are not the script's own, those of a text that `shorten_paths` has been through too."""
 _COMMUNICATES = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/recorder/")
 
 
@@ -66,16 +68,6 @@ def find_raised(traceback: str, folder: Path) -> Place | None:
     return _innermost(frames[::-1], folder)
 
 
-def find_raised_shortened(traceback: str, folder: Path) -> Place | None:
-    """The same of a traceback that `shorten_paths` has been through; known packages are not the script's."""
-    frames = [match.groupdict() for match in _RAISED.finditer(traceback)]
-    for frame in reversed(frames):
-        file = frame["file"]
-        if not file.startswith(("/", "<", "torch/", "numpy/", "labnode/")):
-            return Place(file=file, line=int(frame["line"]), call="", source=_source(folder / file, int(frame["line"])))
-    return None
-
-
 def is_communicating(dump: str) -> bool:
     """Whether the innermost frame of the thread that matters is one where PyTorch waits for other ranks.
 
@@ -87,7 +79,7 @@ def is_communicating(dump: str) -> bool:
 
 def _innermost(frames: list[dict[str, str]], folder: Path) -> Place | None:
     for index, frame in enumerate(frames):
-        if _WORK.match(frame["file"]):
+        if _WORK.match(frame["file"]) or not frame["file"].startswith(_ELSEWHERE):
             file, line = _WORK.sub("", frame["file"]), int(frame["line"])
             return Place(file=file, line=line, call=_collective(frames[:index]), source=_source(folder / file, line))
     if not frames:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from lab.trace.model import Call
 from lab.trace.steps import Step
-from lab.verdict.evidence import Evidence, RankEnd
-from lab.words import clip, format_duration, listing, name_ranks
+from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RankFacts
+from lab.verdict.stacks import is_communicating
+from lab.words import format_duration, listing, name_ranks
 
-_LONGEST_ERROR = 160
-_SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
+_WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 _WAITS_FOR_SOURCE = frozenset({"broadcast", "scatter"})
 
 
@@ -30,28 +31,35 @@ class Wait:
 def find_waits(evidence: Evidence) -> dict[int, Wait]:
     """By rank: what every rank that was alive at the end waited in."""
     waits = {}
-    for rank, end in evidence.ends.items():
-        call = _blocked_in(evidence, end)
+    for rank, facts in evidence.ranks.items():
+        call = _blocked_in(evidence, facts)
         step = evidence.step(call) if call is not None else None
         if call is not None and step is not None:
             waits[rank] = Wait(rank, call, step, _needed(call, step))
     return waits
 
 
-def _blocked_in(evidence: Evidence, end: RankEnd) -> Call | None:
+def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     """The call that a rank did not come out of.
 
     One that the script asked a handle for holds the rank up only where the rank stood at a line that waits.
     """
-    if not end.alive:
+    if not rank.alive:
         return None
-    unfinished = [call for call in evidence.calls(end.rank) if call.state == "unfinished"]
+    unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
     blocking = [call for call in unfinished if not call.asynchronous]
     if blocking:
         return blocking[-1]
-    if not unfinished or (end.stack and not end.waits_at_line):
+    if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
         return None
     return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
+
+
+def _waits_at_line(evidence: Evidence, rank: RankFacts) -> bool:
+    """Whether a rank stood where it waits for calls that it issued before."""
+    place = evidence.stood(rank)
+    at_line = place is not None and bool(place.call or _WAITS.search(place.source))
+    return at_line or is_communicating(rank.stack)
 
 
 def _needed(call: Call, step: Step) -> tuple[int, ...]:
@@ -104,50 +112,6 @@ def majority_step(waits: dict[int, Wait]) -> int | None:
         return None
     number, count = Counter(wait.step.number for wait in waits.values()).most_common(1)[0]
     return number if 2 * count > len(waits) else None
-
-
-def describe_rank(evidence: Evidence, rank: int, waits: dict[int, Wait]) -> str:
-    """What a rank did at the end, as the end of a sentence that begins with its name."""
-    if rank in waits:
-        return f"waited in {describe_wait(waits[rank])}"
-    end = evidence.ends.get(rank)
-    if end is None:
-        return "is not on record"
-    if end.lost:
-        return f"went away with its node, {end.node}{_after(evidence, rank)}"
-    if end.failed:
-        return f"{how_it_failed(end)}{_after(evidence, rank)}"
-    if end.left:
-        return f"had ended with code 0{_after(evidence, rank)}"
-    if end.place is not None:
-        return f"was {end.place.sentence()}"
-    if end.stack:
-        return "was in code without a Python stack"
-    last = evidence.calls(rank)[-1:]
-    return f"was somewhere after {last[0].op} at {last[0].source}" if last else "had called nothing yet"
-
-
-def how_it_failed(end: RankEnd) -> str:
-    """What a rank did that failed: `raised ValueError: ... at train.py:30`."""
-    where = f" at {end.place.file}:{end.place.line}" if end.place is not None else ""
-    if end.signal:
-        return f"was killed by {end.signal}{where}"
-    if end.error and not end.error.startswith("SystemExit"):
-        return f"raised {_short(end.error)}{where}"
-    return f"exited with code {end.code}{where}"
-
-
-def _short(error: str) -> str:
-    """The error without addresses of source files, and no longer than a line or two."""
-    return clip(_SOURCE_OF_TORCH.sub("", error), _LONGEST_ERROR)
-
-
-def _after(evidence: Evidence, rank: int) -> str:
-    calls = evidence.calls(rank)
-    if not calls:
-        return ", before its first call" if evidence.traced else ""
-    step = evidence.step(calls[-1])
-    return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
 
 
 def describe_wait(wait: Wait) -> str:

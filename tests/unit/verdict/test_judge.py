@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lab.record.read import Record
+from lab.verdict.evidence import Evidence
 from lab.verdict.facts import LostNode, RankFacts, RunFacts
 from lab.verdict.judge import judge
-from lab.verdict.judgement import Context
 from lab.words import name_ranks
 
 PEER = (
@@ -177,15 +178,15 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Context:
-    return Context(folder=tmp_path)
+def record(tmp_path: Path) -> Record:
+    return Record(path=tmp_path)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_first_culprit_is_named(context: Context, case: str):
+def test_the_first_culprit_is_named(record: Record, case: str):
 
     facts, culprit, reason = CASES[case]
-    judgement = judge(facts, context)
+    judgement = judge(Evidence(facts=facts, record=record))
     assert judgement.verdict == "failed"
     assert judgement.culprit is not None
     assert judgement.culprit.rank == culprit
@@ -235,18 +236,18 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
 
 
 @pytest.mark.parametrize("case", HANGS)
-def test_who_kept_the_others_waiting_is_named(context: Context, case: str):
+def test_who_kept_the_others_waiting_is_named(record: Record, case: str):
 
     facts, culprit, reason = HANGS[case]
-    judgement = judge(facts, context)
+    judgement = judge(Evidence(facts=facts, record=record))
     assert judgement.verdict == "hung"
     assert (judgement.culprit.rank if judgement.culprit else None) == culprit
     assert re.search(reason, judgement.reason), judgement.reason
 
 
-def test_all_waiting_at_the_same_place_is_nobodys_fault(context: Context):
+def test_all_waiting_at_the_same_place_is_nobodys_fault(record: Record):
     facts = timed_out(*(stopped(number, stack=stack(9, "recv")) for number in range(3)))
-    judgement = judge(facts, context)
+    judgement = judge(Evidence(facts=facts, record=record))
     assert (judgement.verdict, judgement.culprit) == ("hung", None)
     assert "ranks 0-2 waited in recv at train.py:9" in judgement.reason
 
@@ -259,16 +260,16 @@ def test_all_waiting_at_the_same_place_is_nobodys_fault(context: Context):
         ({"interrupted": True, "duration_s": 2.0}, "interrupted after 2 s"),
     ],
 )
-def test_what_is_nobodys_fault_is_an_error(context: Context, change: dict[str, Any], reason: str):
+def test_what_is_nobodys_fault_is_an_error(record: Record, change: dict[str, Any], reason: str):
     facts = RunFacts(ranks=[rank(0, 1), stopped(1)], timed_out=True, **change)
-    judgement = judge(facts, context)
+    judgement = judge(Evidence(facts=facts, record=record))
     assert (judgement.verdict, judgement.reason, judgement.culprit) == ("error", reason, None)
 
 
 @pytest.mark.parametrize(("count", "who"), [(1, "1 rank"), (2, "all 2 ranks")])
-def test_all_well_is_passed(context: Context, count: int, who: str):
+def test_all_well_is_passed(record: Record, count: int, who: str):
     facts = RunFacts(ranks=[rank(number) for number in range(count)], duration_s=0.5)
-    assert judge(facts, context).reason == f"{who} ended as expected in 500 ms"
+    assert judge(Evidence(facts=facts, record=record)).reason == f"{who} ended as expected in 500 ms"
 
 
 def test_a_code_that_is_expected_is_no_failure():
@@ -280,15 +281,15 @@ def test_a_code_that_is_expected_is_no_failure():
     assert not rank(1, None, ended=None).failed
 
 
-def test_a_culprit_brings_the_end_of_its_traceback_with_paths_of_its_own_folder(context: Context):
-    judgement = judge(RunFacts(ranks=[raised(0, "ValueError: x", 5.0)]), context)
+def test_a_culprit_brings_the_end_of_its_traceback_with_paths_of_its_own_folder(record: Record):
+    judgement = judge(Evidence(facts=RunFacts(ranks=[raised(0, "ValueError: x", 5.0)]), record=record))
     assert judgement.culprit.traceback.splitlines()[-1] == "ValueError: x"
     assert 'File "train.py", line 3, in step' in judgement.culprit.traceback
     assert "/var/lab" not in judgement.culprit.traceback
 
 
-def test_a_hung_culprit_brings_the_innermost_frames_of_its_stack(context: Context):
-    judgement = judge(timed_out(stopped(0, stack=stack(5))), context)
+def test_a_hung_culprit_brings_the_innermost_frames_of_its_stack(record: Record):
+    judgement = judge(Evidence(facts=timed_out(stopped(0, stack=stack(5))), record=record))
     assert 'File "train.py", line 5' in judgement.culprit.traceback
     assert "labnode" not in judgement.culprit.traceback
 

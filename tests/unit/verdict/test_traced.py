@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.judge import judge
-from lab.verdict.judgement import Context, Judgement
+from lab.verdict.judgement import Judgement
 from tests.unit.traces import TraceMaker
 from tests.unit.verdict import facts as told
 
@@ -23,7 +24,7 @@ def made(tmp_path: Path) -> TraceMaker:
 
 def judged(made: TraceMaker, facts: RunFacts) -> Judgement:
     record = made.record(stop=False)
-    return judge(facts, Context(folder=record.path, record=record))
+    return judge(Evidence(facts=facts, record=record))
 
 
 def hung(made: TraceMaker, *stacks: dict[str, str]) -> Judgement:

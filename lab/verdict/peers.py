@@ -1,7 +1,8 @@
-"""What TORCH_DISTRIBUTED_DEBUG=DETAIL says of ranks that called different collectives: who is the odd one out.
+"""What the errors of torch.distributed say of other ranks: that one was lost, or that one called something else.
 
-PyTorch then compares the collectives of all ranks before it runs one. Every rank raises, and tells what it was about
-to do and what one other rank was (`torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp`).
+With TORCH_DISTRIBUTED_DEBUG=DETAIL PyTorch compares the collectives of all ranks before it runs one. Every rank then
+raises, and tells what it was about to do and what one other rank was
+(`torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,17 @@ from dataclasses import dataclass
 
 from lab.verdict.facts import RankFacts
 
+_PEER_LOST = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
+    r"|recvValue failed|recvVector failed|sendBytes failed|failed to recv, got 0 bytes|connectFullMesh|DistNetworkError"
+    r"|socket (?:was )?closed|client socket has timed out|Timed out waiting|wait timeout"
+    r"|remote process (?:has )?(?:exited|terminated)|ncclRemoteError",
+    re.IGNORECASE,
+)
+"""What torch.distributed says in a rank that failed because another one did."""
+_BY_TORCH = re.compile(r"^(?:RuntimeError|torch\.distributed\.[\w.]+): ", re.MULTILINE)
+"""How the text of an exception begins that torch.distributed raises; a script's own broken pipe is no RuntimeError."""
+_TRACEBACK_START = "Traceback (most recent call last):\n"
 _RUNNING = re.compile(
     r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=(?P<shape>\[[^\]]*\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
@@ -34,6 +46,20 @@ _DTYPES = {
     "Int": "int32",
     "Long": "int64",
 }
+
+
+def lost_a_peer(rank: RankFacts) -> bool:
+    """Whether a rank failed because it lost a peer, even if it raised something else because of that."""
+    for text in (rank.error, *rank.traceback.split(_TRACEBACK_START)):
+        raised = _BY_TORCH.search(text)
+        if raised and _PEER_LOST.search(text, raised.end()):
+            return True
+    return False
+
+
+def failed_in_torch(rank: RankFacts) -> bool:
+    """Whether a rank failed inside torch.distributed: what a peer brought there may be why."""
+    return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
 
 
 @dataclass(frozen=True)

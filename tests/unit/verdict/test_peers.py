@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.verdict.facts import RankFacts
-from lab.verdict.fingerprints import OddOne, find_odd_one
+from lab.verdict.peers import OddOne, find_odd_one
 
 REST = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "

@@ -1,0 +1,103 @@
+"""What a rank did at the end of its run, in words that follow its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RankFacts
+from lab.verdict.waits import Wait, describe_wait
+from lab.words import clip, format_limit, name_ranks, plural, was
+
+_LONGEST_ERROR = 160
+_SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
+
+
+def full_name(rank: RankFacts) -> str:
+    """`rank 1 (node0)`."""
+    return f"rank {rank.rank} ({rank.node})" if rank.node else f"rank {rank.rank}"
+
+
+def together(ranks: Iterable[int], words: Callable[[int], str]) -> list[str]:
+    """A clause for all ranks of which the same is said: `ranks 0 and 1 were at train.py:4`."""
+    same: dict[str, list[int]] = {}
+    for rank in ranks:
+        same.setdefault(words(rank), []).append(rank)
+    return [
+        f"{name_ranks(ours)} {was(ours) + what.removeprefix('was') if what.startswith('was ') else what}"
+        for what, ours in same.items()
+    ]
+
+
+def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
+    """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`."""
+    place = evidence.stood(rank)
+    return place.sentence() if place is not None else "in code without a Python stack"
+
+
+def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> str:
+    """`raised ValueError: ... at train.py:30`.
+
+    Args:
+        evidence: of the run.
+        rank: that failed.
+        brief: whether to leave out addresses of PyTorch's sources, and cut off what is longer than a line or two.
+    """
+    if rank.out_of_memory:
+        limit = evidence.facts.memory_bytes
+        allowed = f": its node's limit is {format_limit(limit)}" if limit else ""
+        return f"was killed for want of memory{allowed}"
+    if rank.signal:
+        place = evidence.stood(rank)
+        return f"was killed by {rank.signal}{f' {place.sentence()}' if place is not None else ''}"
+    place = evidence.raised(rank)
+    where = f" at {place.file}:{place.line}" if place is not None else ""
+    error = (rank.error.strip().splitlines() or [""])[0]
+    if error and not error.startswith("SystemExit"):
+        return f"raised {clip(_SOURCE_OF_TORCH.sub('', error), _LONGEST_ERROR) if brief else error}{where}"
+    expected = f", expected {rank.expected_code}," if rank.expected_code else ""
+    said = error.partition(": ")[2].strip()
+    last_words = f": {said}" if said and not said.lstrip("-").isdigit() else ""
+    return f"exited with code {rank.code}{expected}{where}{last_words}"
+
+
+def what_it_did(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> str:
+    """What any rank did: it waited, failed, had ended, or was somewhere else."""
+    rank = evidence.ranks.get(number)
+    if number in waits:
+        return f"waited in {describe_wait(waits[number])}"
+    if rank is None:
+        return "is not on record"
+    if rank.node_lost:
+        return f"went away with its node, {rank.node}{_after(evidence, number)}"
+    if rank.failed:
+        return f"{how_it_failed(evidence, rank, brief=True)}{_after(evidence, number)}"
+    if rank.left:
+        return f"had ended with code {rank.code}{_after(evidence, number)}"
+    if rank.stack:
+        return f"was {where_it_was(evidence, rank)}"
+    last = evidence.calls(number)[-1:]
+    return f"was somewhere after {last[0].op} at {last[0].source}" if last else "had called nothing yet"
+
+
+def last_call(evidence: Evidence, number: int) -> str:
+    """Where in its calls a rank ended: `after 2 calls, the last of them all_reduce #2 at train.py:9`."""
+    calls = evidence.calls(number)
+    if not calls:
+        return "before its first call"
+    last = calls[-1]
+    step = evidence.step(last)
+    title = step.title if step is not None and (step.op == last.op or step.message) else f"{last.op} #{last.seq}"
+    where = f"{title} at {last.source}" if last.source else title
+    if last.state != "completed":
+        return f"in {where}"
+    return f"after {plural(len(calls), 'call')}, the last of them {where}"
+
+
+def _after(evidence: Evidence, number: int) -> str:
+    calls = evidence.calls(number)
+    if not calls:
+        return ", before its first call" if evidence.traced else ""
+    step = evidence.step(calls[-1])
+    return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
