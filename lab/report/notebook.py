@@ -15,14 +15,13 @@ from lab.explain.explain import explain
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.pictures import choose, kind_of
-from lab.report.palette import rank_colour
+from lab.report.palette import UNKNOWN, VERDICTS, rank_colour
 from lab.report.picture.svg import picture_svg
 from lab.report.timeline.svg import timeline_svg
 from lab.trace.steps import Step
 from lab.verdict.evidence import read_evidence
 from lab.words import clip
 
-_SIGNS = {"passed": ("✔", "#2da44e"), "failed": ("✘", "#e5484d"), "hung": ("∞", "#bf8700"), "error": ("!", "#a371f7")}
 _MOST_PICTURES = 6
 _MOST_LINES = 200
 _OPEN_LINES = 12
@@ -50,7 +49,7 @@ class _Findings:
 def result_html(result: Result) -> str:
     """The result as HTML; of one whose record is gone, what it says itself."""
     found = _read(result)
-    sign, colour = _SIGNS.get(result.verdict, ("?", "#888"))
+    sign, _, colour, _ = VERDICTS.get(result.verdict, UNKNOWN)
     head = (
         f'<div><b style="color:{colour}">{sign} {escape(result.verdict)}</b> '
         f"<b>{escape(result.scenario)}</b> {escape(result.reason)}</div>"

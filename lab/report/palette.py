@@ -1,8 +1,30 @@
-"""One colour for each rank, the same in every picture."""
+"""One colour for each rank and each verdict, the same in every view."""
 
 from __future__ import annotations
 
-import colorsys
+from typing import NamedTuple
+
+
+class Tone(NamedTuple):
+    """How a verdict looks."""
+
+    sign: str
+    terminal: str
+    """Name of a terminal's colour."""
+    colour: str
+    """For light and for dark backgrounds."""
+    variable: str
+    """Name of the page's colour."""
+
+
+VERDICTS = {
+    "passed": Tone("✔", "green", "#2da44e", "good"),
+    "failed": Tone("✘", "red", "#e5484d", "bad"),
+    "hung": Tone("∞", "yellow", "#bf8700", "warn"),
+    "error": Tone("!", "magenta", "#a371f7", "odd"),
+}
+UNKNOWN = Tone("?", "bold", "#888", "soft")
+"""Of a verdict that a damaged record does not name."""
 
 RANK_COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#AA3377", "#56B4E9", "#999933",
@@ -23,6 +45,8 @@ def rank_colour(rank: int, world_size: int) -> str:
     """
     if world_size <= len(RANK_COLOURS):
         return RANK_COLOURS[rank % len(RANK_COLOURS)]
+    import colorsys  # not on the way of `lab run`
+
     lightness = _LIGHTNESS[rank % len(_LIGHTNESS)]
     red, green, blue = colorsys.hls_to_rgb((0.56 + rank * _GOLDEN) % 1.0, lightness, 0.65)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"

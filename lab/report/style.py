@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import IO
 
+from lab.report.palette import UNKNOWN, VERDICTS
+
 _CODES = {
     "red": "31",
     "green": "32",
@@ -17,7 +19,6 @@ _CODES = {
     "bold": "1",
 }
 _RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
-_VERDICT = {"passed": ("✔", "green"), "failed": ("✘", "red"), "hung": ("∞", "yellow"), "error": ("!", "magenta")}
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Style:
 
     def verdict(self, verdict: str) -> str:
         """A verdict with its sign."""
-        sign, colour = _VERDICT.get(verdict, ("?", "bold"))
-        return self.paint(f"{sign} {verdict}", colour, "bold")
+        tone = VERDICTS.get(verdict, UNKNOWN)
+        return self.paint(f"{tone.sign} {verdict}", tone.terminal, "bold")
 
 
 def style_for(stream: IO[str]) -> Style:

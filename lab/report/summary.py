@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from lab.errors import LabError
 from lab.record.result import Result
+from lab.report.palette import VERDICTS
 from lab.report.style import Style
 from lab.spec.scenario import Scenario
 from lab.words import clip, format_duration, plural
@@ -27,6 +28,7 @@ def progress_line(number: int, total: int, scenario: Scenario, outcome: Result |
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
     """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
     verdicts = Counter[str]("error" if isinstance(o, LabError) else o.verdict for o in outcomes)
-    colours = {"passed": "green", "failed": "red", "hung": "yellow", "error": "magenta"}
-    parts = [style.paint(f"{verdicts[name]} {name}", colour) for name, colour in colours.items() if verdicts[name]]
+    parts = [
+        style.paint(f"{verdicts[name]} {name}", tone.terminal) for name, tone in VERDICTS.items() if verdicts[name]
+    ]
     return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ASSETS = Path(__file__).parent / "assets"
+_STYLES = ("base", "verdict", "steps", "timeline", "tables", "lines", "media")
+"""In this order: the last one changes what those before it say."""
 START = 'import { start } from "lab/main"; start();'
 """The page's only script of its own."""
 
@@ -31,8 +33,8 @@ def import_map() -> str:
 
 @lru_cache(maxsize=1)
 def style_sheet() -> str:
-    """The style sheet."""
-    return (ASSETS / "report.css").read_text(encoding="utf-8")
+    """The style sheets as one."""
+    return "".join((ASSETS / f"{name}.css").read_text(encoding="utf-8") for name in _STYLES)
 
 
 def template() -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.explain.model import Explanation
+from lab.report.palette import UNKNOWN, VERDICTS, Tone
 from lab.words import format_value
 
-_SIGNS = {"passed": "✔", "failed": "✘", "hung": "∞", "error": "!"}
 _MOST_TRACEBACK_LINES = 25
 _MOST_EXPECTATIONS = 30
 _LONGEST_VALUE = 200
@@ -20,7 +20,7 @@ class VerdictView:
     """What stands at the head of the page."""
 
     word: str
-    sign: str
+    tone: Tone
     reason: str
     culprit: str
     """`rank 2 on node2`; empty where there is none."""
@@ -48,7 +48,7 @@ def verdict_view(result: Mapping[str, Any], explanation: Explanation) -> Verdict
         who = culprit["node"] if culprit.get("rank") is None else f"rank {culprit['rank']} on {culprit['node']}"
     return VerdictView(
         word=word,
-        sign=_SIGNS.get(word, "?"),
+        tone=VERDICTS.get(word, UNKNOWN),
         reason=str(result.get("reason", "")),
         culprit=who,
         error=str(culprit.get("error", "")),

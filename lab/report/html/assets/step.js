@@ -38,7 +38,7 @@ function summary(model, number, call) {
   const took = steps.end[number - 1];
   parts.push(took < 0 ? stateOf(model, number) : duration(took));
   if (calls.flags[call] & ASYNCHRONOUS) parts.push("asynchronous");
-  return element("p", { class: "summary" }, ...parts.flatMap((part, i) => (i ? [" · ", part] : [part])));
+  return element("p", { class: "quiet-text summary" }, ...parts.flatMap((part, i) => (i ? [" · ", part] : [part])));
 }
 
 function picture(model, number) {

@@ -39,10 +39,10 @@ export function startSteps(model, choice) {
         "data-step": number,
         style: { top: `${(number - 1) * ROW}px` },
       },
-      element("span", { class: "number" }, String(number)),
+      element("small", {}, String(number)),
       element("span", { class: state === "completed" ? "title" : "title bad" }, titleOf(model, number)),
-      element("span", { class: "time" }, took < 0 ? state : duration(took)),
-      element("span", { class: "where" }, where(call)),
+      element("small", {}, took < 0 ? state : duration(took)),
+      element("small", { class: "where" }, where(call)),
     );
   }
 

@@ -1,14 +1,15 @@
 // Light or dark: as the system says, until the button is pressed.
 
 const KEY = "lab-theme";
+const page = document.documentElement.style;
 const system = matchMedia("(prefers-color-scheme: dark)");
 
 export function startTheme(button, changed) {
   const kept = remembered();
-  if (kept) document.documentElement.dataset.theme = kept;
+  if (kept) page.colorScheme = kept;
   button.addEventListener("click", () => {
     const next = isDark() ? "light" : "dark";
-    document.documentElement.dataset.theme = next;
+    page.colorScheme = next;
     remember(next);
     changed();
   });
@@ -17,8 +18,7 @@ export function startTheme(button, changed) {
 }
 
 function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === "dark" : system.matches;
+  return page.colorScheme ? page.colorScheme === "dark" : system.matches;
 }
 
 // Browsers may refuse storage to a file opened from disk; the choice then lasts as long as the page.

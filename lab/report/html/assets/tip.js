@@ -11,7 +11,7 @@ export function callTip(model, call) {
   const step = calls.step[call];
   const lines = [element("b", {}, step ? titleOf(model, step) : model.word(calls.op[call]))];
   const where = [`rank ${rank}`, model.word(calls.at[call]), model.word(calls.phase[call])].filter(Boolean).join(" · ");
-  lines.push(element("p", { class: "where" }, where));
+  lines.push(element("p", {}, where));
   if (calls.bucket[call] >= 0) {
     lines.push(element("p", {}, `DDP bucket ${calls.bucket[call]}: ${model.word(calls.params[call])}`));
   }
