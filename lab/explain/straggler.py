@@ -29,12 +29,12 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     costs: dict[int, list[float]] = defaultdict(list)
     lines: dict[int, Counter[str]] = defaultdict(Counter)
     spans = {rank: blocked_spans(trace) for rank, trace in evidence.trace.ranks.items()}
-    meetings = [step for step in evidence.steps if _waited_for(step) is not None]
+    meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     for step in meetings[1:]:  # at the first, ranks meet that began at different times
-        last = _waited_for(step)
-        if last is None:
+        pacer = step.pacer
+        if pacer is None:
             continue
-        caused, longest = 0.0, 0.0
+        last, caused, longest = pacer.rank, 0.0, 0.0
         for rank, call in step.calls.items():
             if rank != last and call.index in spans[rank]:
                 begin, end = waiting_span(step, call, spans[rank][call.index])
@@ -42,7 +42,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         if longest < NOISE_S:
             continue
         costs[last].append(caused)
-        lines[last][step.calls[last].source] += 1
+        lines[last][pacer.source] += 1
     if not costs:
         return []
     slow = max(costs, key=lambda rank: sum(costs[rank]))
@@ -69,13 +69,6 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         Finding(kind="straggler", sentence=sentence, ranks=(slow,), others=others, lines=(place,) if place else (),
                 seconds=round(sum(costs[slow]), 6))
     ]  # fmt: skip
-
-
-def _waited_for(step: Step) -> int | None:
-    """The rank that the others waited for in a collective; None where that is not one rank."""
-    if step.missing or step.message or len(step.calls) < 2:
-        return None
-    return step.source if step.source is not None else step.last
 
 
 def _window(steps: Sequence[Step]) -> float:

@@ -14,8 +14,6 @@ from lab.trace.steps import Step
 
 Span = tuple[float, float]
 """Beginning and end, seconds."""
-_FROM_SOURCE = frozenset({"broadcast", "scatter"})
-_TO_DESTINATION = frozenset({"reduce", "gather"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,18 +34,6 @@ class Share:
     def own(self) -> float:
         """Outside of calls: the rank's own work."""
         return max(0.0, self.total - self.waiting - self.communicating)
-
-
-def needed_at(step: Step, call: Call) -> float | None:
-    """When the last of those entered without whom this call could not end; None if one of them never did."""
-    if step.op in _FROM_SOURCE and not step.message:
-        source = step.calls.get(call.root) if call.root is not None else None
-        return source.begin if source is not None else None
-    if step.op in _TO_DESTINATION and call.rank != call.root:
-        return call.begin
-    if step.message and call.op == "send":
-        return call.begin
-    return step.ready
 
 
 def blocked_spans(rank: RankTrace) -> dict[int, Span]:
@@ -84,8 +70,8 @@ def _begin(call: Call) -> float:
 
 def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
     """The part of a call's span in which its rank waited for others."""
-    ready = needed_at(step, call)
-    until = blocked[1] if ready is None else min(max(ready, blocked[0]), blocked[1])
+    latest = step.latest_of(call)
+    until = blocked[1] if latest is None else min(max(latest.begin, blocked[0]), blocked[1])
     return blocked[0], until
 
 

@@ -95,7 +95,7 @@ def _read(result: Result) -> _Findings:
 
 def _worth_a_picture(steps: Sequence[Step]) -> list[Step]:
     """What went wrong, and the first of each kind that moves data; a barrier alone shows nothing."""
-    moving = [step for step in steps if step.state != "completed" or not step.op.endswith("barrier")]
+    moving = [step for step in steps if step.state != "completed" or step.operation.moves_data]
     kinds = {kind_of(step): step for step in reversed(moving)}
     wrong = [step for step in moving if step.state != "completed"]
     wanted = {step.number for step in (*wrong, *kinds.values())}

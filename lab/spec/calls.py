@@ -8,17 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lab.errors import ScenarioError
+from lab.operations import OPERATIONS, REDUCTIONS
 from lab.spec.expressions import VARIABLES, RankVariables, evaluate, is_expression
 from lab.spec.problems import did_you_mean, shown
 
-OPERATIONS = (
-    "broadcast", "all_reduce", "all_reduce_coalesced", "reduce", "all_gather", "all_gather_into_tensor",
-    "all_gather_coalesced", "all_gather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter",
-    "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single", "barrier",
-    "monitored_barrier", "send", "recv",
-)  # fmt: skip
-"""Operations as a trace names them."""
-REDUCE_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
 DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32",
     "uint64", "bool", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
@@ -161,7 +154,7 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
                 meant = did_you_mean(value, PHASES)
                 found = f"found {shown(text)}, with the phase {value!r}{meant}"
                 raise ScenarioError(f"{found}; allowed: {', '.join(PHASES)}")
-        elif word in REDUCE_OPS:
+        elif word in REDUCTIONS:
             name, value = "reduce_op", word
         else:
             name, value = "tensors", _tensors(word, text)
@@ -194,7 +187,7 @@ def _tensors(word: str, text: str) -> tuple[tuple[str, tuple[int, ...] | None], 
         match = _TENSOR.fullmatch(one)
         if match is None or match[2] not in DTYPES:
             name = match[2] if match else one
-            words = (*DTYPES, *REDUCE_OPS, "from", "to", "tag", "in", "during")
+            words = (*DTYPES, *REDUCTIONS, "from", "to", "tag", "in", "during")
             raise ScenarioError(
                 f"found {shown(text)}, with {name!r}{did_you_mean(name, words)}; "
                 f"allowed: a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"

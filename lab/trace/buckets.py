@@ -6,8 +6,6 @@ from bisect import bisect_right
 
 from lab.trace.model import Buckets, RankTrace
 
-_REDUCTIONS = frozenset({"all_reduce", "all_reduce_coalesced", "all_gather", "reduce_scatter", "reduce_scatter_tensor"})
-
 
 def assign_buckets(rank: RankTrace) -> None:
     """Set `Call.bucket` and `Call.parameters` of every reduction that a backward pass issued for a DDP module.
@@ -22,7 +20,7 @@ def assign_buckets(rank: RankTrace) -> None:
     backward = -1
     passes = [mark.begin for mark in rank.marks if mark.name == "backward"]
     for call in rank.calls:
-        if call.op not in _REDUCTIONS or call.phase != "backward":
+        if call.phase != "backward" or not call.operation.synchronises:
             continue
         number = bisect_right(passes, call.begin)
         if number != backward:

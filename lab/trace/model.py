@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-POINT_TO_POINT = frozenset({"send", "recv"})
-UNSYNCHRONISED = POINT_TO_POINT | {"broadcast", "scatter", "reduce", "gather"}
-"""Operations in which a rank may be done before the others have come."""
-ROOTED = frozenset({"broadcast", "scatter", "reduce", "gather"})
+from lab.operations import Operation, Who, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +102,22 @@ class Call:
         return "failed" if self.error else "unfinished" if self.end is None else "completed"
 
     @property
-    def point_to_point(self) -> bool:
-        """Whether it is a send or a receive."""
-        return self.op in POINT_TO_POINT
+    def operation(self) -> Operation:
+        """What there is to know of its operation."""
+        return operation(self.op)
+
+    @property
+    def giver(self) -> int | None:
+        """Global rank that its data comes from, where that is one rank."""
+        return self._one(self.operation.giver)
+
+    @property
+    def taker(self) -> int | None:
+        """Global rank that its data goes to, where that is one rank."""
+        return self._one(self.operation.taker)
+
+    def _one(self, who: Who) -> int | None:
+        return {Who.ROOT: self.root, Who.PEER: self.peer, Who.SELF: self.rank}.get(who)
 
     @property
     def bytes(self) -> int:

@@ -87,17 +87,13 @@ def own_tensors(call: Call) -> tuple[Buffer, ...]:
 
 
 def source_of(call: Call) -> int | None:
-    """Global rank that the data of the call comes from, where there is one: what `from` states."""
-    if call.op == "recv":
-        return call.peer
-    return call.root if call.op in ("broadcast", "scatter") else None
+    """Global rank that the data of the call comes from, where there is another one: what `from` states."""
+    return None if call.operation.sends else call.giver
 
 
 def destination_of(call: Call) -> int | None:
-    """Global rank that the data of the call goes to, where there is one: what `to` states."""
-    if call.op == "send":
-        return call.peer
-    return call.root if call.op in ("reduce", "gather") else None
+    """Global rank that the data of the call goes to, where there is another one: what `to` states."""
+    return None if call.operation.receives else call.taker
 
 
 def _label(call: Call, groups: Mapping[str, Group]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
+from lab.operations import MESSAGE, Operation, Who, operation
 from lab.trace.model import Call, Group, Trace
 
 
@@ -24,12 +25,17 @@ class Step:
 
     @property
     def op(self) -> str:
-        """What most ranks called; a message is called `send`."""
+        """What most ranks called; a message is called as its send."""
         if self.seq is None:
-            return "send"
+            return MESSAGE
         names = [call.op for call in self.calls.values()]
         different = set(names)
         return names[0] if len(different) == 1 else max(sorted(different), key=names.count)
+
+    @property
+    def operation(self) -> Operation:
+        """What there is to know of it."""
+        return operation(self.op)
 
     @property
     def message(self) -> bool:
@@ -67,17 +73,13 @@ class Step:
 
     @property
     def source(self) -> int | None:
-        """Global rank that the data comes from, where there is one."""
-        if self.message:
-            return next((c.rank if c.op == "send" else c.peer for c in self.calls.values()), None)
-        return next((c.root for c in self.calls.values() if c.op in ("broadcast", "scatter")), None)
+        """Global rank that the data comes from, where that is one rank."""
+        return next((rank for call in self.calls.values() if (rank := call.giver) is not None), None)
 
     @property
     def destination(self) -> int | None:
-        """Global rank that the data goes to, where there is one."""
-        if self.message:
-            return next((c.peer if c.op == "send" else c.rank for c in self.calls.values()), None)
-        return next((c.root for c in self.calls.values() if c.op in ("reduce", "gather")), None)
+        """Global rank that the data goes to, where that is one rank."""
+        return next((rank for call in self.calls.values() if (rank := call.taker) is not None), None)
 
     @property
     def state(self) -> str:
@@ -87,18 +89,56 @@ class Step:
             return "failed"
         return "unfinished" if self.missing or "unfinished" in states else "completed"
 
+    def needs(self, call: Call) -> tuple[int, ...]:
+        """The other ranks that have to enter before a call can go on: the rule of who is waited for.
+
+        Nobody, for who only gives; for who gets from one rank, that one; for all others, everybody.
+        """
+        op = call.operation if self.message else self.operation
+        if op.sends or (op.taker is Who.ROOT and call.rank != call.root):
+            return ()
+        ranks = self.group.ranks if call.giver is None else (call.giver,)
+        return tuple(rank for rank in ranks if rank != call.rank)
+
+    def latest_of(self, call: Call) -> Call | None:
+        """Of a call and those it needs, the last to be entered; None where one of them never was."""
+        needed = self.needs(call)
+        if not self.calls.keys() >= set(needed):
+            return None
+        return max((call, *(self.calls[rank] for rank in needed)), key=_begin)
+
+    def awaited(self, call: Call) -> Call | None:
+        """The call that this one waited for; None where it waited for nobody, or for who never came."""
+        latest = self.latest_of(call)
+        return None if latest is call else latest
+
+    @property
+    def pacer(self) -> Call | None:
+        """The last to be entered of all calls that any other needed; None where one of them never was."""
+        needed = set(self.expected)
+        if not self.operation.synchronises:
+            needed = {rank for call in self.calls.values() for rank in self.needs(call)} or needed
+        return max((self.calls[rank] for rank in needed), key=_begin) if needed <= self.calls.keys() else None
+
     @property
     def waited(self) -> dict[int, float]:
-        """Seconds that each rank was inside before the last one entered."""
-        ready = self.ready
-        return {} if ready is None else {rank: ready - call.begin for rank, call in self.calls.items()}
+        """Seconds that each rank was inside until those had entered whom it needed; without who still waits."""
+        same = self.operation.synchronises
+        shared = self.pacer if same else None
+        waited = {}
+        for rank, call in self.calls.items():
+            latest = shared if same else self.latest_of(call)
+            if latest is not None:
+                until = latest.begin if call.end is None else min(latest.begin, call.end)
+                waited[rank] = max(0.0, until - call.begin)
+        return waited
 
     @property
     def title(self) -> str:
         """How a person would call it: `all_reduce #3`, `send 0 → 1`."""
         if self.message:
             ends = [("?" if end is None else str(end)) for end in (self.source, self.destination)]
-            return f"send {ends[0]} → {ends[1]}"
+            return f"{self.op} {ends[0]} → {ends[1]}"
         return f"{self.op} #{self.seq}" + ("" if self.group.label == "default" else f" in {self.group.label}")
 
 
@@ -140,7 +180,7 @@ def _messages(trace: Trace) -> list[Step]:
     for call in trace.calls:
         if call.seq is not None:
             continue
-        if call.op == "send":
+        if call.operation.sends:
             sends[call.group, call.rank, call.peer if call.peer is not None else -1, call.tag].append(call)
         else:
             receives.append(call)
@@ -160,3 +200,7 @@ def _messages(trace: Trace) -> list[Step]:
             group = _group(trace, call.group, [call])
             steps.append(Step(0, group, None, {call.rank: call}, tuple(dict.fromkeys(ends))))
     return steps
+
+
+def _begin(call: Call) -> float:
+    return call.begin

@@ -26,23 +26,16 @@ send/receive, which that page does not derive, stand in `src/gather.cu`, `scatte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from statistics import median
 
+from lab.operations import operation
 from lab.trace.model import Call
+from lab.trace.parts import output_parts
 from lab.trace.steps import Step
-
-_ALL_GATHER = frozenset(
-    {"all_gather", "all_gather_into_tensor", "all_gather_coalesced", "all_gather_into_tensor_coalesced"}
-)
-_ALL_REDUCE = frozenset({"all_reduce", "all_reduce_coalesced"})
-_PARTS_FOR_ALL = frozenset(
-    {"reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_to_all", "all_to_all_single"}
-)
-_BARRIERS = frozenset({"barrier", "monitored_barrier"})
-_WHOLE_FROM_OR_TO_ONE = frozenset({"broadcast", "reduce", "send"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,7 @@ class OpRow:
     total_s: float
     """Sum of those seconds over the finished steps."""
     waited_s: float
-    """Seconds that all ranks together were inside before the last one entered."""
+    """Seconds that all ranks together were inside before those had entered whom they needed."""
     algbw: float | None
     """Algorithm bandwidth, bytes a second: S over the time, of all finished steps together."""
     busbw: float | None
@@ -97,8 +90,10 @@ def _alike(steps: Iterable[Step]) -> Iterable[tuple[Step, int]]:
     kinds: dict[Hashable, tuple[Step, int]] = {}
     for step in steps:
         calls = (
-            (rank, call.op, call.bytes_in, call.bytes_out, call.state, call.splits, call.peer, call.root)
-            + (tuple(buffer.count for buffer in call.inputs) if len(call.inputs) > 1 else ())
+            (
+                *(rank, call.op, call.bytes_in, call.bytes_out, call.state, call.splits, call.peer, call.root),
+                *(buffer.count for buffers in (call.inputs, call.outputs) if len(buffers) > 1 for buffer in buffers),
+            )
             for rank, call in sorted(step.calls.items())
         )
         kind = (step.message, step.group.ranks, *calls)
@@ -108,16 +103,26 @@ def _alike(steps: Iterable[Step]) -> Iterable[tuple[Step, int]]:
 
 def flows(step: Step) -> Iterator[tuple[int, int, Fraction | int]]:
     """Sender, receiver and logical bytes of every part of a step that came to its receiver."""
-    op = step.op
-    if op in _BARRIERS or len({call.op for call in step.calls.values()} - {"recv", "send"}) > 1:
-        return  # ranks that call different operations do not exchange anything that has a meaning
     if step.message:
         yield from _message(step)
-        return
-    for sender, receiver in _pairs(step):
-        size = _part(op, step, sender, receiver)
-        if size and step.calls[receiver].state == "completed":
-            yield sender, receiver, size
+    elif len({call.op for call in step.calls.values()}) == 1:  # else they exchange nothing that has a meaning
+        for receiver, call in step.calls.items():
+            if call.state == "completed":
+                yield from ((sender, receiver, size) for sender, size in _received(step, call))
+
+
+def _received(step: Step, call: Call) -> Iterator[tuple[int, Fraction | int]]:
+    """From whom a rank has how many bytes of what it holds after a call; all elements have the same width."""
+    counts: dict[int, int] = defaultdict(int)
+    for part in chain.from_iterable(output_parts(step, call)):
+        for source in part.sources:
+            counts[source.rank] += part.count
+    elements = sum(buffer.count for buffer in call.outputs)
+    # What all get the reduction of is reduced in parts, a part at each rank, and then handed round.
+    times, divisor = (2, len(step.group.ranks)) if call.operation.everywhere_reduced else (1, 1)
+    for sender, count in counts.items():
+        if count and sender != call.rank and sender in step.calls:
+            yield sender, _ratio(times * call.bytes_out * count, divisor * elements)
 
 
 def _message(step: Step) -> Iterator[tuple[int, int, int]]:
@@ -131,73 +136,14 @@ def _message(step: Step) -> Iterator[tuple[int, int, int]]:
         yield source, destination, (sender or receiver).bytes
 
 
-def _pairs(step: Step) -> Iterator[tuple[int, int]]:
-    """Everybody who may have sent something to somebody else; both have entered."""
-    entered = [rank for rank in step.group.ranks if rank in step.calls]
-    source, destination = step.source, step.destination
-    senders = entered if source is None else [rank for rank in entered if rank == source]
-    receivers = entered if destination is None else [rank for rank in entered if rank == destination]
-    return ((i, j) for i in senders for j in receivers if i != j)
-
-
-def _part(op: str, step: Step, sender: int, receiver: int) -> Fraction | int:
-    """Bytes that the sender has for the receiver."""
-    call = step.calls[sender]
-    ranks = step.group.ranks
-    if op in _ALL_REDUCE:
-        return _ratio(2 * call.bytes_in, len(ranks))
-    if op in _PARTS_FOR_ALL:
-        return _slice(call, ranks.index(receiver), len(ranks))
-    if op == "scatter":
-        return step.calls[receiver].bytes_out
-    return call.bytes_in  # all_gather and gather: what it gives; broadcast, reduce: the tensor
-
-
-def _slice(call: Call, position: int, parts: int) -> Fraction | int:
-    """Bytes of what a call gives that are for one of the group's ranks; all elements have the same width."""
-    if call.splits is not None and call.splits[1]:
-        weights: Sequence[int] = call.splits[1]
-    elif call.op in ("reduce_scatter", "all_to_all") and len(call.inputs) == parts:
-        weights = [buffer.count for buffer in call.inputs]
-    else:
-        weights = [1] * parts
-    total = sum(weights)
-    return _ratio(call.bytes_in * weights[position], total) if total and position < len(weights) else 0
-
-
 def _ratio(number: int, divisor: int) -> Fraction | int:
     """Exact, so that many small parts do not add up to a wrong sum; a plain number where it can be, for speed."""
     return Fraction(number, divisor) if number % divisor else number // divisor
 
 
 def size_of(step: Step) -> int:
-    """Bytes of a step as nccl-tests counts them (S); of ranks that differ, the largest."""
-    calls = list(step.calls.values())
-    op = step.op
-    if op in _BARRIERS:
-        return 0
-    if op in _ALL_REDUCE | _PARTS_FOR_ALL:
-        return max(call.bytes_in for call in calls)
-    if op in _ALL_GATHER | {"gather"}:
-        return sum(call.bytes_in for call in calls)
-    if op == "scatter":
-        return sum(call.bytes_out for call in calls)
-    return max(call.bytes for call in calls)
-
-
-def bus_factor(op: str, ranks: int) -> float | None:
-    """What the algorithm bandwidth is multiplied by to have the bus bandwidth; None for a barrier.
-
-    Args:
-        op: as in `Step.op`.
-        ranks: size of the group.
-    """
-    if op in _BARRIERS:
-        return None
-    if op in _WHOLE_FROM_OR_TO_ONE:
-        return 1.0
-    share = (ranks - 1) / ranks if ranks else 0.0
-    return 2 * share if op in _ALL_REDUCE else share
+    """Bytes of a step as nccl-tests counts them (S): the most that a rank gives or holds after it."""
+    return max(call.bytes for call in step.calls.values())
 
 
 def duration(step: Step) -> float | None:
@@ -246,7 +192,7 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
     timed = [(one, one.seconds) for one in steps if one.seconds is not None]
     total = sum(seconds for _, seconds in timed)
     moved = sum(one.size for one, _ in timed)
-    bus = sum(one.size * (bus_factor(op, one.ranks) or 0.0) for one, _ in timed)
+    bus = sum(one.size * (operation(op).bus_factor(one.ranks) or 0.0) for one, _ in timed)
     measured = bool(total and moved)
     sizes, ranks = {one.size for one in steps}, {one.ranks for one in steps}
     kinds = _alike(one.step for one in steps)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lab.trace.clashes import Clash, find_clashes
 from lab.trace.steps import Step
-from lab.verdict.differences import Difference, find_differences
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.verdict.rhythm import beats, out_of_step
@@ -19,13 +19,13 @@ _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
 
 def disagreements(evidence: Evidence) -> list[Finding]:
     """What ranks called differently, each kind at each place once; steps that never ended come first."""
-    differences = find_differences(evidence.steps)
-    findings: dict[tuple[str, tuple[str, ...]], list[tuple[Difference, Finding]]] = {}
-    for difference in differences:
-        finding = _mismatch(difference, evidence) if difference.kind == "mismatch" else _unequal(difference)
-        findings.setdefault((finding.kind, finding.lines), []).append((difference, finding))
-    groups = sorted(findings.values(), key=lambda group: all(d.step.state == "completed" for d, _ in group))
-    apart = {difference.step.group.name for difference in differences if difference.kind == "mismatch"}
+    clashes = find_clashes(evidence.steps)
+    findings: dict[tuple[str, tuple[str, ...]], list[tuple[Clash, Finding]]] = {}
+    for clash in clashes:
+        finding = _mismatch(clash, evidence) if clash.kind == "mismatch" else _unequal(clash)
+        findings.setdefault((finding.kind, finding.lines), []).append((clash, finding))
+    groups = sorted(findings.values(), key=lambda group: all(c.step.state == "completed" for c, _ in group))
+    apart = {clash.step.group.name for clash in clashes if clash.kind == "mismatch"}
     slips = find_slips(evidence) if not apart else []
     return [_waiting(_repeated([finding for _, finding in group]), evidence) for group in groups] + slips
 
@@ -57,20 +57,20 @@ def _repeated(findings: Sequence[Finding]) -> Finding:
     return replace(first, sentence=f"{first.sentence} So it was in {plural(len(findings) - 1, 'other step')}, too.")
 
 
-def _mismatch(difference: Difference, evidence: Evidence) -> Finding:
+def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
     """Ranks that called different operations where all had to call the same."""
-    step = difference.step
-    odd = difference.odd or _by_rhythm(step, evidence)
+    step = clash.step
+    odd = clash.odd or _by_rhythm(step, evidence)
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     number = f"call #{step.seq}" + ("" if step.group.label == "default" else f" of {step.group.label}")
     if odd:
         sentence = f"{_called(step, odd)} where {_called(step, others)} ({number})."
-        if not difference.odd:
+        if not clash.odd:
             sentence += f" Until then both did the same, over and over; {name_ranks(odd)} left that rhythm."
-        return _finding("mismatch", sentence, difference, odd, others)
-    sides = "; ".join(_called(step, ranks) for _, ranks in difference.sides)
+        return _finding("mismatch", sentence, clash, odd, others)
+    sides = "; ".join(_called(step, ranks) for _, ranks in clash.sides)
     sentence = f"In {number} ranks called different operations: {sides}. No majority tells which is wrong."
-    return _finding("mismatch", sentence, difference, (), others)
+    return _finding("mismatch", sentence, clash, (), others)
 
 
 def _by_rhythm(step: Step, evidence: Evidence) -> tuple[int, ...]:
@@ -95,17 +95,17 @@ def _called(step: Step, ranks: Sequence[int]) -> str:
     return listing(parts)
 
 
-def _unequal(difference: Difference) -> Finding:
+def _unequal(clash: Clash) -> Finding:
     """Ranks that called the same operation with what does not fit together."""
-    step, odd = difference.step, difference.odd
+    step, odd = clash.step, clash.odd
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
-    verb = _VERBS.get(difference.kind, "brought")
-    sides = [f"{name_ranks(ranks)} {verb} {what}" for what, ranks in difference.sides]
+    verb = _VERBS.get(clash.kind, "brought")
+    sides = [f"{name_ranks(ranks)} {verb} {what}" for what, ranks in clash.sides]
     if odd:
         sentence = f"In {step.title} {listing(sides[1:])}, where {sides[0]}{_at(step, odd)}."
     else:
         sentence = f"In {step.title} ranks do not agree: {'; '.join(sides)}{_at(step, tuple(sorted(step.calls)))}."
-    return _finding(difference.kind, sentence, difference, odd, others)
+    return _finding(clash.kind, sentence, clash, odd, others)
 
 
 def _at(step: Step, ranks: Sequence[int]) -> str:
@@ -113,10 +113,8 @@ def _at(step: Step, ranks: Sequence[int]) -> str:
     return f" ({lines})" if lines else ""
 
 
-def _finding(
-    kind: str, sentence: str, difference: Difference, odd: tuple[int, ...], others: tuple[int, ...]
-) -> Finding:
-    step = difference.step
+def _finding(kind: str, sentence: str, clash: Clash, odd: tuple[int, ...], others: tuple[int, ...]) -> Finding:
+    step = clash.step
     lines = dict.fromkeys(step.calls[rank].source for rank in (*odd, *others))
     return Finding(
         kind=kind,

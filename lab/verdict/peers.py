@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lab.operations import OPERATIONS
 from lab.verdict.facts import RankFacts
 
 _PEER_LOST = re.compile(
@@ -29,15 +30,6 @@ _RUNNING = re.compile(
     r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<op>\w+)"
     r"(?:, TensorShape=(?P<shape>\[[^\]]*\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
 )
-_OPS = {
-    "ALLGATHER": "all_gather",
-    "ALLREDUCE": "all_reduce",
-    "ALLTOALL": "all_to_all",
-    "ALLTOALL_BASE": "all_to_all_single",
-    "REDUCE_SCATTER": "reduce_scatter",
-    "_ALLGATHER_BASE": "all_gather_into_tensor",
-    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor",
-}
 _DTYPES = {
     "BFloat16": "bfloat16",
     "Double": "float64",
@@ -90,5 +82,5 @@ def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:
 
 
 def _call(op: str, shape: str | None, dtype: str | None) -> str:
-    what = _OPS.get(op, op.lower())
+    what = next((row.name for row in OPERATIONS.values() if row.c10d == op), op.lower())
     return f"{what} of {_DTYPES.get(dtype, dtype.lower())} {shape or ''}".rstrip() if dtype else what

@@ -14,7 +14,6 @@ from lab.verdict.stacks import is_communicating
 from lab.words import format_duration, listing, name_ranks
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
-_WAITS_FOR_SOURCE = frozenset({"broadcast", "scatter"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,9 @@ def find_waits(evidence: Evidence) -> dict[int, Wait]:
         call = _blocked_in(evidence, facts)
         step = evidence.step(call) if call is not None else None
         if call is not None and step is not None:
-            waits[rank] = Wait(rank, call, step, _needed(call, step))
+            # Where all whom it needs have come, a backend may still wait for the rest.
+            absent = tuple(other for other in step.needs(call) if other not in step.calls)
+            waits[rank] = Wait(rank, call, step, absent or step.missing)
     return waits
 
 
@@ -60,14 +61,6 @@ def _waits_at_line(evidence: Evidence, rank: RankFacts) -> bool:
     place = evidence.stood(rank)
     at_line = place is not None and bool(place.call or _WAITS.search(place.source))
     return at_line or is_communicating(rank.stack)
-
-
-def _needed(call: Call, step: Step) -> tuple[int, ...]:
-    if step.message and call.op == "recv" and call.peer is None:
-        return tuple(rank for rank in step.group.ranks if rank != call.rank)
-    if step.op in _WAITS_FOR_SOURCE and call.root in step.missing and call.root is not None:
-        return (call.root,)
-    return step.missing
 
 
 def find_cycle(waits: dict[int, Wait]) -> tuple[int, ...]:
@@ -117,10 +110,10 @@ def majority_step(waits: dict[int, Wait]) -> int | None:
 def describe_wait(wait: Wait) -> str:
     """The call that a rank waited in: `recv from rank 1 at train.py:9`."""
     call, step = wait.call, wait.step
-    if call.op == "send":
-        what = f"send to rank {call.peer}"
-    elif call.op == "recv":
-        what = f"recv from {'any rank' if call.peer is None else f'rank {call.peer}'}"
+    if call.operation.sends:
+        what = f"{call.op} to rank {call.peer}"
+    elif call.operation.receives:
+        what = f"{call.op} from {'any rank' if call.peer is None else f'rank {call.peer}'}"
     else:
         what = step.title if call.op == step.op else f"{call.op} #{call.seq}"
     return f"{what} at {call.source}" if call.source else what

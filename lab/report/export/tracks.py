@@ -115,17 +115,12 @@ class _Arrows:
 
 
 def _pairs(step: Step) -> list[tuple[int, int]]:
-    others = sorted(step.calls)
     if step.missing or step.state == "failed":
         return []
-    if step.message:
-        ends = (step.source, step.destination)
-        return [(ends[0], ends[1])] if ends[0] != ends[1] and None not in ends else []  # type: ignore[list-item]
-    source, destination = step.source, step.destination
-    if destination is not None:
-        return [(rank, destination) for rank in others if rank != destination and destination in step.calls]
-    origin = source if source is not None else step.last
-    return [(origin, rank) for rank in others if rank != origin and origin in step.calls] if origin is not None else []
+    if step.operation.synchronises and step.last is not None:
+        return [(step.last, rank) for rank in sorted(step.calls) if rank != step.last]
+    calls = [step.calls[rank] for rank in sorted(step.calls)]
+    return [(giver, call.rank) for call in calls for giver in step.needs(call) if giver in step.calls]
 
 
 def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
@@ -147,12 +142,12 @@ def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
         details["bucket"], details["parameters"] = call.bucket, ", ".join(call.parameters)
     if call.source:
         details["at"] = f"{call.source} in {call.function}" if call.function else call.source
-    kind = "message" if call.point_to_point else "collective"
+    kind = "message" if call.operation.message else "collective"
     return Slice(kind, _call_name(call, step), begin, end, details, call)
 
 
 def _call_name(call: Call, step: Step | None) -> str:
-    arrow = {"send": "→", "recv": "←"}.get(call.op)
+    arrow = "→" if call.operation.sends else "←" if call.operation.receives else ""
     name = f"{call.op} {arrow} {'any' if call.peer is None else call.peer}" if arrow else call.op
     if step is not None and step.seq is not None and call.op == step.op:
         name = step.title

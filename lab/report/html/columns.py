@@ -6,11 +6,10 @@ line of a rank counts from 0. Words (operations, source lines, phases) are indic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-from lab.explain.timing import needed_at
-from lab.trace.model import UNSYNCHRONISED, Call, Trace
+from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
 from lab.trace.traffic import size_of
 from lab.words import clip
@@ -44,7 +43,12 @@ def call_columns(trace: Trace, steps: Iterable[Step], names: Names) -> dict[str,
 
     `dur` is -1 where a call never ended, `wait` (how long it waited for others) where one of those never came.
     """
-    step_of = {(call.rank, call.index): (step.number, wait) for step in steps for call, wait in _waits(step)}
+    step_of: dict[tuple[int, int], tuple[int, int]] = {}
+    for step in steps:
+        waited = step.waited
+        for rank, call in step.calls.items():
+            wait = microseconds(waited[rank]) if rank in waited else -1
+            step_of[call.rank, call.index] = step.number, wait
     keys = ("begin", "dur", "wait", "step", "op", "at", "via", "phase", "bytes", "flags", "bucket", "params")
     columns: dict[str, list[int]] = {key: [] for key in keys}
     counts, errors = [], {}
@@ -58,8 +62,8 @@ def call_columns(trace: Trace, steps: Iterable[Step], names: Names) -> dict[str,
             columns["begin"].append(begin - before)
             before = begin
             columns["dur"].append(-1 if call.end is None else max(0, microseconds(call.end) - begin))
-            step, wait = step_of.get((call.rank, call.index), (0, 0))
-            columns["step"].append(step)
+            step_number, wait = step_of.get((call.rank, call.index), (0, 0))
+            columns["step"].append(step_number)
             columns["wait"].append(wait)
             columns["op"].append(names.index(call.op))
             columns["at"].append(names.index(call.source))
@@ -75,18 +79,6 @@ def call_columns(trace: Trace, steps: Iterable[Step], names: Names) -> dict[str,
     return {"ranks": counts, "errors": errors, **columns}
 
 
-def _waits(step: Step) -> Iterator[tuple[Call, int]]:
-    """Each call with how long it waited until those had entered without whom it could not go on."""
-    ready = step.ready
-    for call in step.calls.values():
-        needed = needed_at(step, call) if step.op in UNSYNCHRONISED else ready
-        if needed is None:
-            yield call, -1
-        else:
-            until = needed if call.end is None else min(needed, call.end)
-            yield call, max(0, microseconds(until - call.begin))
-
-
 def _flags(call: Call) -> int:
     return (_ASYNCHRONOUS if call.asynchronous else 0) | (_FAILED if call.error else 0)
 
@@ -98,8 +90,7 @@ def _parameters(call: Call) -> str:
 def step_columns(steps: Iterable[Step], names: Names) -> dict[str, Any]:
     """A line for each step; `ready` and `end` count from its beginning and are -1 where that never came.
 
-    `last` is the rank that the others had to wait for, and `ready` when it entered: the last one, but the source
-    where data comes from one rank.
+    `last` is the rank that the others had to wait for, and `ready` when it entered.
     """
     columns: dict[str, list[int]] = {
         key: [] for key in ("begin", "ready", "end", "last", "op", "group", "seq", "from", "to", "state", "bytes")
@@ -111,11 +102,10 @@ def step_columns(steps: Iterable[Step], names: Names) -> dict[str, Any]:
         begin = microseconds(began)
         columns["begin"].append(begin - before)
         before = begin
-        last = step.source if step.op in ("broadcast", "scatter") else step.last
-        awaited = step.calls.get(last) if last is not None else None
-        columns["ready"].append(_after(awaited.begin if awaited else None, began))
+        pacer = step.pacer
+        columns["ready"].append(_after(pacer.begin if pacer else None, began))
         columns["end"].append(_after(step.end, began))
-        columns["last"].append(awaited.rank if awaited else -1)
+        columns["last"].append(pacer.rank if pacer else -1)
         columns["op"].append(names.index(step.op))
         columns["group"].append(names.index("" if step.group.label == "default" else step.group.label))
         columns["seq"].append(_or_none(step.seq))

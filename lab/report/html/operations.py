@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from lab.operations import Operation, operation
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations
 from lab.words import NONE, format_bytes, format_duration, format_rate
@@ -36,7 +37,7 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int, 
     ]  # fmt: skip
 
 
-def operation_rows(steps: Sequence[Step]) -> list[tuple[str, list[Cell]]]:
+def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
     """A row for each operation and size, or each operation where sizes are too many.
 
     Cells: count, ranks, size, bytes sent, median time, total time, waited, algbw, busbw.
@@ -46,7 +47,7 @@ def operation_rows(steps: Sequence[Step]) -> list[tuple[str, list[Cell]]]:
         rows = operations(steps)
     return [
         (
-            row.op,
+            operation(row.op),
             [
                 Cell(f"{row.count:,}", row.count),
                 Cell(str(row.ranks) if row.ranks is not None else NONE, row.ranks or 0),

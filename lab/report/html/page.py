@@ -16,6 +16,7 @@ from lab import __version__
 from lab.errors import RecordError
 from lab.explain.explain import explain
 from lab.explain.model import Explanation
+from lab.operations import operation
 from lab.record.read import Record
 from lab.report.html import bundle
 from lab.report.html.columns import Names, call_columns, mark_columns, microseconds, step_columns
@@ -183,6 +184,7 @@ def _data(
     expectations = sound_result(record)["expectations"]
     nodes, unrecorded = record.workers(), unrecorded_ranks(trace)
     begins = [life.get("begin", 0) for life in told["lives"].values()]
+    operations = {call.op for rank in trace.ranks.values() for call in rank.calls}
     ends = [life.get("end", 0) for life in told["lives"].values()]
     return {
         "span": [min([0, *begins]), max([microseconds(trace.last), *ends, 1])],
@@ -197,5 +199,6 @@ def _data(
         },
         **told,
         "pictures": {step.number: draw(step, expectations, len(colours), unrecorded) for step in drawn},
+        "colours": {op: operation(op).colour for op in sorted(operations)},
         "names": names.words(),
     }

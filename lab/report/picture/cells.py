@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from lab.report.palette import rank_colour
 from lab.report.picture import story
 from lab.report.picture.model import Block, Picture, RankPicture
-from lab.report.picture.parts import Part
 from lab.report.picture.words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, rectangle, text
+from lab.trace.parts import Part
 
 HEIGHT = 42.0
 """Of a box."""

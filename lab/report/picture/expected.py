@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-from lab.report.picture.parts import Part
 from lab.trace.model import Buffer
+from lab.trace.parts import Part
 from lab.trace.steps import Step
 
 _PRECISION = {

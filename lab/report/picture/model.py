@@ -6,13 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lab.report.picture.disagreement import disagreement_of
+from lab.operations import Who, operation
 from lab.report.picture.expected import agrees, expected_values, source_buffer
-from lab.report.picture.parts import Part, input_parts, output_parts
 from lab.report.picture.words import plain_number, typed_value
+from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, Trace
+from lab.trace.parts import Part, input_parts, output_parts
 from lab.trace.steps import Step
-from lab.words import format_value
+from lab.words import format_value, name_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +112,20 @@ class Picture:
     @property
     def check(self) -> str:
         """`right`, `wrong`, `partly` (what could be compared is right), `unchecked`, or `nothing` to compare."""
-        left_open = self.op == "reduce"  # what it leaves on other ranks than its root is not defined
         outputs = [block for rank in self.ranks for block in rank.after if block.count]
-        blocks = [block for block in outputs if block.defined or not left_open]
+        blocks = [block for block in outputs if block.defined or not self.leaves_open]
         if any(rank.wrong for rank in self.ranks):
             return "wrong"
         if not blocks:
             return "nothing"
         compared, all_of_them = sum(b.compared for b in blocks), sum(b.count for b in blocks)
         return "unchecked" if not compared else "right" if compared == all_of_them else "partly"
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the operation does not say what other ranks than its root hold afterwards."""
+        op = operation(self.op)
+        return op.reduces and op.taker is Who.ROOT
 
     def rank(self, rank: int) -> RankPicture:
         """The side of one rank."""
@@ -150,7 +156,7 @@ def picture_of(
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
     """
     first = next(iter(step.calls.values()))
-    disagreement = disagreement_of(step)
+    disagreement = _disagreement(step)
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
     return Picture(
@@ -184,19 +190,31 @@ def picture_of(
     )
 
 
+_DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots", "dtype": "dtypes", "shape": "sizes"}
+
+
+def _disagreement(step: Step) -> str:
+    """In what the calls of a step do not fit each other, a sentence; empty where they do."""
+    clash = clash_in(step)
+    if clash is None:
+        return ""
+    sides = sorted(clash.sides, key=lambda side: side[1])
+    told = "; ".join(f"{name_ranks(ranks)} {what}" for what, ranks in sides)
+    return f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {told}"
+
+
 def _rank_picture(step: Step, rank: int, unrecorded: bool, *, checked: bool) -> RankPicture:
     role = "source" if rank == step.source else "destination" if rank == step.destination else ""
     call = step.calls.get(rank)
     if call is None:
         return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
-    sends_only = call.op == "send"
     return RankPicture(
         rank=rank,
         state=call.state,
         op=call.op,
         role=role,
-        before=() if call.op == "recv" else tuple(_input(step, call, i) for i in range(len(call.inputs))),
-        after=() if sends_only else _outputs(step, call, checked=checked),
+        before=() if call.operation.receives else tuple(_input(step, call, i) for i in range(len(call.inputs))),
+        after=() if call.operation.sends else _outputs(step, call, checked=checked),
         error=call.error,
         waited_s=step.waited.get(rank),
     )

@@ -4,34 +4,11 @@ from __future__ import annotations
 
 import textwrap
 
+from lab.operations import operation, reduction
 from lab.report.picture.model import Block, Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS, number_text, shape_text, shown_of, texts_that_differ
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
-_REDUCTIONS = {
-    "SUM": "sum", "AVG": "mean", "PRODUCT": "product", "MIN": "minimum", "MAX": "maximum",
-    "BAND": "bitwise and", "BOR": "bitwise or", "BXOR": "bitwise exclusive or", "PREMUL_SUM": "sum, scaled first,",
-}  # fmt: skip
-_DOES = {
-    "broadcast": "{root} gives its tensor to every rank.",
-    "all_reduce": "Every rank gets the {red} over all ranks, element by element.",
-    "all_reduce_coalesced": "Every rank gets the {red} over all ranks of every tensor, element by element.",
-    "reduce": "{root} gets the {red} over all ranks; what the others hold afterwards is not defined.",
-    "all_gather": "Every rank gets the tensors of all ranks, in the order of ranks.",
-    "all_gather_coalesced": "Every rank gets the tensors of all ranks, in the order of ranks.",
-    "all_gather_into_tensor": "Every rank gets the tensors of all ranks, joined in the order of ranks.",
-    "all_gather_into_tensor_coalesced": "Every rank gets the tensors of all ranks, joined in the order of ranks.",
-    "gather": "{root} gets the tensors of all ranks, in the order of ranks; the others get nothing.",
-    "scatter": "{root} hands its i-th tensor to the i-th rank.",
-    "reduce_scatter": "The i-th rank gets the {red} over the i-th tensors of all ranks.",
-    "reduce_scatter_tensor": "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.",
-    "reduce_scatter_tensor_coalesced": "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.",
-    "all_to_all": "The i-th tensor of rank r goes to the i-th rank, where it stands at place r.",
-    "all_to_all_single": "Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks.",
-    "barrier": "Nobody goes on before everybody has come. No data moves.",
-    "monitored_barrier": "Nobody goes on before everybody has come; rank 0 tells who has not. No data moves.",
-    "send": "One rank sends, one receives; the others know nothing of it.",
-}
 _MOST_WRONG = 6
 _LONGEST_ERROR = 160
 
@@ -41,8 +18,7 @@ def sentence(picture: Picture) -> str:
     if several_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    red = _REDUCTIONS.get(picture.reduce_op, "reduction")
-    return _DOES.get(picture.op, "").format(root=root, red=red)
+    return operation(picture.op).does.format(root=root, red=reduction(picture.reduce_op).noun)
 
 
 def several_operations(picture: Picture) -> bool:
@@ -154,7 +130,7 @@ def verdict(picture: Picture) -> tuple[str, str]:
 def _why_unchecked(picture: Picture) -> str:
     if picture.disagreement:
         return "the calls do not fit each other"
-    if picture.op not in _DOES:
+    if not operation(picture.op).does:
         return f"what {picture.op} does is not known here"
     if any(rank.state == "unrecorded" for rank in picture.ranks):
         return "not all inputs are on record"
@@ -186,7 +162,7 @@ def remarks(picture: Picture) -> list[str]:
     if pickles:
         found.append("These bytes are Python objects, pickled; where they differ in length, the shorter are padded.")
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
-    if undefined and picture.op == "reduce" and not missing:
+    if undefined and picture.leaves_open and not missing:
         found.append(f"What {name_ranks(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is left over.")
     found += [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
     return found
@@ -240,7 +216,7 @@ def _because(picture: Picture, block: Block, element: int) -> str:
     if picture.reduce_op == "SUM" and len(inputs) <= 4:
         return " = " + " + ".join(f"{value} (rank {rank})" for value, rank in inputs)
     shown = ["…" if i is None else inputs[i][0] for i in shown_of(len(inputs), 8)]
-    return f": the {_REDUCTIONS.get(picture.reduce_op, 'reduction')} of {', '.join(shown)}"
+    return f": the {reduction(picture.reduce_op).noun} of {', '.join(shown)}"
 
 
 def rows(picture: Picture, most: int) -> list[RankPicture | str]:

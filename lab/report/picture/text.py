@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from lab.operations import operation
 from lab.report.picture import story
 from lab.report.picture.boxes import Drawing, drawing_of
 from lab.report.picture.model import Block, Picture, RankPicture
-from lab.report.picture.parts import Part
 from lab.report.picture.words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
 from lab.report.style import Style
+from lab.trace.parts import Part
 
 _ARROW = " ──▶ "
 _BAR_COLUMNS = 24
@@ -146,7 +147,7 @@ class _Pen:
         ends = self._picture.ranks
         sender, receiver = ends[0], ends[-1]
         given = self._name(sender).beside(self._side(sender, after=False), 2)
-        if sender is receiver and sender.op == "recv":  # from any rank, and none has sent
+        if sender is receiver and operation(sender.op).receives:  # from any rank, and none has sent
             given = drawing_of(self._style, [("", ()), ("  any rank", ("dim",))])
         taken = self._side(receiver, after=True).beside(self._name(receiver), 2)
         arrow = drawing_of(self._style, [("", ()), (_ARROW, ("dim",))])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lab.report.picture.parts import Part
+from lab.operations import reduction
+from lab.trace.parts import Part
 from lab.words import rank_spans
 
 ELLIPSIS = "…"
-_SIGNS = {"SUM": "Σ", "AVG": "avg", "PRODUCT": "Π", "MIN": "min", "MAX": "max", "BAND": "&", "BOR": "|", "BXOR": "^"}
 
 
 def plain_number(value: Any) -> Any:
@@ -61,7 +61,7 @@ def label_text(part: Part, reduce_op: str) -> str:
         return f"→r{part.target}"
     if len(ranks) > 14:
         ranks = f"{len(part.origins)} ranks"
-    return f"{_SIGNS.get(reduce_op, 'op')} {ranks}" if part.reduced else ranks
+    return f"{reduction(reduce_op).sign} {ranks}" if part.reduced else ranks
 
 
 def shape_text(dtype: str, shape: Sequence[int]) -> str:

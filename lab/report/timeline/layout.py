@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lab.report.timeline.axis import Axis
-from lab.trace.model import ROOTED, Call, Mark, RankTrace
-from lab.trace.steps import Step
+from lab.trace.model import Call, Mark, RankTrace
 
 NARROW = 2.0
 """Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
@@ -37,25 +36,6 @@ class Lane:
     rank: RankTrace
     rows: list[list[Bar]] = field(default_factory=list)
     """Calls that overlap lie on different rows."""
-
-
-def awaited(call: Call, step: Step | None) -> Call | None:
-    """The call of another rank that this one had to wait for; None where it waited for nobody, or nobody knows.
-
-    What a rank gets from one rank it has as soon as that one comes; what goes to one rank, that one has when the last
-    comes; of everything else nobody is done before all have come.
-    """
-    if step is None or step.message or step.missing:
-        return None
-    if step.op in ROOTED:
-        at_root, gives = call.rank == call.root, step.op in ("broadcast", "scatter")
-        if at_root == gives:
-            return None
-        if gives:
-            root = step.calls.get(call.root) if call.root is not None else None
-            return root if root is not None and root.begin > call.begin else None
-    last = max(step.calls.values(), key=lambda other: other.begin)
-    return last if last.begin > call.begin else None
 
 
 def busy_times(ranks: Sequence[RankTrace], last: float) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from lab.report.palette import RANK_COLOURS
 from lab.report.timeline.axis import Axis, make_axis
-from lab.report.timeline.layout import Bar, Lane, awaited, busy_times, make_rows, shown_marks
+from lab.report.timeline.layout import Bar, Lane, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step
@@ -112,7 +112,7 @@ def _bar(
     call, single = bar.calls[0], len(bar.calls) == 1
     colour = colours[call.op]
     never = call.end is None
-    late = awaited(call, step) if single else None
+    late = step.awaited(call) if single and step is not None else None
     waits_until = bar.left if late is None else min(max(axis.place(late.begin), bar.left), bar.right)
     edge = {"failed": "#d11", "unfinished": "#d11"}.get(call.state, colour)
     dashes = ' stroke-dasharray="3 2"' if never else ""
@@ -142,7 +142,7 @@ def _title(bar: Bar, trace: Trace, step: Step | None) -> str:
     lines = [render_call(call, trace.groups)]
     took = "never ended" if call.end is None else format_duration(call.end - call.begin)
     lines.append(f"{took}, {format_bytes(call.bytes)}{f', at {call.source}' if call.source else ''}")
-    late = awaited(call, step)
+    late = step.awaited(call) if step is not None else None
     if step is not None and step.missing:
         lines.append(f"rank {', '.join(map(str, step.missing))} never came")
     elif late is not None:

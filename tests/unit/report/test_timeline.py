@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.report.timeline.axis import make_axis
-from lab.report.timeline.layout import awaited
 from lab.report.timeline.svg import MOST_RANKS, timeline_svg
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
@@ -85,7 +84,7 @@ def test_a_rank_waits_for_those_whose_data_it_needs(
         maker.call(rank, op, begin, 30, [ONE], [ONE], root=0)
     trace = read_trace(maker.record())
     (step,) = match(trace)
-    late = [awaited(step.calls[rank], step) for rank in range(3)]
+    late = [step.awaited(step.calls[rank]) for rank in range(3)]
     assert tuple(None if call is None else call.rank for call in late) == waits_for
 
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.operations import OPERATIONS
 from lab.trace.model import Buffer, Call, Group, Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
-from lab.trace.traffic import bus_factor, matrix, operations
+from lab.trace.traffic import matrix, operations
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -203,7 +204,7 @@ def test_each_rank_sends_the_size_times_the_bus_factor(ranks: int, elements: int
     size = {"all_gather": elements * ranks}.get(op, give) * 4
     rows = matrix([one_step(op, ranks, give)], ranks)
     for row in rows:
-        assert sum(row) == pytest.approx(size * (bus_factor(op, ranks) or 0), abs=ranks / 2)
+        assert sum(row) == pytest.approx(size * (OPERATIONS[op].bus_factor(ranks) or 0), abs=ranks / 2)
 
 
 @given(ranks=RANKS, elements=ELEMENTS, root=st.integers(0, 5), op=st.sampled_from(["broadcast", "reduce"]))
@@ -218,17 +219,21 @@ def test_a_rooted_call_touches_the_root_only(ranks: int, elements: int, root: in
 def test_uneven_all_to_all_is_its_table_of_splits(sizes: list[list[int]]) -> None:
     step = one_step("all_to_all_single", 3, 0)
     for rank, row in enumerate(sizes):
-        step.calls[rank].bytes_in = 4 * sum(row)
-        step.calls[rank].splits = (tuple(other[rank] for other in sizes), tuple(row))
+        call, takes = step.calls[rank], tuple(other[rank] for other in sizes)
+        call.bytes_in, call.inputs = 4 * sum(row), (Buffer("float32", (sum(row),)),)
+        call.bytes_out, call.outputs = 4 * sum(takes), (Buffer("float32", (sum(takes),)),)
+        call.splits = (takes, tuple(row))
     expected = [[0 if i == j else 4 * size for j, size in enumerate(row)] for i, row in enumerate(sizes)]
     assert matrix([step], 3) == expected
 
 
 def one_step(op: str, ranks: int, give: int, **fields: Any) -> Step:
     group = Group("0", tuple(range(ranks)), description="default_pg")
+    takes = {"all_gather": [give] * ranks, "reduce_scatter_tensor": [give // ranks]}.get(op, [give])
     calls = {
         rank: Call(rank=rank, index=1, op=op, group="0", seq=1, begin=0.0, end=1.0, bytes_in=4 * give,
-                   inputs=(Buffer("float32", (give,)),), **fields)
+                   bytes_out=4 * sum(takes), inputs=(Buffer("float32", (give,)),),
+                   outputs=tuple(Buffer("float32", (count,)) for count in takes), **fields)
         for rank in range(ranks)
     }  # fmt: skip
     return Step(1, group, 1, calls, group.ranks)

@@ -1,6 +1,6 @@
 // Draws the timeline on a canvas. What is narrower than a pixel is merged with its neighbour.
 
-import { operationColour, phaseColour } from "lab/colours";
+import { phaseColour } from "lab/colours";
 import { AXIS, rowTop } from "lab/layout";
 import { FAILED, readyOf } from "lab/model";
 import { visibleCalls } from "lab/spans";
@@ -132,7 +132,7 @@ function drawBar(context, view, call, x, y, w, h, colours) {
   const op = model.word(calls.op[call]);
   const open = calls.dur[call] < 0;
   const failed = Boolean(calls.flags[call] & FAILED);
-  const colour = operationColour(op);
+  const colour = model.colours[op];
   context.fillStyle = colour;
   context.globalAlpha = open ? 0.55 : 1;
   context.fillRect(x, y, w, h);

@@ -1,12 +1,11 @@
 // Which colour and which sign means what; only what this run has.
 
-import { operationColour, phaseColour } from "lab/colours";
+import { phaseColour } from "lab/colours";
 import { element } from "lab/dom";
 
 export function fillLegend(list, model) {
-  const ops = [...new Set(model.calls.op)].map((index) => model.word(index)).sort();
   const phases = [...new Set(model.marks.name)].map((index) => model.word(index));
-  const items = ops.map((op) => swatch(op, operationColour(op), ""));
+  const items = Object.entries(model.colours).map(([op, colour]) => swatch(op, colour, ""));
   if (model.callCount) items.push(swatch("waiting for others", "", "waiting"));
   items.push(...phases.map((phase) => swatch(phase, phaseColour(phase), "phase")));
   if (model.logs.t.length) items.push(element("li", {}, "▏ log line"));

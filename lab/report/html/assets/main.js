@@ -1,7 +1,6 @@
 // Begins the page: unpacks the data, then every part of the page that has an element.
 
 import { makeChoice } from "lab/choice";
-import { operationColour } from "lab/colours";
 import { startKeys } from "lab/keys";
 import { fillLegend } from "lab/legend";
 import { startLogs } from "lab/logs";
@@ -23,9 +22,6 @@ export async function start() {
   startKeys(choice, timeline);
   fillLegend(document.getElementById("legend"), model);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
-  for (const head of document.querySelectorAll("[data-op]")) {
-    head.style.setProperty("--op", operationColour(head.dataset.op));
-  }
   onClick("zoom-in", () => timeline.zoomBy(2));
   onClick("zoom-out", () => timeline.zoomBy(0.5));
   onClick("zoom-all", timeline.showAll);

@@ -45,7 +45,7 @@ export function titleOf(model, number) {
   const steps = model.steps;
   const i = number - 1;
   const op = model.word(steps.op[i]);
-  if (steps.seq[i] < 0) return `send ${who(steps.from[i])} → ${who(steps.to[i])}`;
+  if (steps.seq[i] < 0) return `${op} ${who(steps.from[i])} → ${who(steps.to[i])}`;
   const group = model.word(steps.group[i]);
   return `${op} #${steps.seq[i]}${group ? ` in ${group}` : ""}`;
 }

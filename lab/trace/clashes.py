@@ -1,0 +1,158 @@
+"""Where ranks met in one step with different calls: another operation, dtype, shape, reduction, root, or split.
+
+Only what an operation requires to be equal is compared. A rank is the odd one out if more than half of the ranks that
+came to the step agree on something else.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from lab.operations import Cut, Who
+from lab.trace.model import Buffer, Call
+from lab.trace.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A step in which ranks do not agree."""
+
+    kind: str
+    """`mismatch` (the operation), `dtype`, `shape`, `reduce_op`, `root`, `splits`."""
+    step: Step
+    sides: tuple[tuple[str, tuple[int, ...]], ...]
+    """What was called or brought, and by whom; what most did comes first."""
+
+    @property
+    def odd(self) -> tuple[int, ...]:
+        """Ranks that differ from what more than half did; empty where there is no such majority."""
+        total = sum(len(ranks) for _, ranks in self.sides)
+        if 2 * len(self.sides[0][1]) <= total:
+            return ()
+        return tuple(sorted(rank for _, ranks in self.sides[1:] for rank in ranks))
+
+
+def find_clashes(steps: Iterable[Step]) -> list[Clash]:
+    """Every step whose ranks differ, in order; in each group none after the first with different operations.
+
+    After that the calls of the group's ranks are no longer the same ones, and differ for that reason.
+    """
+    found: list[Clash] = []
+    apart: set[str] = set()
+    for step in steps:
+        if len(step.calls) < 2 or step.group.name in apart:
+            continue
+        clash = clash_in(step)
+        if clash is not None:
+            found.append(clash)
+            if clash.kind == "mismatch":
+                apart.add(step.group.name)
+    return found
+
+
+def clash_in(step: Step) -> Clash | None:
+    """In what the calls of a step do not fit each other; a backend may then do anything. None where they fit."""
+    if step.message:
+        return _clash_of_message(step)
+    if len({call.op for call in step.calls.values()}) > 1:
+        return _clash("mismatch", step, lambda call: call.op)
+    op = step.operation
+    clash = _clash("root", step, lambda call: "" if call.root is None else f"root {call.root}") if op.rooted else None
+    if clash is None and op.reduces:
+        clash = _clash("reduce_op", step, lambda call: call.reduce_op)
+    clash = clash or _clash("dtype", step, _dtype, brought)
+    if clash is not None or not op.moves_data:
+        return clash
+    if op.cut is Cut.SPLITS:
+        return _clash_of_splits(step)
+    if op.alike or not _fits(step):
+        return _clash("shape", step, lambda call: str([b.count for b in _own(call)]), brought)
+    return None
+
+
+def brought(call: Call) -> str:
+    """The tensors of a call in words: `float32 [4]`, `float32 [4] ×3`."""
+    words = [f"{buffer.dtype} {list(buffer.shape)}" for buffer in _own(call) or call.inputs or call.outputs]
+    if len(words) > 1 and len(set(words)) == 1:
+        return f"{words[0]} ×{len(words)}"
+    return ", ".join(words[:4]) + (", …" if len(words) > 4 else "") or "nothing"
+
+
+def _clash(
+    kind: str, step: Step, key: Callable[[Call], str], words: Callable[[Call], str] | None = None
+) -> Clash | None:
+    sides: dict[str, list[int]] = defaultdict(list)
+    said: dict[str, str] = {}
+    for rank, call in sorted(step.calls.items()):
+        value = key(call)
+        if value:
+            sides[value].append(rank)
+            said.setdefault(value, words(call) if words else value)
+    return _sides(kind, step, {said[value]: ranks for value, ranks in sides.items()}) if len(sides) > 1 else None
+
+
+def _sides(kind: str, step: Step, sides: Mapping[str, list[int]]) -> Clash:
+    ordered = sorted(sides.items(), key=lambda item: (-len(item[1]), item[1]))
+    return Clash(kind, step, tuple((what, tuple(ranks)) for what, ranks in ordered))
+
+
+def _dtype(call: Call) -> str:
+    """The dtypes of all tensors that a call takes and gives; empty for one that brings none."""
+    return ", ".join(sorted({buffer.dtype for buffer in (*call.inputs, *call.outputs)}))
+
+
+def _own(call: Call) -> tuple[Buffer, ...]:
+    """The tensors of a call that are the rank's own part: of what one rank deals out, what each gets."""
+    deals = call.operation.giver is Who.ROOT and call.operation.cut is not Cut.WHOLE
+    return call.outputs if deals else call.inputs
+
+
+def _fits(step: Step) -> bool:
+    """Whether every tensor that a rank gives another is as large as what that one has made room for."""
+    op = step.operation
+    if op.cut not in (Cut.WHOLE, Cut.TENSORS):
+        return True
+    members = {rank: position for position, rank in enumerate(step.group.ranks)}
+    for giver, given in step.calls.items():
+        for taker, taken in step.calls.items():
+            here, there = members.get(giver, 0), members.get(taker, 0)
+            gives = given.inputs if op.cut is Cut.WHOLE else given.inputs[there : there + 1]
+            first = 0 if op.giver is Who.ROOT else here * len(gives)
+            room = taken.outputs[first : first + len(gives)]
+            if any(one.count != other.count for one, other in zip(gives, room, strict=False)):
+                return False
+    return True
+
+
+def _clash_of_splits(step: Step) -> Clash | None:
+    """Ranks whose input split does not fit the output split of somebody else."""
+    places = [(place, call) for place, rank in enumerate(step.group.ranks) if (call := step.calls.get(rank))]
+    size = len(step.group.ranks)
+    splits = {place: (_split(call, 0, size), _split(call, 1, size)) for place, call in places}
+    if all(gives[there : there + 1] == takes[here : here + 1]
+           for here, (_, gives) in splits.items() for there, (takes, _) in splits.items()):  # fmt: skip
+        return None
+    return _clash("splits", step, lambda call: f"output {_split(call, 0, size)}, input {_split(call, 1, size)}")
+
+
+def _split(call: Call, side: int, size: int) -> list[int]:
+    """How many rows go to or come from each rank; without a split, equal parts."""
+    if call.splits is not None and call.splits[side]:
+        return list(call.splits[side])
+    buffers = call.inputs if side else call.outputs
+    rows = buffers[0].shape[0] if buffers and buffers[0].shape else 0
+    return [rows // size] * size
+
+
+def _clash_of_message(step: Step) -> Clash | None:
+    sent = next((call.inputs for call in step.calls.values() if call.operation.sends), ())
+    received = next((call.outputs or call.inputs for call in step.calls.values() if call.operation.receives), ())
+    if not sent or not received:
+        return None
+    if sent[0].dtype != received[0].dtype:
+        return _clash("dtype", step, lambda call: call.op, brought)
+    if sent[0].count != received[0].count:
+        return _clash("shape", step, lambda call: call.op, brought)
+    return None

@@ -1,0 +1,127 @@
+"""Where each element of an output comes from, by the definition of the operation: arithmetic on sizes and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from lab.operations import Cut, Who
+from lab.trace.model import Call
+from lab.trace.steps import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A run of elements of one input."""
+
+    rank: int
+    """Global rank."""
+    tensor: int
+    """Index into the inputs of that rank's call."""
+    start: int
+    """Its first element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A run of elements of a tensor that come from the same place."""
+
+    count: int
+    sources: tuple[Source, ...] = ()
+    """One: copied from there; several: reduced over them; none: the definition does not say what it holds."""
+    reduced: bool = False
+    """Whether it is the result of a reduction, even of one rank alone."""
+    target: int | None = None
+    """Of an input: the only rank that gets it; None where all do, or where the operation has but one receiver."""
+
+    @property
+    def origins(self) -> tuple[int, ...]:
+        """Ranks that it comes from."""
+        return tuple(source.rank for source in self.sources)
+
+
+Rule = Callable[[Step, Call, int], tuple[Part, ...]]
+
+
+def output_parts(step: Step, call: Call) -> tuple[tuple[Part, ...], ...]:
+    """The parts of each output of one rank's call, in the order of their elements."""
+    rule = RULES.get(call.op, _by_table)
+    return tuple(
+        rule(step, call, index) or (Part(output.count),)  # the definition leaves it open
+        for index, output in enumerate(call.outputs)
+    )
+
+
+def input_parts(step: Step, call: Call, index: int) -> tuple[Part, ...]:
+    """The parts of one input, each of which goes to another rank, or the whole where it is not dealt out."""
+    count, ranks, cut = call.inputs[index].count, step.group.ranks, call.operation.cut
+    if cut is Cut.TENSORS and index < len(ranks):
+        return (Part(count, (Source(call.rank, index, 0),), target=ranks[index]),)
+    sizes = slice_sizes(call, len(ranks), of_output=False) if cut is Cut.SPLITS else []
+    if cut is Cut.SLICES and count % len(ranks) == 0:
+        sizes = [count // len(ranks)] * len(ranks)
+    if not sizes or sum(sizes) != count:
+        return (Part(count, (Source(call.rank, index, 0),)),)
+    starts = accumulate(sizes, initial=0)
+    return tuple(
+        Part(size, (Source(call.rank, index, start),), target=rank)
+        for rank, size, start in zip(ranks, sizes, starts, strict=False)
+    )
+
+
+def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
+    """What the facts in the table of operations say."""
+    op, count = call.operation, call.outputs[index].count
+    ranks, me = step.group.ranks, _place(step, call.rank)
+    where = {Cut.WHOLE: (index, 0), Cut.TENSORS: (me, 0), Cut.SLICES: (index, me * count)}.get(op.cut)
+    if where is None or not op.moves_data or op.sends or (op.taker is Who.ROOT and call.rank != call.root):
+        return ()
+    if op.giver is not Who.ALL:
+        return () if call.giver is None else (Part(count, (Source(call.giver, *where),)),)
+    if op.reduces:
+        return (Part(count, tuple(Source(rank, *where) for rank in ranks), reduced=True),)
+    if op.joined:
+        whole, rest = divmod(count, max(1, len(ranks)))
+        return () if rest else tuple(Part(whole, (Source(rank, *where),)) for rank in ranks)
+    # An output for each tensor of each rank; those of a rank stand together.
+    each = max(1, len(call.inputs)) if op.cut is Cut.WHOLE else 1
+    if index // each >= len(ranks):
+        return ()
+    tensor = index % each if op.cut is Cut.WHOLE else me
+    return (Part(count, (Source(ranks[index // each], tensor, 0),)),)
+
+
+def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
+    me = _place(step, call.rank)
+    sizes = slice_sizes(call, len(step.group.ranks), of_output=True)
+    if sum(sizes) != call.outputs[index].count:
+        return ()
+    parts = []
+    for rank, size in zip(step.group.ranks, sizes, strict=True):
+        sender = step.calls.get(rank)
+        start = sum(slice_sizes(sender, len(step.group.ranks), of_output=False)[:me]) if sender else 0
+        parts.append(Part(size, (Source(rank, index, start),)))
+    return tuple(parts)
+
+
+RULES: dict[str, Rule] = {"all_to_all_single": _by_splits}
+"""Rules of operations of which the table does not say where their results come from."""
+
+
+def _place(step: Step, rank: int) -> int:
+    """The rank within the group."""
+    return step.group.ranks.index(rank) if rank in step.group.ranks else 0
+
+
+def slice_sizes(call: Call, world_size: int, *, of_output: bool) -> list[int]:
+    """Elements of each slice of an `all_to_all_single`: its splits count rows, without splits all are alike."""
+    buffers = call.outputs if of_output else call.inputs
+    if not buffers:
+        return [0] * world_size
+    buffer = buffers[0]
+    splits = (call.splits[0] if of_output else call.splits[1]) if call.splits else ()
+    if len(splits) != world_size:
+        return [buffer.count // world_size] * world_size
+    rows = buffer.shape[0] if buffer.shape else 1
+    return [size * (buffer.count // rows if rows else 0) for size in splits]
