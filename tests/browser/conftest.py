@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Generator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +34,26 @@ def chromium() -> Generator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def reports() -> Callable[[Record], Path]:
+    """Writes the report of a record beside it, once."""
+
+    @lru_cache
+    def of(record: Path) -> Path:
+        return write_report(Record(path=record), record / "report.html").path
+
+    return lambda record: of(record.path)
+
+
 @pytest.fixture
-def open_report(chromium: Browser, tmp_path: Path) -> Generator[Callable[..., Page]]:
-    """Writes the report of a record and opens it from disk; whatever the page logs as an error fails the test.
+def open_report(chromium: Browser, reports: Callable[[Record], Path]) -> Generator[Callable[..., Page]]:
+    """Opens the report of a record from disk; whatever the page logs as an error fails the test.
 
     `page.asked` holds every address that the page asked for besides its own.
     """
     contexts, wrong = [], []
 
     def opened(record: Record, *, width: int = 1280, height: int = 900, **options: Any) -> Page:
-        report = write_report(record, tmp_path / "report.html")
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
@@ -51,7 +62,7 @@ def open_report(chromium: Browser, tmp_path: Path) -> Generator[Callable[..., Pa
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: page.asked.append(request.url))
-        page.goto(report.path.as_uri())
+        page.goto(reports(record).as_uri())
         page.wait_for_selector("html[data-ready]")
         page.wait_for_selector("#canvas[data-domain]")
         return page

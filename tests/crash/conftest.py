@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -253,13 +253,19 @@ def put_away(lab: Lab) -> list[str]:
     return left
 
 
-ENGINES = [
-    pytest.param("docker", marks=pytest.mark.docker),
-    pytest.param("local", marks=pytest.mark.local),
-]
+ON_LOCAL, ON_DOCKER = pytest.param("local", marks=pytest.mark.local), pytest.param("docker", marks=pytest.mark.docker)
+local_first = pytest.mark.parametrize(
+    "lab", [ON_LOCAL, pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.long])], indirect=True
+)
+"""For what is the same on every engine: in the short run on the local one only."""
 
 
-@pytest.fixture(params=ENGINES)
+def first(quick: Sequence[object], *rest: object) -> list[Any]:
+    """Values of a parameter: some for every run, the rest for the long one."""
+    return [*quick, *(pytest.param(value, marks=pytest.mark.long) for value in rest)]
+
+
+@pytest.fixture(params=[ON_LOCAL, ON_DOCKER])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """The command line on each engine; when the test is over nothing may be left that `lab down` does not remove."""
     if request.param == "docker":

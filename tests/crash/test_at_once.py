@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from tests.crash.conftest import HOLD, Lab
+from tests.crash.conftest import HOLD, Lab, local_first
 
 WHO = """
 import os, sys
@@ -13,6 +13,7 @@ for i in range(200):
 """
 
 
+@local_first
 def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -26,9 +27,10 @@ def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
     assert f"busy with a run of hold (process {first.process.pid})" in lab("status").out
     assert first.process.poll() is None
     first.send(signal.SIGINT)
-    assert first.end(10).code == 130
+    assert first.end().code == 130
 
 
+@local_first
 def test_a_second_run_that_waits_runs_after_the_first(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -36,12 +38,13 @@ def test_a_second_run_that_waits_runs_after_the_first(lab: Lab):
     second = lab.start("run", lab.script(WHO, "who.py"), "--wait", "60s", "--", "second")
     assert second.lives_on_for(1.0)
     first.send(signal.SIGINT)
-    assert first.end(10).code == 130
+    assert first.end().code == 130
     ended = second.end()
     assert ended.code == 0, ended.said
     assert ended.out.count("| second") == 400
 
 
+@local_first
 def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
     assert lab("up", "--nodes", "1").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -51,9 +54,10 @@ def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
     assert "busy with a run of hold" in second.err
     assert "(waited 1 s)" in second.err
     first.send(signal.SIGINT)
-    first.end(10)
+    first.end()
 
 
+@local_first
 def test_many_waiting_runs_all_run_and_are_not_mixed(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     script = lab.script(WHO, "who.py")
@@ -66,6 +70,7 @@ def test_many_waiting_runs_all_run_and_are_not_mixed(lab: Lab):
     assert len(lab("runs", "--json").json()) == 4
 
 
+@local_first
 def test_two_clusters_run_independently(lab: Lab):
     names = [f"{lab.name}a", f"{lab.name}b"]
     script = lab.script(WHO, "who.py")
@@ -81,7 +86,7 @@ def test_two_clusters_run_independently(lab: Lab):
     assert hold.process.poll() is None
     assert lab.status(names[0])["state"] == "ready"
     hold.send(signal.SIGINT)
-    assert hold.end(10).code == 130
+    assert hold.end().code == 130
     assert lab("down", "--all").code == 0
     assert lab.leftovers() == []
 
@@ -93,7 +98,7 @@ def test_down_in_mid_run_ends_the_run_with_a_clear_word_and_leaves_nothing(lab: 
     down = lab("down")
     assert down.code == 0
     assert "is busy with a run of hold" in down.err
-    ended = run.end(15)
+    ended = run.end()
     assert ended.code == 1
     assert "was removed in mid-run" in ended.out, ended.said
     assert "Traceback" not in ended.said

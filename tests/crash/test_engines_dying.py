@@ -83,7 +83,7 @@ def test_a_docker_engine_that_dies_in_mid_run_is_an_error_in_one_sentence(docker
     run = lab.start("run", lab.script(HOLD, "hold.py"), **through)
     run.wait_for("holding", 2)
     proxy.cut()
-    ended = run.end(15)
+    ended = run.end()
     assert ended.code == 3, ended.said
     assert "error" in ended.out
     assert "the Docker engine stopped answering" in ended.out
@@ -109,7 +109,7 @@ def test_a_docker_engine_that_dies_in_a_run_with_a_cluster_of_its_own_says_how_t
     run = lab.start("run", lab.script(HOLD, "hold.py"), "--nodes", "2", DOCKER_HOST=f"unix://{proxy.path}")
     run.wait_for("holding", 2)
     proxy.cut()
-    ended = run.end(15)
+    ended = run.end()
     assert ended.code == 3, ended.said
     assert "the Docker engine stopped answering" in ended.out
     assert "lab down" in ended.err
@@ -124,7 +124,7 @@ def test_a_docker_engine_that_dies_while_nodes_start_is_an_error_in_one_sentence
     up = lab.start("up", "--nodes", "2", DOCKER_HOST=f"unix://{proxy.path}")
     up.wait_for("importing torch")
     proxy.cut()
-    ended = up.end(15)
+    ended = up.end()
     assert ended.code == 3, ended.said
     assert "Traceback" not in ended.said
     assert "hint:" in ended.err
@@ -140,11 +140,11 @@ def test_the_local_engine_that_dies_in_mid_run_is_an_error_in_one_sentence(local
     zygotes = [pid for pid in lab.mine() if b"labnode.zygote" in read(f"/proc/{pid}/cmdline") and parent(pid) == 1]
     assert len(zygotes) == 1
     os.kill(zygotes[0], signal.SIGKILL)
-    ended = run.end(15)
+    ended = run.end()
     assert ended.code == 3, ended.said
     assert "the process that holds the local nodes" in ended.out
     assert "Traceback" not in ended.said
-    wait_until(lambda: not lab.mine(), "every process of the cluster to end", 5)
+    wait_until(lambda: not lab.mine(), "every process of the cluster to end")
     assert lab.status()["state"] == "dead"
     assert "removed" in lab("down").out
     assert lab.leftovers() == []

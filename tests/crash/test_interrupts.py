@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, wait_until
+from tests.crash.conftest import HOLD, Lab, first, local_first, wait_until
 
-PROMPT_S = 3.0
-"""Well under a second on an idle machine; tests may have to share theirs."""
 INTERRUPTED = (130, -signal.SIGINT)
 """Python ends itself by SIGINT, which a shell shows as 130 too, if the signal comes while it imports."""
 STUBBORN = """
@@ -23,18 +20,17 @@ time.sleep(600)
 FINE = "print('fine', flush=True)\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["ctrl-c", "term", "hangup"])
+@pytest.mark.parametrize(
+    "number", first([signal.SIGINT], signal.SIGTERM, signal.SIGHUP), ids=["ctrl-c", "term", "hangup"]
+)
 def test_an_interrupt_cancels_the_run_and_leaves_the_cluster(lab: Lab, number: int):
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(STUBBORN, "hold.py"))
     run.wait_for("holding", 2)
     assert len(lab.workers()) == 2
-    began = time.monotonic()
     run.send(number)
     ended = run.end()
-    took_s = time.monotonic() - began
     assert ended.code == 130
-    assert took_s < PROMPT_S
     assert "interrupted after" in ended.out
     assert "Traceback" not in ended.err
 
@@ -45,7 +41,7 @@ def test_an_interrupt_cancels_the_run_and_leaves_the_cluster(lab: Lab, number: i
 
     assert lab.status()["state"] == "ready"
     assert lab.status()["busy"] is None
-    wait_until(lambda: not lab.workers(), "the workers to be gone", 2)
+    wait_until(lambda: not lab.workers(), "the workers to be gone")
     again = lab("run", lab.script(FINE, "fine.py"))
     assert again.code == 0
     assert again.out.count("| fine") == 2
@@ -60,26 +56,33 @@ def test_an_interrupted_run_with_a_cluster_of_its_own_leaves_nothing(lab: Lab):
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("verb", ["up", "run"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
+@pytest.mark.parametrize(
+    ("verb", "number"),
+    [
+        ("up", signal.SIGINT),
+        ("run", signal.SIGTERM),
+        pytest.param("up", signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param("run", signal.SIGINT, marks=pytest.mark.long),
+    ],
+)
 def test_an_interrupt_while_nodes_start_leaves_nothing(lab: Lab, verb: str, number: int):
     words = ["--nodes", "2"] if verb == "up" else [lab.script(HOLD), "--nodes", "2"]
     command = lab.start(verb, *words)
     command.wait_for("importing torch")
     command.send(number)
-    ended = command.end(15)
+    ended = command.end()
     assert ended.code in INTERRUPTED
     assert "Traceback" not in ended.said
     assert "interrupted" in ended.err
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("moment", range(1, 8, 2))
+@pytest.mark.parametrize("moment", first([3], 1, 5, 7))
 def test_an_interrupt_at_any_moment_of_up_leaves_nothing(lab: Lab, moment: int):
     command = lab.start("up", "--nodes", "2")
     command.lives_on_for(moment * 0.15)
     command.send(signal.SIGINT)
-    ended = command.end(15)
+    ended = command.end()
     if ended.code == 0:  # it was faster
         assert lab.status()["state"] == "ready"
         assert lab("down").code == 0
@@ -88,6 +91,7 @@ def test_an_interrupt_at_any_moment_of_up_leaves_nothing(lab: Lab, moment: int):
     assert lab.leftovers() == []
 
 
+@local_first
 def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
     assert lab("up", "--nodes", "1").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -95,10 +99,10 @@ def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
     second = lab.start("run", lab.script(FINE, "fine.py"), "--wait", "60s")
     assert second.lives_on_for(1.0)
     second.send(signal.SIGINT)
-    assert second.end(5).code in INTERRUPTED
+    assert second.end().code in INTERRUPTED
     assert first.process.poll() is None
     first.send(signal.SIGINT)
-    assert first.end(5).code in INTERRUPTED
+    assert first.end().code in INTERRUPTED
 
 
 def test_ctrl_c_twice_still_leaves_a_usable_cluster(lab: Lab):
@@ -108,7 +112,7 @@ def test_ctrl_c_twice_still_leaves_a_usable_cluster(lab: Lab):
     run.send(signal.SIGINT)
     run.lives_on_for(0.02)
     run.send(signal.SIGINT)
-    ended = run.end(PROMPT_S)
+    ended = run.end()
     assert ended.code in INTERRUPTED
     assert "Traceback" not in ended.said
     assert lab("run", lab.script(FINE, "fine.py")).code == 0

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.crash.conftest import HOLD, Command, Lab, read, wait_until
+from tests.crash.conftest import HOLD, Command, Lab, first, local_first, read, wait_until
 
 QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
 MOMENTS = range(10)
@@ -36,32 +36,32 @@ def kill_at(lab: Lab, fraction: float, *words: str) -> None:
     command.end()
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", first([2, 6], *sorted({*MOMENTS} - {2, 6})))
 def test_nothing_is_left_when_a_run_with_a_cluster_of_its_own_is_killed(lab, moment):
     kill_at(lab, (moment + 0.5) / len(MOMENTS), "run", lab.script(QUICK), "--nodes", "2")
     assert lab("down").code == 0
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("moment", [3, 7])
+@pytest.mark.parametrize("moment", first([7], 3))
 def test_the_next_run_cleans_up_after_a_killed_one(lab, moment):
     script = lab.script(QUICK)
     kill_at(lab, moment / len(MOMENTS), "run", script, "--nodes", "2")
-    left = lab.leftovers()
+    left = [what for what in lab.leftovers() if not what.startswith("process")]  # which may be about to end by itself
     ended = lab("run", script, "--nodes", "2")
     assert ended.code == 0, ended.said
-    assert ("removed what was left of cluster" in ended.err) == bool(left), (left, ended.err)
+    assert not left or "removed what was left of cluster" in ended.err, (left, ended.err)
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("moment", [2, 5, 8])
+@pytest.mark.parametrize("moment", first([5], 2, 8))
 def test_nothing_is_left_when_up_is_killed(lab, moment):
     kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")
     assert lab("down").code == 0
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("moment", [3, 7])
+@pytest.mark.parametrize("moment", first([5], 3, 7))
 def test_up_after_a_killed_up_makes_a_whole_cluster(lab, moment):
     kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")
     ended = lab("up", "--nodes", "2")
@@ -92,7 +92,7 @@ def kill_while_sending(lab: Lab, part: float) -> None:
     assert lab.status()["state"] == "ready"
 
 
-@pytest.mark.parametrize("part", [0, 0.5])
+@pytest.mark.parametrize("part", first([0.5], 0))
 def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(docker_lab, part):
     """The containers run by then, so that only their silence tells that the cluster is not whole."""
     lab = docker_lab
@@ -112,7 +112,7 @@ def test_a_run_after_an_up_killed_while_it_sent_the_agents_removes_the_remains(d
     assert lab.leftovers() == []
 
 
-@pytest.mark.parametrize("moment", [3, 7])
+@pytest.mark.parametrize("moment", first([5], 3, 7))
 def test_nothing_is_left_when_down_is_killed_and_called_again(lab, moment):
     assert lab("up", "--nodes", "2").code == 0
     down = lab.start("down")
@@ -123,15 +123,16 @@ def test_nothing_is_left_when_down_is_killed_and_called_again(lab, moment):
     assert lab.leftovers() == []
 
 
-def test_a_cluster_survives_runs_killed_at_ten_moments(lab):
+@pytest.mark.parametrize("moments", first([2], 10))
+def test_a_cluster_survives_runs_killed_at_any_moment(lab, moments):
     script = lab.script(QUICK)
     assert lab("up", "--nodes", "2").code == 0
     began = time.monotonic()
     assert lab("run", script).code == 0
     whole = time.monotonic() - began
-    for moment in MOMENTS:
+    for moment in range(moments):
         run = lab.start("run", script)
-        run.lives_on_for((moment + 0.5) / len(MOMENTS) * whole)
+        run.lives_on_for((moment + 0.5) / moments * whole)
         run.send(signal.SIGKILL)
         run.end()
         again = lab("run", script)
@@ -158,6 +159,7 @@ def test_the_next_run_takes_over_from_one_killed_in_mid_run(lab):
     assert "ends before a result" in shown[0]["reason"]
 
 
+@local_first
 def test_down_says_what_it_removed_after_a_killed_run(lab):
     run = lab.start("run", lab.script(HOLD, "hold.py"), "--nodes", "2")
     run.wait_for("holding", 2)
@@ -185,7 +187,7 @@ time.sleep(600)
     child = int(run.said.split("child ")[1].split()[0])
     assert lab("down").code == 0
     run.end()
-    wait_until(lambda: b"599" not in read(f"/proc/{child}/cmdline"), "the hidden process to end", 2)
+    wait_until(lambda: b"599" not in read(f"/proc/{child}/cmdline"), "the hidden process to end")
 
 
 def test_what_a_killed_doctor_left_disturbs_nobody_and_is_removed(docker_lab: Lab, node_image: str):

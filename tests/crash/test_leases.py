@@ -20,7 +20,7 @@ from lab.engine.local.channel import LocalChannel
 from lab.engine.protocol import Channel
 from lab.node import wire
 from lab.plan.cluster import Node
-from tests.crash.conftest import HOLD, Lab, wait_until
+from tests.crash.conftest import DEADLINE_S, HOLD, Lab, wait_until
 
 Talk = Callable[[], "Client"]
 
@@ -38,7 +38,7 @@ class Client:
     def say(self, **message: Any) -> None:
         self.channel.send(wire.encode(message))
 
-    def hear(self, kind: str, run: str | None = None, deadline_s: float = 10.0) -> dict[str, Any]:
+    def hear(self, kind: str, run: str | None = None, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
         """Wait for a message of a kind, about a run; every client of a container hears what is said to all."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
@@ -91,19 +91,19 @@ def test_a_run_whose_client_fell_silent_ends_with_its_lease(lab: Lab, talk: Talk
     client = talk()
     client.claim("r", "me", lease_s=1.5)
     client.start("r")
-    assert len(lab.workers()) == 1
-    wait_until(lambda: not lab.workers(), "the agent to end the run", 8)
+    wait_until(lambda: not lab.workers(), "the agent to end the run")
     assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
 
 
 def test_a_client_that_is_heard_keeps_its_lease(lab: Lab, talk: Talk):
     client = talk()
-    client.claim("r", "me", lease_s=1.5)
+    client.claim("r", "me", lease_s=2.5)
     client.start("r")
-    end = time.monotonic() + 3
+    end = time.monotonic() + 4
     while time.monotonic() < end:
         client.say(op="ping", run="r")
-        wait_until(lab.workers, "the worker", 1)
+        time.sleep(0.1)
+    assert len(lab.workers()) == 1
     client.say(op="finish", run="r")
     assert client.hear("finished")["left"] is not None
     assert not lab.workers()

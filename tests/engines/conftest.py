@@ -7,9 +7,11 @@ session for all who look at it.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -108,6 +110,25 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
         return (on or cluster).run(scenario, runs=tmp_path / "runs", **options)
 
     return run
+
+
+@pytest.fixture
+def hang(run: Run) -> Run:
+    """Runs a script that hangs; again with more time, if not all ranks were ready in half of what they had.
+
+    A rank says that by `note("ready_at", time.time())`: what it still has to do then takes no time to speak of.
+    """
+
+    def hang(*words: object, timeout_s: float = 1.5, **options: Any) -> Result:
+        while True:
+            began = time.time()
+            result = run(*words, timeout_s=timeout_s, **options)
+            ready = all(rank.notes.get("ready_at", math.inf) < began + timeout_s / 2 for rank in result.ranks)
+            if ready or timeout_s > 30:
+                return result
+            timeout_s *= 3
+
+    return hang
 
 
 def scenario_of(script: str | Path, *args: object, expect: Expect | None = None, **more: Any) -> Scenario:

@@ -49,9 +49,9 @@ def test_without_tracing_the_reason_says_that_calls_were_not_recorded(run: Run) 
     assert "calls were not recorded: tracing was off; run it without --no-trace and trace: false" in result.reason
 
 
-def test_calls_of_a_rank_that_hangs_count_up_to_the_hang(run: Run) -> None:
+def test_calls_of_a_rank_that_hangs_count_up_to_the_hang(hang: Run) -> None:
     calls = {0: ("all_reduce x2",), 1: ("all_reduce",)}
-    result = run("hang.py", "rank_1_never_comes", timeout_s=2, expect=Expect(verdict="hung", calls=calls))
+    result = hang("hang.py", "rank_1_never_comes", expect=Expect(verdict="hung", calls=calls))
     assert result.passed, result.reason
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -12,17 +13,11 @@ pytestmark = pytest.mark.usefixtures("usable")
 Run = Callable[..., Result]
 
 
-@pytest.fixture
-def hang(run: Run) -> Run:
-    """Runs a way of `hang.py` on three nodes until its timeout."""
-    return lambda way, **options: run("hang.py", way, timeout_s=1.5, **options)
-
-
 def test_a_run_of_which_every_rank_sleeps_is_hung_and_says_where(hang: Run) -> None:
-    result = hang("everybody_sleeps")
+    result = hang("hang.py", "everybody_sleeps")
 
     assert (result.verdict, result.exit_code) == ("hung", 4)
-    assert result.reason.startswith("no end after 1.5 s: ranks 0-2 were at hang.py:")
+    assert re.match(r"no end after [\d.]+ s: ranks 0-2 were at hang\.py:", result.reason)
     assert "time.sleep(3600)" in result.reason
     for rank in result.ranks:
         assert (rank.stopped, rank.exit_code) == (True, None)
@@ -39,7 +34,7 @@ def test_a_run_of_which_every_rank_sleeps_is_hung_and_says_where(hang: Run) -> N
     ],
 )
 def test_the_rank_that_never_comes_to_the_collective_is_the_culprit(hang: Run, way: str, line: str) -> None:
-    result = hang(way)
+    result = hang("hang.py", way)
 
     assert result.verdict == "hung"
     assert result.culprit is not None
@@ -52,7 +47,7 @@ def test_the_rank_that_never_comes_to_the_collective_is_the_culprit(hang: Run, w
 
 
 def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) -> None:
-    result = hang("rank_2_is_in_another_collective")
+    result = hang("hang.py", "rank_2_is_in_another_collective")
 
     assert result.verdict == "hung"
     assert result.culprit is not None
@@ -61,7 +56,7 @@ def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) 
 
 
 def test_a_rank_that_waits_for_a_message_while_others_are_in_a_barrier_is_the_culprit(hang: Run) -> None:
-    result = hang("rank_0_receives_what_nobody_sends")
+    result = hang("hang.py", "rank_0_receives_what_nobody_sends")
 
     assert result.culprit is not None
     assert result.culprit.rank == 0
@@ -70,15 +65,15 @@ def test_a_rank_that_waits_for_a_message_while_others_are_in_a_barrier_is_the_cu
 
 
 def test_a_deadlock_of_all_ranks_at_one_place_has_no_culprit(hang: Run) -> None:
-    result = hang("nobody_sends")
+    result = hang("hang.py", "nobody_sends")
 
     assert result.verdict == "hung"
     assert result.culprit is None
     assert "ranks 0-2 waited in recv at hang.py:" in result.reason
 
 
-def test_a_hang_of_a_cold_run_is_explained_too(run: Run) -> None:
-    result = run("hang.py", "rank_1_never_comes", timeout_s=15, cold=True)
+def test_a_hang_of_a_cold_run_is_explained_too(hang: Run) -> None:
+    result = hang("hang.py", "rank_1_never_comes", timeout_s=8.0, cold=True)
 
     assert result.verdict == "hung"
     assert result.culprit is not None
@@ -87,7 +82,7 @@ def test_a_hang_of_a_cold_run_is_explained_too(run: Run) -> None:
 
 
 def test_several_ranks_of_a_node_are_told_apart(hang: Run) -> None:
-    result = hang("rank_1_never_comes", nodes=2, nproc_per_node=2)
+    result = hang("hang.py", "rank_1_never_comes", nodes=2, nproc_per_node=2)
 
     assert result.culprit is not None
     assert (result.culprit.rank, result.culprit.node) == (1, "node0")
@@ -95,6 +90,6 @@ def test_several_ranks_of_a_node_are_told_apart(hang: Run) -> None:
 
 
 def test_the_stacks_do_not_appear_in_what_the_ranks_printed(hang: Run) -> None:
-    result = hang("everybody_sleeps")
+    result = hang("hang.py", "everybody_sleeps")
 
     assert [rank.log for rank in result.ranks] == ["", "", ""]

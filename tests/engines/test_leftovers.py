@@ -62,8 +62,8 @@ def test_nothing_is_left_of_a_run_that_failed(run: Run, way: str) -> None:
     assert run("fail.py", way, 1).verdict == "failed"
 
 
-def test_nothing_is_left_of_a_run_that_hung(run: Run) -> None:
-    assert run("hang.py", "rank_1_never_comes", timeout_s=1).verdict == "hung"
+def test_nothing_is_left_of_a_run_that_hung(hang: Run) -> None:
+    assert hang("hang.py", "rank_1_never_comes").verdict == "hung"
 
 
 @pytest.mark.parametrize("way", ["removes_its_own_folder", "leaves_a_daemon_thread_running", "changes_folder"])

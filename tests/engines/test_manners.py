@@ -86,7 +86,7 @@ def test_workers_can_have_processes_and_threads_of_their_own(run: Run, way: tupl
 
 def test_a_global_ddp_model_does_not_hang_the_end_and_open_files_are_flushed(run: Run, tmp_path: Path) -> None:
     for _ in range(8):  # the end of the model and a thread of gloo used to wait for each other, now and then
-        assert run("leaves_ddp_behind.py", timeout_s=20.0).passed
+        assert run("leaves_ddp_behind.py").passed
     read = tmp_path / "read.py"
     read.write_text(
         "import gzip, os\nfolder = os.environ['LAB_SHARED']\n"

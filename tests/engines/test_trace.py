@@ -358,8 +358,9 @@ def test_a_call_in_which_a_worker_was_killed_is_on_record(traced: Callable[..., 
     assert not trace.ranks[1].stopped
 
 
-def test_a_run_that_hangs_leaves_the_calls_in_which_it_hung(traced: Callable[..., tuple[Result, Trace]]) -> None:
-    result, trace = traced("hang.py", "rank_1_never_comes", nodes=3, timeout_s=1.5)
+def test_a_run_that_hangs_leaves_the_calls_in_which_it_hung(hang: Run, recorder: str) -> None:
+    result = hang("hang.py", "rank_1_never_comes", env={"LAB_RECORDER": recorder})
+    trace = trace_of(result)
 
     assert result.verdict == "hung"
     assert "labnode" not in "".join(rank.stack for rank in result.ranks)

@@ -7,6 +7,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from lab import note
+
 
 def everybody_sleeps(rank):
     time.sleep(3600)
@@ -56,6 +58,7 @@ def nobody_sends(rank):
 def main():
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(1))
+    note("ready_at", time.time())
     globals()[sys.argv[1]](dist.get_rank())
 
 
