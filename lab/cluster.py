@@ -27,7 +27,8 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import RunOptions, plan_all
 from lab.run.place import Place
-from lab.spec.scenario import Scenario, Volume
+from lab.spec.scenario import Scenario
+from lab.spec.volumes import Volume
 
 Announce = Callable[[str], None]
 DEFAULT_NODES = 3

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from lab.spec.scenario import Volume
+from lab.spec.volumes import Volume
 
 State = Literal["ready", "partial", "dead"]
 

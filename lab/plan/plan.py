@@ -41,6 +41,7 @@ class Plan:
     master_addr: str
     master_port: int
     cold: bool
+    backend: str
     timeout_s: float
     trace: Tracing
     workers: tuple[WorkerPlan, ...]
@@ -144,6 +145,7 @@ def make_plan(
         master_addr=master_addr,
         master_port=MASTER_PORT,
         cold=cold,
+        backend=scenario.backend,
         timeout_s=scenario.timeout_s if timeout_s is None else timeout_s,
         trace=Tracing(
             on=trace and scenario.trace.on,

@@ -17,7 +17,7 @@ def plan_text(plan: Plan, style: Style) -> str:
     head = (
         f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'process', 'processes')} "
         f"= {plural(plan.world_size, 'rank')}, "
-        f"{'cold' if plan.cold else 'warm'}, hung after {format_duration(plan.timeout_s)}"
+        f"{'cold' if plan.cold else 'warm'}, {plan.backend}, hung after {format_duration(plan.timeout_s)}"
     )
     whole = replace(style, width=None)  # a command line that is cut says nothing
     rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.errors import ScenarioError
 from lab.words import clip
@@ -15,8 +16,7 @@ MAX_SHOWN = 20
 _LONGEST_WORD = 100
 
 
-@dataclass(frozen=True, order=True)
-class Position:
+class Position(NamedTuple):
     """A place in a file."""
 
     line: int = 1
@@ -29,7 +29,7 @@ class InvalidError(Exception):
     """One problem, on its way to `Problems`; it never leaves `lab.spec`."""
 
     def __init__(self, where: Position, message: str) -> None:
-        super().__init__(message)
+        super().__init__(where, message)
         self.where = where
         self.message = message
 
@@ -57,21 +57,17 @@ class Problems:
         except InvalidError as problem:
             self.add(problem.where, problem.message)
 
-    def error(self) -> ScenarioError:
-        """Everything that was noted as one error: a line a problem, in the order of the file."""
+    def raise_if_any(self) -> None:
+        """Raises what was noted, if anything was, as one error: a line a problem, in the order of the file.
+
+        Raises:
+            ScenarioError: something was noted.
+        """
         found = sorted(self._found)
         lines = [f"{self.path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
         hidden = len(found) - len(lines)
-        return ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")
-
-    def raise_if_any(self) -> None:
-        """Raises what was noted, if anything was.
-
-        Raises:
-            ScenarioError: as `error` makes it.
-        """
-        if self._found:
-            raise self.error()
+        if found:
+            raise ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")
 
 
 def near(word: str, choices: Iterable[str]) -> str | None:
@@ -89,6 +85,14 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """` (did you mean 'nodes'?)` for the near match of `word`; empty if none is near."""
     found = near(word, choices)
     return f" (did you mean {found!r}?)" if found else ""
+
+
+def names_in(folder: Path, *endings: str) -> list[str]:
+    """Names in a folder, sorted; with endings, only those that have one; empty where it cannot be listed."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(endings or ("",)))
+    except OSError:
+        return []
 
 
 def shown(value: object, longest: int = 80) -> str:

@@ -1,40 +1,59 @@
-"""The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards."""
+"""The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards.
+
+Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
+be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.keys`). After a change,
+`dev/reference` writes both anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
+
+from lab.spec import expect, kinds, paths
+from lab.spec.environment import environment
+from lab.spec.keys import key
+from lab.spec.volumes import Volume, volume_list
 
 Verdict = Literal["passed", "failed", "error", "hung"]
-BACKENDS = ("gloo", "nccl", "mpi", "ucc")
+BACKENDS = ("gloo",)
+"""What carries the bytes of the collectives."""
+PLANNED_KEYS = ("faults", "network")
+"""Names that a later version gives a meaning."""
+MAX_NODES = 1024
+"""Most nodes, and most workers on one node, that a scenario may ask for."""
+MAX_TIMEOUT_S = 720 * 3600
 MAX_TRACE_VALUES = 1_000_000
 """Most elements of one side of a call that a trace may keep as they are."""
+MIN_MEMORY_BYTES = 64 * 1024**2
+"""Least memory of a node: below this no Python with torch starts."""
+
+_COUNT = kinds.whole_number(1, MAX_NODES)
+_DIFFERENCE = kinds.number("a number, 0 or more", low=0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
     """Limits of one node."""
 
-    cpus: float | None = None
-    """CPU cores a node may use; None: no limit."""
-    memory_bytes: int | None = None
-    """Memory a node may use; None: no limit."""
-    gpus: int = 0
+    cpus: float | None = field(
+        default=None,
+        metadata=key(
+            kinds.number("a number of cores, more than 0, at most 1024", above=0, high=1024),
+            "cpus: 0.5",
+            default="no limit",
+        ),
+    )
+    """CPU cores that a node may use."""
+    memory_bytes: int | None = field(
+        default=None,
+        metadata=key(kinds.size(MIN_MEMORY_BYTES, 1024**5), "memory: 1GiB", name="memory", default="no limit"),
+    )
+    """Memory that a node may use."""
+    gpus: int = field(default=0, metadata=key(kinds.whole_number(0, 64), "gpus: 1"))
     """GPUs of one node."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Volume:
-    """A host folder that every node sees; opt-in, because everything else is shipped."""
-
-    source: Path
-    """Absolute path on the host."""
-    target: str
-    """Absolute path in the node."""
-    read_only: bool = False
-    """Whether nodes may only read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,73 +62,110 @@ class Tracing:
 
     on: bool = True
     """Whether they are."""
-    values: int | None = None
-    """At most so many elements of one side of a call are kept as they are; 0: neither they nor summaries; None: as the
-    recorder's default says."""
+    values: int | None = field(
+        default=None, metadata=key(kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", default="`128`")
+    )
+    """So many elements of one side of a call are recorded as they are, of more a summary; 0: neither."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """How far a float that was noted may be from the expected one; the larger of the two counts."""
+
+    relative: float = field(default=1e-5, metadata=key(_DIFFERENCE, "relative: 1e-3"))
+    """Largest difference, as a part of the expected value."""
+    absolute: float = field(default=1e-8, metadata=key(_DIFFERENCE, "absolute: 0.01"))
+    """Largest difference; the larger of the two counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expect:
     """What must come out of a run."""
 
-    exit: Mapping[int, int] = field(default_factory=dict)
-    """Exit code per rank; a negative one is the signal that killed it, as in `subprocess`. A rank that is not named is
-    expected to exit with 0, unless `verdict` is another than `passed`."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    """Expected value by note name. A string may be arithmetic on rank, world_size, ...; a mapping whose keys are
-    all integers holds one value per rank; anything else is the same for every rank."""
-    logs: Mapping[int, str] = field(default_factory=dict)
-    """Regular expression per rank that must be found somewhere in the rank's log."""
-    calls: Sequence[str] | Mapping[int, Sequence[str]] | None = None
-    """What each rank must have called, in order, in the notation of `lab.spec.calls`: a list for all ranks, or one for
-    each rank that a mapping names. None: not checked."""
-    check: str | None = None
-    """`file.py:function` in the script's folder, called inside node 0 with the list of all ranks' results."""
-    verdict: Verdict = "passed"
-    """The verdict that the bare run must have; `hung` or `failed` for scenarios that are broken on purpose."""
-    culprit: int | None = None
-    """The rank that must be named as the first culprit; None: not checked."""
-    reason: str | None = None
-    """Regular expression that must be found in the run's reason; None: not checked."""
-    relative_tolerance: float = 1e-5
-    """Largest relative difference between a float that was noted and the one expected."""
-    absolute_tolerance: float = 1e-8
-    """Largest absolute difference between a float that was noted and the one expected."""
+    exit: Mapping[int, int] = field(
+        default_factory=dict,
+        metadata=key(expect.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", default="`0` for every rank"),
+    )
+    """Exit code per rank; a negative one is the signal that killed it. Of a rank that is not
+    named 0 is expected, or, where `verdict` is another than `passed`, nothing."""
+    notes: Mapping[str, Any] = field(
+        default_factory=dict, metadata=key(expect.notes(), "notes: {sum: world_size}", default="none")
+    )
+    """Expected value by note: a literal, arithmetic such as `10.0 * rank`, one value per rank; see Expected notes."""
+    logs: Mapping[int, str] = field(
+        default_factory=dict,
+        metadata=key(expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", default="none"),
+    )
+    """What must be found in a rank's log; `^` and `$` are ends of lines."""
+    calls: Sequence[str] | Mapping[int, Sequence[str]] | None = field(
+        default=None,
+        metadata=key(expect.calls(), "calls: ['all_gather int64[1]', ..., barrier]", default="not checked"),
+    )
+    """What each rank must have called, in order; see Expected calls."""
+    check: str | None = field(default=None, metadata=key(paths.check(), "check: verify.py:sums_agree", default="none"))
+    """A function that is called inside node 0 with the results of all ranks."""
+    verdict: Verdict = field(default="passed", metadata=key(kinds.choice(get_args(Verdict)), "verdict: hung"))
+    """The verdict that the bare run must have."""
+    culprit: int | None = field(default=None, metadata=key(expect.rank(), "culprit: 1", default="not checked"))
+    """The rank that must be named as the first culprit."""
+    reason: str | None = field(
+        default=None, metadata=key(kinds.pattern(), "reason: 'rank 1 .* barrier'", default="not checked")
+    )
+    """What must be found in the run's reason."""
+    tolerance: Tolerance = field(default_factory=Tolerance, metadata=key(Tolerance))
+    """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """What to run, on what cluster, and what must come out."""
 
-    name: str
-    """Lower-case letters, digits, `-` and `_`; names the record."""
-    script: Path
-    """Absolute path of the script on the host; its folder is shipped to every node."""
+    name: str = field(
+        metadata=key(kinds.name(), "name: ring-all-reduce", default="the file's name, with `-` for what is not allowed")
+    )
+    """Names the record."""
+    script: Path = field(metadata=key(paths.script(), "script: train.py"))
+    """A file in the folder of the scenario or below: not absolute, no `..`, no link that leads out. Its folder is
+    shipped to every node."""
     source: Path | None = None
     """The YAML file; None for a plain script."""
-    learn: str = ""
+    learn: str = field(default="", metadata=key(kinds.text(), "learn: Every rank ends with the sum.", default="none"))
     """One or two sentences: the idea that the scenario teaches."""
-    predict: str = ""
+    predict: str = field(default="", metadata=key(kinds.text(), "predict: What does rank 2 hold?", default="none"))
     """The question that teaching mode asks before it shows the answer."""
-    nodes: int | None = None
-    """How many nodes take part; None: as many as the cluster has (1 where one has to be made)."""
-    nproc_per_node: int | None = None
-    """Workers on each node; None: as the cluster says (1 where one has to be made)."""
-    backend: str = "gloo"
-    """The torch.distributed backend that the script uses."""
-    args: tuple[str, ...] = ()
-    """Arguments of the script, the same on every rank."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables added on every rank."""
-    timeout_s: float = 60.0
-    """Seconds after which a run that has not ended is hung."""
-    cold: bool = False
+    nodes: int | None = field(
+        default=None,
+        metadata=key(_COUNT, "nodes: 3", default="as many as the cluster has; 1 where the run makes its own"),
+    )
+    """How many nodes take part."""
+    nproc_per_node: int | None = field(
+        default=None,
+        metadata=key(_COUNT, "nproc_per_node: 2", default="as the cluster says; 1 where the run makes its own"),
+    )
+    """Workers on each node."""
+    backend: str = field(
+        default="gloo",
+        metadata=key(kinds.choice(BACKENDS, ", the only backend so far"), "backend: gloo", always=True),
+    )
+    """The backend that the script gives to `init_process_group`, as the plan and the record state it."""
+    args: tuple[str, ...] = field(
+        default=(),
+        metadata=key(kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"),
+    )
+    """Arguments of the script, the same on every rank, passed exactly as written."""
+    env: Mapping[str, str] = field(default_factory=dict, metadata=key(environment(), "env: {GLOO_SOCKET_IFNAME: eth0}"))
+    """Environment variables added on every rank, exactly as written."""
+    timeout_s: float = field(
+        default=60.0, metadata=key(kinds.duration(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
+    )
+    """How long a run may take before it is hung."""
+    cold: bool = field(default=False, metadata=key(kinds.boolean(), "cold: true"))
     """Start a fresh interpreter for every worker instead of forking the warm agent."""
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = field(default_factory=Resources, metadata=key(Resources))
     """Limits of each node, where the run makes its own cluster."""
-    volumes: tuple[Volume, ...] = ()
-    """Host folders that every node sees, where the run makes its own cluster."""
-    trace: Tracing = field(default_factory=Tracing)
-    """What is recorded of the collectives."""
-    expect: Expect = field(default_factory=Expect)
+    volumes: tuple[Volume, ...] = field(default=(), metadata=key(volume_list(), "volumes: [../data:/data:ro]"))
+    """Host folders that every node sees, where the run makes its own cluster. The host's path must exist."""
+    trace: Tracing = field(default_factory=Tracing, metadata=key(Tracing, "trace: false"))
+    """Whether collectives are recorded, and how; see traces."""
+    expect: Expect = field(default_factory=Expect, metadata=key(Expect))
     """What must come out."""

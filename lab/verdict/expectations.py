@@ -158,7 +158,7 @@ def _check_note(
         return
     if name in result.notes:
         got = result.notes[name]
-        met = equal(value, got, expect.relative_tolerance, expect.absolute_tolerance)
+        met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
     else:
         got, met = _nothing_noted(name, result.notes), False
     yield Expectation(what=what, rank=result.rank, expected=_as_json(value), got=got, met=met)

@@ -133,8 +133,8 @@ def hang(run: Run) -> Run:
 
 def scenario_of(script: str | Path, *args: object, expect: Expect | None = None, **more: Any) -> Scenario:
     more.setdefault("timeout_s", 60.0)
-    scenario = scenario_from_script(SCRIPTS / script, args=[str(arg) for arg in args], **more)
-    return replace(scenario, expect=expect or Expect())
+    scenario = scenario_from_script(SCRIPTS / script)
+    return replace(scenario, args=tuple(str(arg) for arg in args), expect=expect or Expect(), **more)
 
 
 def _pick(options: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, LabError, Result
 from lab.spec.load import load_scenario
-from lab.spec.scenario import Volume
+from lab.spec.volumes import Volume
 from tests.engines.conftest import scenario_of
 
 Run = Callable[..., Result]

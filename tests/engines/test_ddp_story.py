@@ -35,7 +35,7 @@ def test_the_trace_has_as_many_calls_as_torch_profiler_counts_without_it(
     for script in (STORY.with_suffix(".py"), Path(__file__).parent / "scripts" / "profiled_story.py"):
         shutil.copy(script, folder)
 
-    profiled = scenario_from_script(folder / "profiled_story.py", nodes=2, timeout_s=120)
+    profiled = replace(scenario_from_script(folder / "profiled_story.py", timeout_s=120), nodes=2)
     result = cluster.run(profiled, runs=tmp_path / "runs", trace=False)
 
     assert result.passed, result.reason
@@ -85,7 +85,7 @@ def test_models_of_different_length_are_an_error_on_every_rank(cluster: Cluster,
         "except RuntimeError as error:\n"
         "    note('error', str(error))\n"
     )
-    result = cluster.run(scenario_from_script(script, nodes=2, timeout_s=120), runs=tmp_path / "runs")
+    result = cluster.run(replace(scenario_from_script(script, timeout_s=120), nodes=2), runs=tmp_path / "runs")
     assert result.passed, result.reason
     quoted = re.search(r"^    (DDP expects same model.*)$", PAGE, re.MULTILINE)
     assert quoted is not None

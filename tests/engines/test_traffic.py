@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,8 @@ def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster:
 def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp_path: Path) -> None:
     runs = []
     for hidden in ("10", "20"):
-        scenario = scenario_from_script(LIBRARY / "ddp" / "large_model.py", args=["--hidden", hidden])
+        scenario = scenario_from_script(LIBRARY / "ddp" / "large_model.py")
+        scenario = replace(scenario, args=("--hidden", hidden))
         runs.append(recorded(cluster.run(scenario, nodes=2, runs=tmp_path / "runs")))
     found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert [(one.name, one.before, one.after) for one in found.settings] == [

@@ -9,7 +9,8 @@ import pytest
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 from lab.plan.fit import Size, not_made, planned_cluster, refuse_unfit, shape_for
-from lab.spec.scenario import Resources, Scenario, Volume
+from lab.spec.scenario import Resources, Scenario
+from lab.spec.volumes import Volume
 
 
 def scenario(**more) -> Scenario:

@@ -12,7 +12,8 @@ from lab.errors import UsageError
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import make_plan
 from lab.spec.load import scenario_from_script
-from lab.spec.scenario import Expect, Scenario, Tracing, Volume
+from lab.spec.scenario import Expect, Scenario, Tracing
+from lab.spec.volumes import Volume
 
 
 @pytest.fixture
@@ -139,6 +140,7 @@ def test_a_number_of_values_that_makes_no_sense_is_refused(scenario: Scenario, v
 
 def test_a_plan_is_plain_data_as_json(scenario: Scenario):
     data = json.loads(json.dumps(plan(scenario).to_json()))
+    assert data["backend"] == "gloo"
     assert (data["world_size"], len(data["workers"]), data["scenario"]) == (6, 6, "s")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lab.record.result import Expectation, RankResult
 from lab.spec.expressions import rank_variables
-from lab.spec.scenario import Expect
+from lab.spec.scenario import Expect, Tolerance
 from lab.verdict import expectations
 from lab.verdict.expectations import check_expectations, equal, find_in_log
 
@@ -111,8 +111,8 @@ def test_a_note_of_none_is_not_a_missing_note() -> None:
 def test_tolerances_are_those_of_the_scenario() -> None:
     ranks = rank(0, notes={"loss": 1.001})
     assert not notes_of(Expect(notes={"loss": 1.0}), ranks)[0][3]
-    assert notes_of(Expect(notes={"loss": 1.0}, relative_tolerance=0.01), ranks)[0][3]
-    assert notes_of(Expect(notes={"loss": 1.0}, absolute_tolerance=0.01), ranks)[0][3]
+    assert notes_of(Expect(notes={"loss": 1.0}, tolerance=Tolerance(relative=0.01)), ranks)[0][3]
+    assert notes_of(Expect(notes={"loss": 1.0}, tolerance=Tolerance(absolute=0.01)), ranks)[0][3]
 
 
 def test_floats_that_json_lacks_are_told_as_notes_write_them() -> None:

@@ -1,0 +1,131 @@
+"""The JSON Schema and the reference of scenarios, from the declaration of their keys."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
+from lab.spec.expressions import FUNCTIONS, VARIABLES
+from lab.spec.keys import Key, keys_of
+from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
+
+REQUIRED = "required"
+LINKS = {"Expected notes": "#expected-notes", "Expected calls": "#expected-calls", "traces": "trace.md"}
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def schema() -> str:
+    """The JSON Schema."""
+    whole = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Scenario",
+        "description": inspect.getdoc(Scenario),
+        "type": "object",
+        "required": [key.name for key in keys_of(Scenario).values() if _default(key) == REQUIRED],
+        **_properties(Scenario),
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def reference(page: str) -> str:
+    """The page with everything between `<!-- NAME -->` and `<!-- end -->` written anew."""
+    parts = {
+        "keys": "\n".join(_table(Scenario, skip=("expect",))),
+        "keys of expect": "\n".join(_table(Expect)),
+        "planned keys": f"{_words(PLANNED_KEYS)} are known names that this version does not support yet.",
+        "variables of the lab": f"**Variables that the lab sets itself**: {_words(LAB_VARIABLES)}, and all that begin "
+        f"with {_words(LAB_PREFIXES, 'or')}, but for {_words(SETTABLE)}, which say how [traces](trace.md) are made.",
+        "arithmetic": f"- **Arithmetic**: a string that is a Python expression and uses at least one of "
+        f"{_words(VARIABLES)}. Allowed are numbers, text, lists, comparisons, `if`/`else`, comprehensions, f-strings "
+        f"and {_words(FUNCTIONS)}. It is computed on the host by a safe evaluator, within bounds on time and size.",
+    }
+    for name, text in parts.items():
+        folded = (
+            text if text.startswith("|") else textwrap.fill(text, 120, subsequent_indent="  " * text.startswith("- "))
+        )
+        between = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+        page, count = between.subn(lambda ends, folded=folded: f"{ends[1]}{folded}{ends[2]}", page)
+        assert count == 1, f"the page has {count} places for {name}"
+    return page
+
+
+def _properties(declared: type) -> dict[str, Any]:
+    said = _docstrings(declared)
+    properties = {}
+    for key in keys_of(declared).values():
+        one: dict[str, Any] = {"description": _description(key, said[key.attribute]), **key.kind.schema}
+        if key.section is not None:
+            one |= _properties(key.section)
+        elif key.default is not MISSING and not key.default_text:
+            one["default"] = key.kind.dump(key.default)
+        properties[key.name] = one
+    return {"additionalProperties": False, "properties": properties}
+
+
+def _description(key: Key, said: str) -> str:
+    default = f" By default {key.default_text}." if key.default_text else ""
+    return f"{said}{default} Allowed: {key.kind.allowed}."
+
+
+def _table(declared: type, skip: tuple[str, ...] = ()) -> Iterator[str]:
+    yield "| key | what it says | default | allowed | example |"
+    yield "|---|---|---|---|---|"
+    for path, key, said in _rows(declared, ()):
+        if path[0] not in skip:
+            example = key.example
+            for section in reversed(path[:-1]):
+                example = f"{section}: {{{example}}}"
+            said = re.sub("(?<=see )[A-Za-z ]+", lambda page: f"[{page[0]}]({LINKS[page[0]]})", said)
+            cells = [f"`{'.'.join(path)}`", said, _default(key), key.kind.allowed, f"`{example}`"]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:
+    said = _docstrings(declared)
+    for key in keys_of(declared).values():
+        path = (*above, key.name)
+        if key.example:
+            yield path, key, said[key.attribute]
+        if key.section is not None:
+            yield from _rows(key.section, path)
+
+
+def _default(key: Key) -> str:
+    if key.default_text:
+        return key.default_text
+    if key.default is MISSING:
+        return REQUIRED
+    if key.section is not None:
+        return "`true`"
+    default = key.kind.dump(key.default)
+    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
+
+
+def _docstrings(declared: type) -> dict[str, str]:
+    """What stands under each field of a dataclass, on one line."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(declared))).body[0].body
+    return {
+        field.target.id: " ".join(under.value.value.split())
+        for field, under in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(under, ast.Expr) and isinstance(under.value, ast.Constant)
+    }
+
+
+def _words(names: tuple[str, ...], last: str = "and") -> str:
+    quoted = [f"`{name}`" for name in names]
+    return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
+
+
+if __name__ == "__main__":
+    page = DOCS / "scenario-reference.md"
+    page.write_text(reference(page.read_text(encoding="utf-8")), encoding="utf-8")
+    (DOCS / "scenario.schema.json").write_text(schema(), encoding="utf-8")

@@ -1,0 +1,132 @@
+"""The keys of a scenario: each is declared once, where its data is, as the metadata of a dataclass's field.
+
+From that declaration come the reading of a file, what a record keeps, the JSON Schema and the reference
+(`dev/reference`); the docstring under the field is the key's line of documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+from lab.spec.kinds import Kind, boolean
+from lab.spec.problems import did_you_mean, shown
+from lab.spec.value import Value
+
+
+class Key(NamedTuple):
+    """One key of a mapping."""
+
+    name: str
+    """As a file writes it."""
+    attribute: str
+    """The field of the dataclass."""
+    kind: Kind
+    default: Any
+    """`MISSING` where it has to be given."""
+    section: type | None
+    """The dataclass of a mapping with keys of its own."""
+    example: str
+    default_text: str
+    always: bool
+
+
+def key(
+    kind: Kind | type, example: str = "", *, name: str = "", default: str = "", always: bool = False
+) -> Mapping[str, Any]:
+    """The metadata of a dataclass's field that a key of the file sets.
+
+    Args:
+        kind: what its value may be; of a mapping, the dataclass that declares its keys.
+        example: as a file may say it, in one line.
+        name: as a file writes it; by default that of the field.
+        default: the default in words, where the data does not say it.
+        always: whether a record says it even where it is the default.
+    """
+    return {"kind": kind, "example": example, "name": name, "default_text": default, "always": always}
+
+
+@cache
+def keys_of(declared: type) -> dict[str, Key]:
+    """The keys that a dataclass declares, by name and in order."""
+    return {key.name: key for key in _keys(declared)}
+
+
+def section(declared: type) -> Kind:
+    """A mapping whose keys a dataclass declares; true or false as well, where the dataclass has a field `on`."""
+    names = ", ".join(keys_of(declared))
+    names = f"key{'s' if ',' in names else ''} {names}"
+    if "on" not in (field.name for field in fields(declared)):
+        allowed = f"a mapping with the {names}"
+        return Kind(allowed, lambda value: declared(**read_keys(value, declared)), {"type": "object"}, dump_keys)
+    allowed = f"true, false, or a mapping with the {names}"
+
+    def read(value: Value) -> Any:
+        if value.kind not in ("boolean", "mapping"):
+            raise value.refused(allowed)
+        return declared(**({"on": boolean().read(value)} if value.kind == "boolean" else read_keys(value, declared)))
+
+    return Kind(allowed, read, {"type": ["boolean", "object"]}, lambda data: dump_keys(data) if data.on else False)
+
+
+def read_keys(value: Value, declared: type, planned: Collection[str] = ()) -> dict[str, Any]:
+    """What a mapping says, by attribute of the dataclass that declares its keys, without what is a problem.
+
+    Keys are read in the order of their declaration. Those of the scenario itself are noted in `Reading.known`, for
+    those that come after them.
+
+    Args:
+        value: the mapping.
+        declared: the dataclass.
+        planned: names that a later version gives a meaning.
+
+    Raises:
+        InvalidError: the value is no mapping.
+    """
+    keys, found = keys_of(declared), {}
+    for name_value, key_value in value.pairs(section(declared).allowed):
+        with value.reading.attempt():
+            name = name_value.as_key()
+            if name in planned:
+                raise name_value.problem(f"{name}: known, but not supported by this version yet; remove the key")
+            if name not in keys:
+                home = None if value.field else _home_of(name, declared)
+                meant = f", which belongs under '{home}:'" if home else did_you_mean(name, keys)
+                raise name_value.problem(f"unknown key {shown(name)}{meant}; allowed: {', '.join(keys)}")
+            found[name] = key_value
+    data: dict[str, Any] = value.reading.known if not value.field else {}
+    for key in keys.values():
+        if key.name in found:
+            with value.reading.attempt():
+                data[key.attribute] = key.kind.read(found[key.name])
+    return data
+
+
+def dump_keys(data: Any) -> dict[str, Any]:
+    """The data of a dataclass as a file would say it, without what is at its default."""
+    values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]
+    return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}
+
+
+def _keys(declared: type) -> Iterator[Key]:
+    for field in fields(declared):
+        if field.metadata:
+            said = dict(field.metadata)
+            name, kind = said.pop("name") or field.name, said.pop("kind")
+            nested = kind if isinstance(kind, type) else None
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            yield Key(name, field.name, section(nested) if nested else kind, default, section=nested, **said)
+
+
+def _home_of(name: str, declared: type) -> str | None:
+    """The section in which a key is known, such as `expect: tolerance`."""
+    for key in keys_of(declared).values():
+        if key.section is not None:
+            if name in keys_of(key.section):
+                return key.name
+            deeper = _home_of(name, key.section)
+            if deeper:
+                return f"{key.name}: {deeper}"
+    return None

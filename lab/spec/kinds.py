@@ -1,0 +1,213 @@
+"""The kinds of values that a key of a scenario may have.
+
+A kind says all there is to say of a value: what is allowed in words, for messages and the reference alike; how it is
+read from a file or refused; what the JSON Schema says of it; and how a record writes it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lab.errors import UsageError
+from lab.spec.problems import did_you_mean
+from lab.spec.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
+from lab.spec.value import NUMBER, QUOTABLE, TRUE, Value
+
+_QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
+_NAME = "[a-z0-9][a-z0-9_-]{0,62}"
+
+
+def _as_it_is(data: Any) -> Any:
+    return data
+
+
+class Kind(NamedTuple):
+    """What the value of a key may be."""
+
+    allowed: str
+    """What it may be, in words."""
+    read: Callable[[Value], Any]
+    """The data that a value of the file stands for; raises `InvalidError` where it is not allowed."""
+    schema: Mapping[str, Any]
+    """What JSON Schema says of it."""
+    dump: Callable[[Any], Any] = _as_it_is
+    """The data as a file would say it."""
+
+
+def boolean() -> Kind:
+    """True or false, in any of YAML's spellings."""
+
+    def read(value: Value) -> bool:
+        if value.kind != "boolean":
+            raise value.refused("true or false")
+        return value.raw.lower() in TRUE
+
+    return Kind("true or false", read, {"type": "boolean"})
+
+
+def text(allowed: str = "text") -> Kind:
+    """Text of any sort."""
+    return Kind(allowed, lambda value: read_text(value, allowed), {"type": "string"})
+
+
+def read_text(value: Value, allowed: str, *, quotable: bool = True) -> str:
+    """Text that may go into a file name, an argument or the environment: no NUL, no half of a surrogate pair.
+
+    Args:
+        value: what stands in the file.
+        allowed: what it may be, in words.
+        quotable: whether a number or a boolean in quotes could be meant.
+    """
+    if value.kind in QUOTABLE and quotable:
+        raise value.refused(f"{allowed} (put it in quotes: '{value.raw[:40]}')")
+    if value.kind != "text":
+        raise value.refused(allowed)
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value.raw):
+        raise value.refused(f"{allowed}, without NUL characters and surrogates")
+    return str(value.raw)
+
+
+def text_or_number() -> Kind:
+    """Text, or the text of a number exactly as it is written."""
+    allowed = "text or a number"
+
+    def read(value: Value) -> str:
+        return str(value.raw) if value.kind in ("integer", "number") else read_text(value, allowed)
+
+    return Kind(allowed, read, {"type": ["string", "number"]})
+
+
+def name() -> Kind:
+    """What may name a record."""
+    allowed = "lower-case letters, digits, - and _, up to 63, a letter or digit first"
+
+    def read(value: Value) -> str:
+        word = read_text(value, allowed)
+        if not re.fullmatch(_NAME, word):
+            meant = f" (did you mean {slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
+            raise value.refused(allowed, meant)
+        return word
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^{_NAME}$"})
+
+
+def slug(word: str) -> str:
+    """The word as a name may be written: lower-case, everything else than letters, digits, - and _ replaced by -."""
+    return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
+
+
+def choice(words: Sequence[str], note: str = "") -> Kind:
+    """One of a few words; the note says something of them."""
+    allowed = ", ".join(words) + note
+
+    def read(value: Value) -> str:
+        word = read_text(value, allowed, quotable=False)
+        if word not in words:
+            raise value.refused(allowed, did_you_mean(word, words))
+        return word
+
+    return Kind(allowed, read, {"enum": list(words)})
+
+
+def pattern() -> Kind:
+    """A regular expression in Python's syntax."""
+    allowed = "a regular expression"
+
+    def read(value: Value) -> str:
+        expression = read_text(value, allowed)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                re.compile(expression, re.MULTILINE)
+        except (re.error, OverflowError, RecursionError) as error:
+            why = "it is nested too deep" if isinstance(error, RecursionError) else str(error).replace("\n", " ")
+            raise value.refused(f"{allowed} ({why})") from None
+        return expression
+
+    return Kind(allowed, read, {"type": "string", "format": "regex"})
+
+
+def whole_number(low: int, high: int) -> Kind:
+    """A whole number from `low` to `high`, both included."""
+    allowed = f"a whole number from {low} to {high}"
+
+    def read(value: Value) -> int:
+        is_count = value.kind in ("integer", "text") and re.fullmatch("0|-?[1-9][0-9]*", value.raw)
+        if is_count and value.kind == "text":
+            raise value.refused(f"{allowed}, without quotes")
+        if not is_count or len(value.raw) > 20 or not low <= int(value.raw) <= high:
+            raise value.refused(allowed)
+        return int(value.raw)
+
+    return Kind(allowed, read, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, high: float = math.inf) -> Kind:
+    """A finite number, more than `above`, from `low` to `high`."""
+
+    def read(value: Value) -> float:
+        if value.kind in ("integer", "number") and re.fullmatch(NUMBER, value.raw):
+            found = float(value.raw)
+            if math.isfinite(found) and above < found and low <= found <= high:
+                return found
+        raise value.refused(allowed)
+
+    bounds = {"exclusiveMinimum": above, "minimum": low, "maximum": high}
+    finite = {word: bound for word, bound in bounds.items() if math.isfinite(bound)}
+    return Kind(allowed, read, {"type": "number", **finite})
+
+
+def duration(longest_s: int) -> Kind:
+    """Seconds, more than 0 and at most `longest_s`."""
+    bounds = f"more than 0 and at most {longest_s / 3600:g}h"
+
+    def read(value: Value) -> float:
+        seconds = _measure(value, DURATIONS_ALLOWED, parse_duration)
+        if not 0 < seconds <= longest_s:
+            raise value.refused(bounds)
+        return seconds
+
+    text_or_seconds = {"type": ["string", "number"], "pattern": f"{_QUANTITY}(ms|s|m|h)? *$"}
+    schema = {**text_or_seconds, "exclusiveMinimum": 0, "maximum": longest_s}
+    return Kind(f"{DURATIONS_ALLOWED}; {bounds}", read, schema, lambda seconds: f"{seconds:.12g}s")
+
+
+def size(low: int, high: int) -> Kind:
+    """Bytes from `low` to `high`, both included."""
+    bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
+
+    def read(value: Value) -> float:
+        found = _measure(value, SIZES_ALLOWED, parse_size)
+        if not low <= found <= high:
+            raise value.refused(bounds)
+        return found
+
+    text_or_bytes = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
+    return Kind(f"{SIZES_ALLOWED}; {bounds}", read, {**text_or_bytes, "minimum": low, "maximum": high})
+
+
+def list_of(item: Kind, allowed: str) -> Kind:
+    """A list of anything; every bad item is a problem of its own."""
+
+    def read(value: Value) -> tuple[Any, ...]:
+        found = []
+        for each in value.items(allowed):
+            with value.reading.attempt():
+                found.append(item.read(each))
+        return tuple(found)
+
+    schema = {"type": "array", "items": item.schema}
+    return Kind(allowed, read, schema, lambda data: [item.dump(each) for each in data])
+
+
+def _measure(value: Value, allowed: str, parse: Callable[[str], float]) -> float:
+    if value.kind not in ("list", "mapping", "nothing", "boolean"):
+        try:
+            return parse(value.raw)
+        except UsageError:
+            pass
+    raise value.refused(allowed)

@@ -1,0 +1,136 @@
+"""A value in a scenario file: what it is, where it stands, and how it is refused.
+
+The kind of a scalar follows YAML 1.1 as PyYAML resolves it, with two differences that people expect: `1e-6` is a
+number, and numbers in base 8 or 60 (`010`, `1:30`) are refused by what reads them rather than silently converted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.spec.problems import InvalidError, Position, Problems, shown
+from lab.words import clip
+
+if TYPE_CHECKING:  # a plain script is run without YAML
+    from yaml.nodes import Node
+
+NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+"""A decimal number, as a regular expression."""
+QUOTABLE = ("boolean", "integer", "number")
+"""Kinds of scalars that are text in quotes."""
+TRUE = ("yes", "true", "on")
+"""What YAML reads as true, in lower case."""
+
+_KINDS = {"null": "nothing", "bool": "boolean", "int": "integer", "float": "number"}
+
+
+class Reading(Problems):
+    """A scenario file that is being read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.folder = Path(os.path.abspath(path)).parent
+        """What the paths in it are relative to."""
+        self.known: dict[str, Any] = {}
+        """Attributes of the scenario read so far, without those that are a problem."""
+
+
+class Value:
+    """One value in a scenario file.
+
+    Args:
+        node: what YAML says.
+        field: its name, such as `expect.tolerance`; empty for the whole scenario.
+        reading: the file.
+    """
+
+    def __init__(self, node: Node, field: str, reading: Reading) -> None:
+        self.field = field
+        self.reading = reading
+        self.where = Position(node.start_mark.line + 1, node.start_mark.column + 1)
+        self.raw: Any = node.value
+        """Of a scalar, the text that stands in the file."""
+        self._node: Any = node
+
+    @cached_property
+    def kind(self) -> str:
+        """`nothing`, `boolean`, `integer`, `number`, `text`, `list` or `mapping`; in quotes it is always text."""
+        if self._node.id != "scalar":
+            return "list" if self._node.id == "sequence" else "mapping"
+        if self._node.style:
+            return "text"
+        kind = _KINDS.get(self._node.tag.rpartition(":")[2], "text")
+        return "number" if kind == "text" and re.fullmatch(NUMBER, self.raw) else kind
+
+    def problem(self, message: str) -> InvalidError:
+        """What is wrong with it, in words."""
+        return InvalidError(self.where, f"{self.field}: {message}" if self.field else message)
+
+    def refused(self, allowed: str, tip: str = "") -> InvalidError:
+        """It is not what its field allows."""
+        found = f"found {self.describe()}{tip}; allowed: {allowed}"
+        return self.problem(found if self.field else f"the scenario: {found}")
+
+    def describe(self) -> str:
+        """What it is, for a person: `the number 3`, `'text'`, `a list`."""
+        if self.kind in ("list", "mapping"):
+            return f"a {self.kind}"
+        if self.kind == "nothing":
+            return "nothing"
+        if self.kind == "text":
+            return shown(self.raw)
+        word = clip(self.raw, 40)
+        if self.kind != "boolean":
+            return f"the number {word}"
+        read_as = "true" if word.lower() in TRUE else "false"
+        return f"the boolean {word}" + ("" if word.lower() == read_as else f" (YAML reads it as {read_as})")
+
+    def items(self, allowed: str) -> list[Value]:
+        """Those of a list.
+
+        Raises:
+            InvalidError: it is none.
+        """
+        if self.kind != "list":
+            raise self.refused(allowed)
+        return [Value(node, f"{self.field}[{index}]", self.reading) for index, node in enumerate(self.raw)]
+
+    def pairs(self, allowed: str) -> list[tuple[Value, Value]]:
+        """Keys and values of a mapping, in order; a key that comes a second time is a problem and left out.
+
+        Raises:
+            InvalidError: it is no mapping.
+        """
+        if self.kind != "mapping":
+            raise self.refused(allowed)
+        first_line: dict[tuple[str, str], int] = {}
+        found = []
+        for key_node, node in self.raw:
+            key = Value(key_node, self.field, self.reading)
+            name = key.raw if key_node.id == "scalar" else ""
+            if name and (key.kind, name) in first_line:
+                first = f"it is on line {first_line[key.kind, name]} already"
+                self.reading.add(*key.problem(f"duplicate key {shown(name)}; {first}").args)
+                continue
+            first_line[key.kind, name] = key.where.line
+            found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading)))
+        return found
+
+    def as_key(self) -> str:
+        """The text of a key.
+
+        Raises:
+            InvalidError: it is no text.
+        """
+        if self._node.tag.endswith(":merge"):
+            raise InvalidError(self.where, "merge keys (<<) are not supported; allowed: the keys written out")
+        if self.kind != "text" or not self.raw:
+            found = "an empty key" if self.raw == "" else f"{self.describe()} as a key"
+            quote = f" (in quotes: '{self.raw}')" if self.kind in QUOTABLE else ""
+            raise self.problem(f"found {found}; allowed: text{quote}")
+        text: str = self.raw
+        return text

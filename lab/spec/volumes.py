@@ -1,0 +1,67 @@
+"""Host folders that a scenario mounts into the nodes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lab.spec.kinds import Kind, list_of, read_text
+from lab.spec.problems import names_in, near, shown
+from lab.spec.value import Value
+
+_VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A host folder that every node sees; opt-in, because everything else is shipped."""
+
+    source: Path
+    """Absolute path on the host."""
+    target: str
+    """Absolute path in the node."""
+    read_only: bool = False
+    """Whether nodes may only read it."""
+
+
+def volume_list() -> Kind:
+    """Host folders for the nodes; a relative source is relative to the YAML file."""
+    allowed = f"a list of volumes, each {_VOLUME}"
+    schema = {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}
+
+    def read(value: Value) -> Any:
+        first: dict[str, Value] = {}
+
+        def read_one(item: Value) -> Volume:
+            volume = _read_volume(item)
+            known = first.setdefault(volume.target, item)
+            if known is not item:
+                already = f", but line {known.where.line} mounts {volume.target} already"
+                raise item.refused("one volume for each folder in the node", already)
+            return volume
+
+        return list_of(Kind("", read_one, {}), allowed).read(value)
+
+    return list_of(Kind(_VOLUME, _read_volume, schema, _dump_volume), allowed)._replace(read=read)
+
+
+def _dump_volume(volume: Volume) -> str:
+    return f"{volume.source}:{volume.target}{':ro' if volume.read_only else ''}"
+
+
+def _read_volume(value: Value) -> Volume:
+    text = read_text(value, _VOLUME, quotable=False)
+    source, _, rest = text.partition(":")
+    target, colon, mode = rest.partition(":")
+    if not source or not target or (colon and mode not in ("ro", "rw")):
+        raise value.refused(_VOLUME)
+    if not target.startswith("/") or ".." in PurePosixPath(target).parts or not target.strip("/"):
+        raise value.refused(f"{_VOLUME}; the folder in the node is absolute, without '..', and not /")
+    path = Path(os.path.abspath(value.reading.folder / source))
+    if not os.path.exists(path):
+        found = near(path.name, names_in(path.parent))
+        meant = f" (did you mean {str(path.parent / found)!r}?)" if found else ""
+        raise value.refused(_VOLUME, f", but {shown(str(path), 1000)} does not exist on this host{meant}")
+    return Volume(source=path, target=str(PurePosixPath(target)), read_only=mode == "ro")
