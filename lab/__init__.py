@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lab.cluster import Cluster
     from lab.errors import LabError
     from lab.node.note import note
-    from lab.record.result import Result
+    from lab.result import Result
     from lab.spec.scenario import Scenario
 
 __all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "note"]
@@ -22,7 +22,7 @@ __all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "note"]
 _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
-    "Result": "lab.record.result",
+    "Result": "lab.result",
     "Scenario": "lab.spec.scenario",
     "note": "lab.node.note",
 }

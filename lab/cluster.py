@@ -22,7 +22,7 @@ from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, has_wishes, shape_for_all
 from lab.plan.plan import Plan
-from lab.record.result import Result
+from lab.result import Result
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import RunOptions, plan_all

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the log; one rank's as it was written, several merged with a prefix."""
     record = _record(arguments)
-    workers = _workers(record)
+    workers = record.workers()
     wanted = _wanted(arguments, workers, record) if workers or not arguments.follow else set()
     if arguments.rank and len(arguments.rank) == 1 and not arguments.follow and not arguments.json:
         sys.stdout.buffer.write(record.log(arguments.rank[0]))
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     while True:
         over = record.complete or not _goes_on(record)
         if not workers:  # the run is still waiting for its nodes
-            workers = _workers(record)
+            workers = record.workers()
             wanted = _wanted(arguments, workers, record) if workers else wanted
         pieces, position = record.output_from(position)
         _show((piece for piece in pieces if piece.rank in wanted), workers, live, arguments.json)
@@ -53,24 +53,19 @@ def run(arguments: argparse.Namespace) -> int:
         time.sleep(_POLL_S)
 
 
-def _workers(record: Record) -> dict[int, str]:
-    """The node of each rank; nothing before the run has a plan."""
-    return {worker["rank"]: worker["node"] for worker in record.plan().get("workers", ())}
-
-
 def _goes_on(record: Record) -> bool:
     """Whether somebody may still be writing the record: whoever runs holds the cluster's lock until the end."""
     plan = record.plan()
-    if not plan:
+    if not plan.workers:
         return record.path.exists()
-    return ClusterLock(plan["engine"], plan["cluster"]).holder() is not None
+    return ClusterLock(plan.engine, plan.cluster).holder() is not None
 
 
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.name and not arguments.run:
         from lab.record.read import list_records
 
-        mine = [record for record in list_records(arguments.runs) if record.plan().get("cluster") == arguments.name]
+        mine = [record for record in list_records(arguments.runs) if record.plan().cluster == arguments.name]
         if not mine:
             raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}")
         return mine[-1]

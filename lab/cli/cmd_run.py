@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal has shown ^C
-        print(verdict_text(result.to_json(), style_for(sys.stdout)))
+        print(verdict_text(result, style_for(sys.stdout)))
     if arguments.report:
         _report([result], open_it=True)
     return result.exit_code
@@ -114,7 +114,7 @@ def _run_many(
             return
         print(progress_line(done, len(scenarios), scenario, outcome, style), flush=True)
         if isinstance(outcome, Result) and not outcome.passed and not arguments.quiet:
-            print(verdict_text(outcome.to_json(), style), flush=True)
+            print(verdict_text(outcome, style), flush=True)
 
     outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
     if arguments.json:

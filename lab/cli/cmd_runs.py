@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.last:
         results = results[-arguments.last :]
     if arguments.json:
-        print(json.dumps(results))
+        print(json.dumps([result.to_json() for result in results]))
         return 0
     if not results:
         print(f"no runs in {arguments.runs}")
@@ -36,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     style = style_for(sys.stdout)
     rows = []
     for result in results:
-        ranks, took = str(len(result["ranks"])), format_duration(result["duration_s"])
-        reason = clip(result["reason"], _LONGEST_REASON)
-        rows.append([result["run"], result["verdict"], result["engine"], ranks, took, reason])
+        ranks, took = str(len(result.ranks)), format_duration(result.duration_s)
+        rows.append([result.run, result.verdict, result.engine, ranks, took, clip(result.reason, _LONGEST_REASON)])
     print(table_text(["run", "verdict", "engine", "ranks", "time", "reason"], rows, style))
     return 0

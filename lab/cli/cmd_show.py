@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _step(record, arguments.step, style, arguments.svg, as_json=arguments.json)
     result = record.result()
     if arguments.json:
-        print(json.dumps(result))
+        print(json.dumps(result.to_json()))
         return 0
     print(result_text(result, style))
     if _traced(record):
@@ -98,8 +98,7 @@ def _step(record: Record, number: int, style: Style, svg: Path | None, *, as_jso
         raise UsageError(
             f"run {record.run} has no step {number}; allowed: 1 to {len(steps)}", "`lab show --steps` lists them"
         )
-    expectations = record.result().get("expectations", ())
-    picture = picture_of(steps[number - 1], expectations, trace.world_size, unrecorded_ranks(trace))
+    picture = picture_of(steps[number - 1], record.result().expectations, trace.world_size, unrecorded_ranks(trace))
     if svg is not None:
         from lab.report.picture.svg import svg_of
 

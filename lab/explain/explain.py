@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lab.explain.account import give_account
 from lab.explain.ddp_story import tell_ddp_story
 from lab.explain.model import Explanation
 from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
+from lab.record.result import Result
 from lab.verdict.causes import find_causes
 from lab.verdict.evidence import Evidence, problems, read_evidence
 from lab.verdict.facts import RankFacts
@@ -29,7 +29,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     """
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
-    missing = [*([] if record.complete else [str(result["reason"])]), *problems(evidence)]
+    missing = [*([] if record.complete else [result.reason]), *problems(evidence)]
     causes = _causes(evidence, result)
     findings = [*causes]
     if evidence.traced:
@@ -40,21 +40,21 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         findings += give_account(evidence)
     return Explanation(
         run=record.run,
-        scenario=str(result.get("scenario", "?")),
-        verdict=str(result.get("verdict", "error")),
-        sentence=str(result.get("reason", "")),
+        scenario=result.scenario,
+        verdict=result.verdict,
+        sentence=result.reason,
         findings=tuple(findings),
         stacks=_stacks(evidence, causes),
         problems=tuple(dict.fromkeys(missing)),
     )
 
 
-def _causes(evidence: Evidence, result: Mapping[str, Any]) -> list[Finding]:
+def _causes(evidence: Evidence, result: Result) -> list[Finding]:
     """Why it went wrong; of a run that ended as it should, nothing."""
-    culprit = result.get("culprit")
-    rank = culprit.get("rank") if isinstance(culprit, Mapping) else None
+    culprit = result.culprit
+    rank = culprit.rank if culprit is not None else None
     hung = any(rank.stopped for rank in evidence.facts.ranks)
-    passed = result.get("verdict") == "passed" and culprit is None and not hung
+    passed = result.passed and culprit is None and not hung
     return find_causes(evidence, rank, ended_well=passed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lab.errors import UsageError
@@ -19,12 +19,12 @@ class WorkerPlan:
     """What one worker will be given."""
 
     rank: int
-    local_rank: int
-    node_rank: int
-    node: str
-    env: Mapping[str, str]
+    local_rank: int = 0
+    node_rank: int = 0
+    node: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
     """What is added to the node's own environment."""
-    argv: tuple[str, ...]
+    argv: tuple[str, ...] = ()
     """The script, relative to its folder, and its arguments."""
     expected_code: int = 0
     """The exit code that is no failure."""

@@ -10,7 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
+from lab.node.typed import Misfit, read
+from lab.record.events import Event, read_event
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, rank_log
+from lab.record.plan import RecordedPlan
+from lab.record.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,37 +45,26 @@ class Record:
         """Whether the run came to a result."""
         return (self.path / RESULT).exists()
 
-    def result(self) -> dict[str, Any]:
-        """`result.json`; of a run that never came to a result, what is known of it."""
-        found = self._json(RESULT)
-        if found is not None:
-            return found
-        plan = self.plan()
-        return {
-            "verdict": "error",
-            "reason": "the record ends before a result: the lab was killed, or the run is still going on",
-            "scenario": plan.get("scenario", "?"),
-            "run": self.run,
-            "engine": plan.get("engine", "?"),
-            "cluster": plan.get("cluster", "?"),
-            "culprit": None,
-            "ranks": [],
-            "expectations": [],
-            "duration_s": None,
-            "faults": [],
-            "exit_code": None,
-            "path": str(self.path),
-        }
+    def result(self) -> Result:
+        """The result; of a run that never came to one, what is known of it. What is damaged is left out."""
+        data, plan = self._json(RESULT), self.plan()
+        known: dict[str, Any] = {"scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
+        known = {"run": self.run, **{name: value for name, value in known.items() if value}}
+        try:
+            return Result.from_json(known | (data or {}), self.path, lenient=True)
+        except Misfit:
+            reason = "the result on record is damaged: it has no verdict"
+            if data is None:
+                reason = "the record ends before a result: the lab was killed, or the run is still going on"
+            return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
 
-    def plan(self) -> dict[str, Any]:
-        """`plan.json`; empty where it is missing."""
-        return self._json(PLAN) or {}
+    def plan(self) -> RecordedPlan:
+        """The plan; what is missing or damaged has its default."""
+        return read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
 
     def workers(self) -> dict[int, str]:
-        """The node of each rank, as `plan.json` has it; what is damaged there is left out."""
-        found = self.plan().get("workers", ())
-        workers = [worker for worker in found if isinstance(worker, dict)] if isinstance(found, list) else []
-        return {w["rank"]: str(w.get("node", "")) for w in workers if isinstance(w.get("rank"), int)}
+        """The node of each rank; empty where the record has no plan."""
+        return {worker.rank: worker.node for worker in self.plan().workers}
 
     def scenario_text(self) -> str:
         """The scenario as it was resolved; empty where it is missing."""
@@ -80,9 +73,19 @@ class Record:
         except OSError:
             return ""
 
-    def events(self) -> Iterator[dict[str, Any]]:
+    def events(self) -> Iterator[Event]:
         """Every fact in order; lines that are damaged or cut short are left out."""
-        yield from (line for line in self._lines(EVENTS) if isinstance(line, dict))
+        try:
+            with (self.path / EVENTS).open("rb") as file:
+                for line in file:
+                    try:
+                        event = read_event(json.loads(line))
+                    except ValueError:
+                        continue
+                    if event is not None:
+                        yield event
+        except OSError:
+            return
 
     def log(self, rank: int) -> bytes:
         """Everything that a rank printed.
@@ -92,7 +95,7 @@ class Record:
         """
         path = self.path / LOGS / rank_log(rank)
         if not path.exists():
-            ranks = sorted(worker["rank"] for worker in self.plan().get("workers", ()))
+            ranks = sorted(self.workers())
             if rank in ranks:
                 return b""
             known = f"ranks 0 to {ranks[-1]}" if ranks else "no ranks on record"
@@ -141,17 +144,6 @@ class Record:
         except (OSError, ValueError):
             return None
         return data if isinstance(data, dict) else None
-
-    def _lines(self, name: str) -> Iterator[Any]:
-        try:
-            with (self.path / name).open("rb") as file:
-                for line in file:
-                    try:
-                        yield json.loads(line)
-                    except ValueError:
-                        continue
-        except OSError:
-            return
 
 
 def list_records(runs: Path = RUNS) -> list[Record]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from lab.errors import RecordError
+from lab.node.typed import read
+from lab.record.layout import LOGS, RESULT, rank_log
 from lab.spec.scenario import Verdict
 from lab.words import clip
 
@@ -15,14 +19,19 @@ from lab.words import clip
 class Culprit:
     """The rank or node that failed first; everything else followed from it."""
 
-    rank: int | None
+    rank: int | None = None
     """The rank; None where a whole node or the engine went away."""
-    node: str
+    node: str = ""
     """Name of the node, `node0`..."""
-    error: str
+    error: str = ""
     """What happened, in one line."""
     traceback: str = ""
     """Last lines of the traceback or of the Python stack; empty where there is none."""
+
+    @property
+    def who(self) -> str:
+        """`rank 2 on node2`, or the node alone."""
+        return self.node if self.rank is None else f"rank {self.rank} on {self.node}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +39,8 @@ class RankResult:
     """What became of one rank."""
 
     rank: int
-    node: str
-    local_rank: int
+    node: str = ""
+    local_rank: int = 0
     exit_code: int | None = None
     """None: did not exit by itself (it was stopped, killed by a signal, or its node went away)."""
     signal: str | None = None
@@ -52,6 +61,13 @@ class RankResult:
     """Its log on the host."""
 
     @property
+    def ended(self) -> str:
+        """How it ended, in a word or two: `stopped`, `SIGSEGV`, `exit 1`; empty where that is not known."""
+        if self.stopped:
+            return "stopped"
+        return self.signal or (f"exit {self.exit_code}" if self.exit_code is not None else "")
+
+    @property
     def log(self) -> str:
         """Everything that it printed, decoded as UTF-8 with bad bytes replaced."""
         if self.log_path is None or not self.log_path.exists():
@@ -63,16 +79,16 @@ class RankResult:
 class Expectation:
     """One thing that had to come out, and whether it did."""
 
-    what: str
+    what: str = ""
     """`exit`, `log`, `calls`, `check`, `verdict`, `culprit`, `reason`, or `note NAME`."""
-    rank: int | None
+    rank: int | None = None
     """The rank it speaks of; None for the whole run."""
-    expected: Any
-    got: Any
-    met: bool
+    expected: Any = None
+    got: Any = None
+    met: bool = False
 
     def sentence(self) -> str:
-        """The expectation as one line of text, for a person."""
+        """The expectation as one line of text, for a person; the only place that words one."""
         where = f"rank {self.rank}: " if self.rank is not None else ""
         return f"{where}{self.what}: expected {clip(repr(self.expected), 200)}, got {clip(repr(self.got), 200)}"
 
@@ -82,35 +98,69 @@ class Result:
     """The outcome of one run."""
 
     verdict: Verdict
-    reason: str
+    reason: str = ""
     """One sentence."""
-    scenario: str
-    run: str
+    scenario: str = "?"
+    run: str = ""
     """Name of the run: the folder of its record."""
-    engine: str
-    cluster: str
+    engine: str = "?"
+    cluster: str = "?"
     culprit: Culprit | None = None
     ranks: tuple[RankResult, ...] = ()
     expectations: tuple[Expectation, ...] = ()
-    duration_s: float = 0.0
-    """Seconds from the start of the first worker to the verdict."""
+    duration_s: float | None = 0.0
+    """Seconds from the start of the first worker to the verdict; None where the record ends before that."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """Faults that were applied, in order."""
     exit_code: int = 0
     """Exit code of the command line for this verdict."""
     path: Path | None = None
     """Folder of the record."""
+    view: ClassVar[Callable[[Result], str] | None] = None
+    """What a notebook shows of a result; views lie above this layer, so `lab.result` sets it."""
 
     @property
     def passed(self) -> bool:
         """Whether the verdict is `passed`."""
         return self.verdict == "passed"
 
-    def _repr_html_(self) -> str:
-        """What Jupyter shows of it. The view is imported here, so that a result stays plain data everywhere else."""
-        from lab.report.notebook import result_html
+    @property
+    def unmet(self) -> list[Expectation]:
+        """The expectations that were not met."""
+        return [expectation for expectation in self.expectations if not expectation.met]
 
-        return result_html(self)
+    @classmethod
+    def load(cls, folder: Path | str) -> Result:
+        """The result of a run on record, as the run returned it.
+
+        Raises:
+            RecordError: the record ends before a result, or that is damaged.
+        """
+        path = Path(folder)
+        try:
+            return cls.from_json(json.loads((path / RESULT).read_text(encoding="utf-8")), path)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise RecordError(f"{path / RESULT} cannot be read: {why}", "see `lab runs`") from error
+
+    @classmethod
+    def from_json(cls, data: Any, folder: Path, *, lenient: bool = False) -> Result:
+        """The inverse of `to_json`, for a record that may have been moved.
+
+        Args:
+            data: plain data.
+            folder: where the record is.
+            lenient: whether what is damaged is left out.
+
+        Raises:
+            Misfit: something is missing or damaged; where `lenient`, the verdict.
+        """
+        result = read(cls, data, lenient=lenient)
+        ranks = (replace(rank, log_path=folder / LOGS / rank_log(rank.rank)) for rank in result.ranks)
+        return replace(result, path=folder, ranks=tuple(ranks))
+
+    def _repr_html_(self) -> str | None:
+        return None if Result.view is None else Result.view(self)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as in `result.json`."""

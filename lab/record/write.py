@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
+from lab.record.events import Event, event_line
 from lab.record.layout import CHECK_LOG, EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.result import Result
 
@@ -43,18 +44,15 @@ class RecordWriter:
         self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
         self._write_whole(PLAN, json.dumps(plan, indent=2))
 
-    def event(self, kind: str, **facts: Any) -> dict[str, Any]:
-        """Append one fact, and return it; `time` is now (Unix seconds) unless given."""
-        facts.setdefault("time", time.time())
-        event = {"event": kind, **facts}
-        self._append(EVENTS, _line(event))
-        return event
+    def event(self, event: Event) -> None:
+        """Append one fact."""
+        self._append(EVENTS, event_line(event))
 
     def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
         """Append what a rank printed, and to the index where it stands in its log, with stream and time."""
         offset = self._offsets.get(rank, 0)
         self._append(f"{LOGS}/{rank_log(rank)}", data)
-        self._append(INDEX, _line([rank, stream, offset, len(data), round(when, 6)]))
+        self._append(INDEX, json.dumps([rank, stream, offset, len(data), round(when, 6)]).encode() + b"\n")
         self._offsets[rank] = offset + len(data)
 
     def trace(self, rank: int, lines: bytes) -> None:
@@ -101,10 +99,6 @@ class RecordWriter:
             os.replace(temporary, self.path / name)
         except OSError as error:
             raise _cannot(self.path, error) from error
-
-
-def _line(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def _new_folder(runs: Path, scenario: str) -> Path:

@@ -62,7 +62,7 @@ def answer_text(result: Result, prediction: str, style: Style) -> str:
     if result.path is not None and any(item.what == "calls" for item in result.expectations):
         trace = read_trace(Record(path=result.path))
         parts.append(calls_text(trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
-    parts.append(verdict_text(result.to_json(), style))
+    parts.append(verdict_text(result, style))
     return "\n\n".join(parts)
 
 

@@ -78,14 +78,13 @@ def _read(result: Result) -> _Findings:
     record = Record(path=result.path)
     evidence = read_evidence(record)
     output = _output(record)
-    expectations = result.to_json()["expectations"]
     world_size = len(result.ranks)
     prefix = re.sub(r"\W+", "-", f"lab-{result.run}")
     return _Findings(
         sentences=tuple(finding.sentence for finding in explain(record, evidence).findings[:_MOST_SENTENCES]),
         timeline=timeline_svg(evidence.trace, evidence.steps, until=evidence.over, prefix=prefix),
         pictures=tuple(
-            (f"Step {step.number}: {step.title}", picture_svg(step, expectations, world_size))
+            (f"Step {step.number}: {step.title}", picture_svg(step, result.expectations, world_size))
             for step in _worth_a_picture(evidence.steps)
         ),
         output=tuple(output[-_MOST_LINES:]),
@@ -117,16 +116,15 @@ def _culprit(result: Result) -> str:
     culprit = result.culprit
     if culprit is None or result.passed:
         return ""
-    who = culprit.node if culprit.rank is None else f"rank {culprit.rank} on {culprit.node}"
     traceback = f'<pre style="{_MONO}">{escape(culprit.traceback)}</pre>' if culprit.traceback else ""
-    return f"<div>First culprit: <b>{escape(who)}</b></div>{traceback}"
+    return f"<div>First culprit: <b>{escape(culprit.who)}</b></div>{traceback}"
 
 
 def _unmet(result: Result) -> str:
     if result.verdict != "failed":
         return ""
     told = ("exit",) if result.culprit is not None else ()
-    unmet = [item.sentence() for item in result.expectations if not item.met and item.what not in told]
+    unmet = [item.sentence() for item in result.unmet if item.what not in told]
     unmet = [sentence for sentence in unmet if sentence not in result.reason]
     return _list(unmet[:_MOST_SENTENCES], len(unmet))
 

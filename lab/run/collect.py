@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from lab.errors import ClusterBusy
 from lab.node import wire
+from lab.node.messages import Exited, Note, Stack, Started
 from lab.node.recorder.journal import boot_id
+from lab.record.events import Clock, Event, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
 from lab.verdict.facts import RunFacts
@@ -47,17 +48,18 @@ class Collector:
         if action is not None:
             action(node, message)
 
-    def fact(self, kind: str, **facts: Any) -> None:
+    def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""
-        self.facts.take(self.writer.event(kind, **facts))
+        self.writer.event(event)
+        self.facts.take(event)
 
     def _on_claimed(self, node: str, message: wire.Message) -> None:
         self.answered["claimed"].add(node)
-        self.writer.event("claimed", node=node, node_time=message["time"])
         sent = self.claims_sent.get(node)
         if sent is not None:
+            now = time.time()
             self.writer.event(
-                "clock", node=node, boot=message.get("boot", ""), **clock_offset(message, sent, time.time())
+                Clock(time=now, node=node, boot=message.get("boot", ""), **clock_offset(message, sent, now))
             )
 
     def _on_prepared(self, node: str, message: wire.Message) -> None:
@@ -74,10 +76,11 @@ class Collector:
 
     def _on_refused(self, node: str, message: wire.Message) -> None:
         if message.get("op") in BEFORE_THE_START:
-            self.fact("refused", node=node, reason=f"{node} could not start the run: {message['reason']}")
+            reason = f"{node} could not start the run: {message['reason']}"
+            self.fact(Refusal(time=time.time(), node=node, reason=reason))
 
     def _on_started(self, node: str, message: wire.Message) -> None:
-        self.fact("started", rank=message["rank"], node=node, pid=message["pid"], time=message["time"])
+        self.fact(Started(rank=message["rank"], node=node, pid=message["pid"], time=message["time"]))
 
     def _on_output(self, node: str, message: wire.Message) -> None:
         data, rank = wire.unpack_bytes(message), message["rank"]
@@ -90,15 +93,15 @@ class Collector:
         self.writer.trace(message["rank"], lines)
 
     def _on_note(self, node: str, message: wire.Message) -> None:
-        self.fact("note", rank=message["rank"], name=message["name"], value=message["value"], time=message["time"])
+        self.fact(Note(rank=message["rank"], name=message["name"], value=message["value"], time=message["time"]))
 
     def _on_stack(self, node: str, message: wire.Message) -> None:
         text = message["text"] or "(no Python stack)"
-        self.fact("stack", rank=message["rank"], text=text, time=message["time"])
+        self.fact(Stack(rank=message["rank"], text=text, time=message["time"]))
 
     def _on_exit(self, node: str, message: wire.Message) -> None:
         told = ("rank", "code", "signal", "out_of_memory", "stopped", "error", "traceback", "stack", "time")
-        self.fact("exited", node=node, raised=message["error_time"], **{name: message[name] for name in told})
+        self.fact(Exited(node=node, raised=message["error_time"], **{name: message[name] for name in told}))
 
 
 def clock_offset(answer: wire.Message, sent: float, received: float) -> dict[str, float]:

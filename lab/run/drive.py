@@ -13,6 +13,7 @@ from lab.engine.protocol import Channel, Engine
 from lab.errors import EngineUnavailable, LabError, NodeLost
 from lab.node import wire
 from lab.plan.plan import Plan
+from lab.record import events
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
 from lab.run.observe import Observer
@@ -97,7 +98,7 @@ class Driver:
                     afterwards(self.facts)
         except KeyboardInterrupt:
             self._send_all({"op": "stop", "hard": True})
-            self.collector.fact("interrupted")
+            self.collector.fact(events.Cancelled(time.time()))
             self._note_duration()
         finally:
             self._release()
@@ -155,7 +156,7 @@ class Driver:
         if finished and not self._all_over() and not self.facts.engine_lost:
             self._await_culprit()
         elif not finished:
-            self.collector.fact("timed out")
+            self.collector.fact(events.TimedOut(time.time()))
             self._collect_stacks()
         self._note_duration()
         self._stop()
@@ -175,7 +176,7 @@ class Driver:
 
     def _note_duration(self) -> None:
         if self.began:
-            self.collector.fact("over", duration_s=time.monotonic() - self.began)
+            self.collector.fact(events.Over(time.time(), time.monotonic() - self.began))
 
     def _failed(self) -> bool:
         if self.facts.lost_nodes or self.facts.engine_lost:
@@ -311,9 +312,9 @@ class Driver:
         try:
             how = self.engine.node_state(channel.node).sentence()
         except EngineUnavailable as error:
-            self.collector.fact("engine lost", node=name, reason=error.message, time=now)
+            self.collector.fact(events.EngineLost(now, name, error.message))
             return
-        self.collector.fact("node lost", node=name, how=how, time=now)
+        self.collector.fact(events.NodeLost(now, name, how))
 
 
 def _names(nodes: Iterable[str]) -> str:

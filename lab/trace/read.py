@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from lab.record.events import Clock
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.trace import contents
@@ -53,11 +54,7 @@ def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
     started = [reader for reader in readers if reader.start]
     if not started:
         return
-    offsets = {
-        event["node"]: (float(event.get("offset_s", 0.0)), float(event.get("error_s", 0.0)))
-        for event in record.events()
-        if event.get("event") == "clock" and "node" in event
-    }
+    offsets = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
     nodes = record.workers()
     wall_of_kernel: dict[str, int] = {}
     errors = [_SHARED_CLOCK_ERROR_S]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.trace.model import Trace
 
@@ -44,17 +45,17 @@ def settings_changed(before: Record, after: Record, traces: tuple[Trace, Trace])
 
 def _settings(record: Record, trace: Trace) -> dict[str, str]:
     plan = record.plan()
-    found: dict[str, Any] = {name: plan[name] for name in _PLAN if name in plan}
-    first: dict[str, Any] = next(iter(plan.get("workers", ())), {})
-    found["arguments"] = " ".join(map(str, first.get("argv", ())[1:])) or None
-    for name, value in sorted(first.get("env", {}).items()):
+    found: dict[str, Any] = {name: getattr(plan, name) for name in _PLAN}
+    first = next(iter(plan.workers), WorkerPlan(rank=0))
+    found["arguments"] = " ".join(first.argv[1:])
+    for name, value in sorted(first.env.items()):
         if name not in _GIVEN:
             found[f"env {name}"] = value
     found.update(_flat(_scenario(record)))
     found["backends"] = ", ".join(sorted({group.backend for group in trace.groups.values() if group.backend})) or None
     for name in ("torch", "recorder"):
         found[name] = ", ".join(sorted({getattr(rank, name) for rank in trace.ranks.values()} - {""})) or None
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in found.items() if value not in (None, "")}
 
 
 def _scenario(record: Record) -> Mapping[str, Any]:
@@ -77,7 +78,7 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def _scripts_changed(before: Record, after: Record) -> list[Setting]:
     """The scripts, and files shipped with them, that differ: how many lines went and came."""
-    mains = [Path(record.plan().get("script", "")).name for record in (before, after)]
+    mains = [Path(record.plan().script).name for record in (before, after)]
     others = {path.name for record in (before, after) for path in record.path.glob("*.py")} - set(mains)
     changed = []
     for names in [mains, *([name, name] for name in sorted(others))]:

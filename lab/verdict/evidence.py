@@ -109,7 +109,7 @@ def read_evidence(record: Record) -> Evidence:
 def problems(evidence: Evidence) -> list[str]:
     """What is missing or damaged in a record, a sentence each."""
     record, missing = evidence.record, []
-    if not record.plan():
+    if not record.workers():
         missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
     if not any(record.events()):
         missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from lab.node.messages import Exited, Note, Stack, Started
+from lab.record.events import Cancelled, EngineLost, Event, NodeLost, Over, Refusal, TimedOut
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
     from lab.record.read import Record
+    from lab.record.result import RankResult, Result
 
 
 @dataclass
@@ -106,26 +109,25 @@ class RunFacts:
             self.ranks = sorted([*self.ranks, known], key=lambda rank: rank.rank)
         return known
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Add what an event tells; what is damaged in it is passed over."""
-        kind, time = event.get("event"), _number(event, "time")
-        if isinstance(event.get("rank"), int):
-            _take(event, kind, time, self.rank(event["rank"]))
-        elif kind in ("node lost", "engine lost"):
+    def take(self, event: Event) -> None:
+        """Add what an event tells."""
+        if isinstance(event, (Started, Note, Stack, Exited)):
+            _take(event, self.rank(event.rank))
+        elif isinstance(event, (NodeLost, EngineLost)):
             for rank in self.ranks:
-                rank.node_lost |= not rank.over and rank.node == event.get("node")
-            if kind == "engine lost":
-                self.engine_lost = _text(event, "reason")
+                rank.node_lost |= not rank.over and rank.node == event.node
+            if isinstance(event, EngineLost):
+                self.engine_lost = event.reason
             else:
-                self.lost_nodes.append(LostNode(_text(event, "node"), _text(event, "how"), time or 0.0))
-        elif kind == "refused":
-            self.refused = self.refused or _text(event, "reason")
-        elif kind == "timed out":
+                self.lost_nodes.append(LostNode(event.node, event.how, event.time))
+        elif isinstance(event, Refusal):
+            self.refused = self.refused or event.reason
+        elif isinstance(event, TimedOut):
             self.timed_out = True
-        elif kind == "interrupted":
+        elif isinstance(event, Cancelled):
             self.interrupted = True
-        elif kind == "over":
-            self.duration_s = _number(event, "duration_s") or 0.0
+        elif isinstance(event, Over):
+            self.duration_s = event.duration_s
 
 
 def begin_facts(plan: Plan, memory_bytes: int | None) -> RunFacts:
@@ -145,18 +147,10 @@ def begin_facts(plan: Plan, memory_bytes: int | None) -> RunFacts:
 def read_facts(record: Record) -> RunFacts:
     """What a record knows of its run: the facts that its verdict was made from."""
     plan = record.plan()
-    facts = RunFacts(ranks=[], timeout_s=_number(plan, "timeout_s") or 0.0)
-    facts.memory_bytes = plan["memory_bytes"] if isinstance(plan.get("memory_bytes"), int) else None
-    for number, node in record.workers().items():
-        facts.rank(number).node = node
-    workers = plan.get("workers")
-    for worker in workers if isinstance(workers, list) else ():
-        if isinstance(worker, dict) and isinstance(worker.get("rank"), int):
-            rank = facts.rank(worker["rank"])
-            rank.local_rank, rank.expected_code = (
-                _whole(worker, "local_rank") or 0,
-                _whole(worker, "expected_code") or 0,
-            )
+    facts = RunFacts(ranks=[], timeout_s=plan.timeout_s or 0.0, memory_bytes=plan.memory_bytes)
+    for worker in plan.workers:
+        rank = facts.rank(worker.rank)
+        rank.node, rank.local_rank, rank.expected_code = worker.node, worker.local_rank, worker.expected_code
     told = False
     for event in record.events():
         facts.take(event)
@@ -166,48 +160,31 @@ def read_facts(record: Record) -> RunFacts:
     return facts
 
 
-def _take(event: Mapping[str, Any], kind: Any, time: float | None, rank: RankFacts) -> None:
+def _take(event: Started | Note | Stack | Exited, rank: RankFacts) -> None:
     """Add what an event tells of one rank."""
-    if kind == "started":
-        rank.started, rank.node = time, rank.node or _text(event, "node")
-    elif kind == "note":
-        rank.notes[_text(event, "name")] = event.get("value")
-    elif kind == "stack":
-        rank.stack, rank.seen = _text(event, "text"), time
-    elif kind == "exited":
-        rank.ended, rank.node = time, rank.node or _text(event, "node")
-        rank.raised, rank.code = _number(event, "raised"), _whole(event, "code")
+    rank.node = rank.node or event.node
+    if isinstance(event, Started):
+        rank.started = event.time
+    elif isinstance(event, Note):
+        rank.notes[event.name] = event.value
+    elif isinstance(event, Stack):
+        rank.stack, rank.seen = event.text, event.time
+    else:
+        rank.ended, rank.raised, rank.code = event.time, event.raised, event.code
+        rank.out_of_memory = event.out_of_memory
         _take_end(event, rank)
 
 
-def _take_end(end: Mapping[str, Any], rank: RankFacts) -> None:
-    rank.signal, rank.stopped = _text(end, "signal") or None, bool(end.get("stopped"))
-    rank.out_of_memory = bool(end.get("out_of_memory"))
-    rank.error, rank.traceback = _text(end, "error"), _text(end, "traceback")
-    rank.stack = rank.stack or _text(end, "stack")
+def _take_end(end: Exited | RankResult, rank: RankFacts) -> None:
+    rank.signal, rank.stopped = end.signal, end.stopped
+    rank.error, rank.traceback = end.error, end.traceback
+    rank.stack = rank.stack or end.stack
 
 
-def _take_result(result: Mapping[str, Any], facts: RunFacts) -> None:
+def _take_result(result: Result, facts: RunFacts) -> None:
     """The ends of ranks as `result.json` tells them, where the events are lost."""
-    facts.timed_out = result.get("verdict") == "hung"
-    for end in result.get("ranks", ()):
-        if isinstance(end, dict) and isinstance(end.get("rank"), int) and end["rank"] >= 0:
-            rank = facts.rank(end["rank"])
-            rank.node, rank.code = rank.node or _text(end, "node"), _whole(end, "exit_code")
-            rank.ended = _number(end, "duration_s") or 0.0
-            _take_end(end, rank)
-
-
-def _number(facts: Mapping[str, Any], key: str) -> float | None:
-    value = facts.get(key)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _whole(facts: Mapping[str, Any], key: str) -> int | None:
-    value = facts.get(key)
-    return value if isinstance(value, int) else None
-
-
-def _text(facts: Mapping[str, Any], key: str) -> str:
-    value = facts.get(key)
-    return value if isinstance(value, str) else ""
+    facts.timed_out = result.verdict == "hung"
+    for end in result.ranks:
+        rank = facts.rank(end.rank)
+        rank.node, rank.code, rank.ended = rank.node or end.node, end.exit_code, end.duration_s or 0.0
+        _take_end(end, rank)

@@ -50,8 +50,8 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -
     record = Record(path=result.path)
     trace = read_trace(record)
     problems = []
-    for worker in record.plan()["workers"]:
-        rank = trace.ranks[worker["rank"]]
+    for worker in record.plan().workers:
+        rank = trace.ranks[worker.rank]
         stated = stated_calls(name, worker)
         if name in MAY_COME_LATE:
             stated = stated[: len(rank.calls)]
@@ -66,9 +66,9 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -
         assert not disagreements, "\n".join(disagreements)
 
 
-def stated_calls(name: str, worker: WorkerPlan | dict[str, Any]) -> list[Pattern]:
+def stated_calls(name: str, worker: WorkerPlan) -> list[Pattern]:
     """What the rank has to call."""
-    env = worker["env"]  # type: ignore[index]
+    env = worker.env
     variables = RankVariables(
         rank=int(env["RANK"]),
         local_rank=int(env["LOCAL_RANK"]),

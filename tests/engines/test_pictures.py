@@ -36,7 +36,7 @@ def pictures(lesson: Lesson) -> Callable[[str], list[Picture]]:
         record = Record(path=result.path)
         trace = read_trace(record)
         assert not trace.problems
-        expectations = record.result()["expectations"]
+        expectations = record.result().expectations
         unrecorded = unrecorded_ranks(trace)
         return [picture_of(step, expectations, trace.world_size, unrecorded) for step in match(trace)]
 

@@ -14,7 +14,7 @@ from lab.trace.traffic import matrix, operations, size_of
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """Everything that is known of the communication of a run; all times count from its first line."""
-    nodes = {worker["rank"]: worker.get("node", "") for worker in record.plan().get("workers", ())}
+    nodes = record.workers()
     marks = sorted((mark for rank in trace.ranks.values() for mark in rank.marks), key=lambda mark: mark.begin)
     return {
         "run": record.run,

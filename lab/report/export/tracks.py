@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from lab.node.messages import Note
 from lab.record.read import Record
 from lab.report.export.lanes import Slice, lay_out
 from lab.trace.model import Call, Mark, RankTrace, Trace
@@ -56,7 +57,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
     destination, and from whoever came last to all others; where somebody never came, there are none. Viewers let an
     arrow point to what began later only, so in a call that had to wait the arrow goes to the part after the waiting.
     """
-    nodes = {worker["rank"]: worker.get("node", "") for worker in record.plan().get("workers", ())}
+    nodes = record.workers()
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     arrows = _Arrows(steps)
     tracks = {rank.rank: _rank_tracks(rank, nodes.get(rank.rank, ""), step_of, arrows) for rank in trace.ranks.values()}
@@ -186,10 +187,10 @@ def _in_flight(calls: list[Slice]) -> list[tuple[int, int]]:
 def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Moment]]:
     """Notes and output with their rank; both have the lab's wall time."""
     for event in record.events():
-        if event.get("event") == "note" and isinstance(event.get("time"), (int, float)):
-            time = nanoseconds(max(0.0, event["time"] - trace.origin))
-            value = clip(str(event.get("value")), _LONGEST_TEXT)
-            yield event.get("rank", -1), Moment("note", f"{event.get('name')} = {value}", time, {"value": value})
+        if isinstance(event, Note):
+            time = nanoseconds(max(0.0, event.time - trace.origin))
+            value = clip(str(event.value), _LONGEST_TEXT)
+            yield event.rank, Moment("note", f"{event.name} = {value}", time, {"value": value})
     for piece in islice(record.output(), MOST_LINES):
         text = piece.data.decode("utf-8", "replace").rstrip()
         stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))

@@ -18,6 +18,7 @@ from lab.explain.explain import explain
 from lab.explain.model import Explanation
 from lab.operations import operation
 from lab.record.read import Record
+from lab.record.result import Result
 from lab.report.html import bundle
 from lab.report.html.columns import Names, call_columns, mark_columns, microseconds, step_columns
 from lab.report.html.environment import facts, variables, worker_rows
@@ -25,7 +26,6 @@ from lab.report.html.logs import LogLine, log_lines
 from lab.report.html.moments import moments, note_rows, origin_of
 from lab.report.html.operations import matrix_view, operation_rows
 from lab.report.html.pictures import choose, draw, stand_ins
-from lab.report.html.sound import sound_result
 from lab.report.html.sources import cite, sources
 from lab.report.html.verdict import verdict_view
 from lab.report.palette import rank_colour
@@ -127,7 +127,7 @@ def _render(
     lines: list[LogLine],
     left_out: list[str],
 ) -> str:
-    result = sound_result(record)
+    result = record.result()
     shown = sources(record)
     workers = worker_rows(record, result)
     ranks = sorted({*trace.ranks, *(row["rank"] for row in workers)})
@@ -135,7 +135,7 @@ def _render(
     origin = origin_of(record, trace.origin)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters.update(duration=format_duration, plural=plural, cite=lambda text: cite(str(text), shown))
-    data = _data(record, trace, steps, drawn, lines, origin, colours)
+    data = _data(record, result, trace, steps, drawn, lines, origin, colours)
     shared, differing, by_rank = variables(record)
     return environment.from_string(bundle.template()).render(
         version=__version__,
@@ -156,8 +156,8 @@ def _render(
         variables_by_rank=by_rank,
         matrix=matrix_view(steps, ranks),
         operations=operation_rows(steps),
-        notes=note_rows(result.get("ranks") or ()),
-        expectations=result.get("expectations") or (),
+        notes=note_rows(result.ranks),
+        expectations=result.expectations,
         lines=[(line, line.time - origin) for line in lines],
         log_ranks=sorted({line.rank for line in lines}),
         sources=shown,
@@ -171,6 +171,7 @@ def _render(
 
 def _data(
     record: Record,
+    result: Result,
     trace: Trace,
     steps: list[Step],
     drawn: list[Step],
@@ -181,7 +182,6 @@ def _data(
     """Everything that the page's timeline and list of steps are drawn from."""
     names = Names()
     told = moments(record, origin)
-    expectations = sound_result(record)["expectations"]
     nodes, unrecorded = record.workers(), unrecorded_ranks(trace)
     begins = [life.get("begin", 0) for life in told["lives"].values()]
     operations = {call.op for rank in trace.ranks.values() for call in rank.calls}
@@ -198,7 +198,7 @@ def _data(
             "stream": [line.stream for line in lines],
         },
         **told,
-        "pictures": {step.number: draw(step, expectations, len(colours), unrecorded) for step in drawn},
+        "pictures": {step.number: draw(step, result.expectations, len(colours), unrecorded) for step in drawn},
         "colours": {op: operation(op).colour for op in sorted(operations)},
         "names": names.words(),
     }

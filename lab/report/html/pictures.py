@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
+from lab.record.result import Expectation
 from lab.report.picture.model import picture_of
 from lab.report.picture.svg import picture_svg
 from lab.trace.steps import Step
@@ -65,8 +65,6 @@ def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
     return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
 
 
-def draw(
-    step: Step, expectations: Sequence[Mapping[str, Any]], world_size: int, unrecorded: Collection[int] = ()
-) -> str:
+def draw(step: Step, expectations: Sequence[Expectation], world_size: int, unrecorded: Collection[int] = ()) -> str:
     """The picture of a step as SVG, for a page that has a heading for it."""
     return picture_svg(step, expectations, world_size, unrecorded, heading=False)

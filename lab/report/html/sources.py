@@ -30,7 +30,7 @@ class Source:
 def sources(record: Record) -> list[Source]:
     """The script, or scripts, that the record holds, then the scenario."""
     scripts = sorted(path for path in record.path.glob("*.py") if path.is_file())
-    named = Path(str(record.plan().get("script", ""))).name
+    named = Path(record.plan().script).name
     scripts.sort(key=lambda path: path.name != named)
     found = [_source(path.name, f"L{number}", _read(path)) for number, path in enumerate(scripts)]
     scenario = record.scenario_text()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from lab.explain.model import Explanation
-from lab.report.palette import UNKNOWN, VERDICTS, Tone
-from lab.words import format_value
+from lab.record.result import Culprit, Result
+from lab.report.palette import VERDICTS, Tone
 
 _MOST_TRACEBACK_LINES = 25
 _MOST_EXPECTATIONS = 30
-_LONGEST_VALUE = 200
 
 
 @dataclass(frozen=True)
@@ -34,27 +31,20 @@ class VerdictView:
     """Sentences, in order."""
 
 
-def verdict_view(result: Mapping[str, Any], explanation: Explanation) -> VerdictView:
-    """The head of the page of a run.
-
-    Args:
-        result: as in `result.json`.
-        explanation: of the run.
-    """
-    word = str(result.get("verdict", "error"))
-    culprit = result.get("culprit") or {}
-    who = ""
-    if culprit:
-        who = culprit["node"] if culprit.get("rank") is None else f"rank {culprit['rank']} on {culprit['node']}"
+def verdict_view(result: Result, explanation: Explanation) -> VerdictView:
+    """The head of the page of a run."""
+    culprit = result.culprit or Culprit()
+    unmet = [expectation.sentence() for expectation in result.unmet] if not result.passed else []
+    more = [f"and {len(unmet) - _MOST_EXPECTATIONS} more"] if len(unmet) > _MOST_EXPECTATIONS else []
     return VerdictView(
-        word=word,
-        tone=VERDICTS.get(word, UNKNOWN),
-        reason=str(result.get("reason", "")),
-        culprit=who,
-        error=str(culprit.get("error", "")),
-        traceback=_last_lines(str(culprit.get("traceback") or "")),
-        stacks=[(rank["rank"], _last_lines(rank["stack"])) for rank in result.get("ranks") or () if rank.get("stack")],
-        unmet=_unmet(result) if word != "passed" else [],
+        word=result.verdict,
+        tone=VERDICTS[result.verdict],
+        reason=result.reason,
+        culprit=culprit.who,
+        error=culprit.error,
+        traceback=_last_lines(culprit.traceback),
+        stacks=[(rank.rank, _last_lines(rank.stack)) for rank in result.ranks if rank.stack],
+        unmet=[*unmet[:_MOST_EXPECTATIONS], *more],
         explanation=[finding.sentence for finding in explanation.findings],
     )
 
@@ -63,17 +53,3 @@ def _last_lines(text: str) -> str:
     lines = text.rstrip().splitlines()
     cut = ["…"] if len(lines) > _MOST_TRACEBACK_LINES else []
     return "\n".join([*cut, *lines[-_MOST_TRACEBACK_LINES:]])
-
-
-def _unmet(result: Mapping[str, Any]) -> list[str]:
-    unmet = [item for item in result.get("expectations") or () if not item.get("met")]
-    sentences = []
-    for item in unmet[:_MOST_EXPECTATIONS]:
-        where = f"rank {item['rank']}: " if item.get("rank") is not None else ""
-        sentences.append(
-            f"{where}{item.get('what')}: expected {format_value(item.get('expected'), _LONGEST_VALUE)}, "
-            f"got {format_value(item.get('got'), _LONGEST_VALUE)}"
-        )
-    if len(unmet) > _MOST_EXPECTATIONS:
-        sentences.append(f"and {len(unmet) - _MOST_EXPECTATIONS} more")
-    return sentences

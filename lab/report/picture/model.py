@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lab.operations import Who, operation
+from lab.record.result import Expectation
 from lab.report.picture.expected import agrees, expected_values, source_buffer
 from lab.report.picture.words import plain_number, typed_value
 from lab.trace.clashes import clash_in
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.parts import Part, input_parts, output_parts
 from lab.trace.steps import Step
-from lab.words import format_value, name_ranks
+from lab.words import name_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def unrecorded_ranks(trace: Trace) -> frozenset[int]:
 
 def picture_of(
     step: Step,
-    expectations: Sequence[Mapping[str, Any]] = (),
+    expectations: Sequence[Expectation] = (),
     world_size: int = 0,
     unrecorded: Collection[int] = (),
 ) -> Picture:
@@ -151,7 +152,7 @@ def picture_of(
 
     Args:
         step: the calls of all ranks that belong together.
-        expectations: those of the run, as in `result.json`; told are those about notes that were not met.
+        expectations: those of the run; told are those about notes that were not met.
         world_size: ranks of the run; 0: as many as the step shows.
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
     """
@@ -181,12 +182,7 @@ def picture_of(
         ranks=tuple(_rank_picture(step, rank, rank in unrecorded, checked=not disagreement) for rank in ranks),
         world_size=max(world_size, max(ranks) + 1),
         disagreement=disagreement,
-        unmet=tuple(
-            f"rank {e['rank']}: {e['what']}: "
-            f"expected {format_value(e['expected'], 120)}, got {format_value(e['got'], 120)}"
-            for e in expectations
-            if not e["met"] and str(e["what"]).startswith("note ") and e["rank"] in ranks
-        ),
+        unmet=tuple(e.sentence() for e in expectations if not e.met and e.what.startswith("note ") and e.rank in ranks),
     )
 
 

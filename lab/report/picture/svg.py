@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 from xml.sax.saxutils import escape
 
+from lab.record.result import Expectation
 from lab.report.palette import rank_colour
 from lab.report.picture import story
 from lab.report.picture.cells import HEIGHT, MONO, Cells
@@ -38,7 +38,7 @@ _STANDALONE = (
 
 def picture_svg(
     step: Step,
-    expectations: Sequence[Mapping[str, Any]] = (),
+    expectations: Sequence[Expectation] = (),
     world_size: int = 0,
     unrecorded: Collection[int] = (),
     *,
@@ -49,7 +49,7 @@ def picture_svg(
 
     Args:
         step: the calls of all ranks that belong together.
-        expectations: those of the run, as in `result.json`.
+        expectations: those of the run.
         world_size: ranks of the run; it decides on colours. 0: as many as the step shows.
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
         heading: whether it says itself what was called where; a page that does so around it needs no second one.

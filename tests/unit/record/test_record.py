@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 
 from lab.errors import RecordError
+from lab.node.messages import Exited, Note, Started
+from lab.plan.plan import WorkerPlan
+from lab.record.events import Clock
+from lab.record.layout import EVENTS, RESULT
+from lab.record.layout import PLAN as PLAN_FILE
+from lab.record.plan import RecordedPlan
 from lab.record.read import Record, find_record, list_records
-from lab.record.result import RankResult, Result
+from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.record.write import RecordWriter
 
 PLAN = {
@@ -45,7 +51,7 @@ def written(tmp_path: Path, script: Path) -> Record:
     """A whole record of two ranks."""
     writer = RecordWriter(tmp_path / "runs", "scatter")
     writer.describe("name: scatter\n", script, PLAN)
-    writer.event("started", rank=0, time=1.0)
+    writer.event(Started(rank=0, time=1.0, node="node0"))
     writer.output(0, 1, b"one\n", 1.5)
     writer.output(1, 2, "zwei ü\n".encode(), 1.6)
     writer.output(0, 1, b"\xff\x00half a line", 1.7)
@@ -58,10 +64,15 @@ def written(tmp_path: Path, script: Path) -> Record:
 
 def test_what_is_written_is_read_again(written: Record):
     assert written.complete
-    assert written.result()["verdict"] == "passed"
-    assert written.plan() == PLAN
+    assert written.result().verdict == "passed"
+    assert written.plan() == RecordedPlan(
+        scenario="scatter",
+        engine="local",
+        cluster="c",
+        workers=(WorkerPlan(rank=0, node="node0"), WorkerPlan(rank=1, node="node1")),
+    )
     assert written.scenario_text() == "name: scatter\n"
-    assert [event["event"] for event in written.events()] == ["started"]
+    assert list(written.events()) == [Started(rank=0, time=1.0, node="node0")]
 
 
 def test_output_comes_back_in_the_order_of_arrival_and_whole(written: Record):
@@ -122,11 +133,12 @@ def test_a_damaged_record_still_opens(written: Record, name: str, damage: str):
     elif damage != "missing":
         path.write_bytes({"empty": b"", "half": half, "garbage": b"\xff{[\n\0", "list": b"[1, 2]\n"}[damage])
     found = written.result()
-    assert found["verdict"] in ("passed", "error")
-    assert {"reason", "scenario", "run", "ranks", "duration_s", "path"} <= found.keys()
-    assert isinstance(written.plan(), dict)
+    assert found.verdict in ("passed", "error")
+    assert found.path == written.path
+    assert found.reason
+    assert isinstance(written.plan(), RecordedPlan)
     assert isinstance(written.scenario_text(), str)
-    assert all(isinstance(event, dict) for event in written.events())
+    assert all(isinstance(event.time, float) for event in written.events())
     assert all(isinstance(piece.data, bytes) for piece in written.output())
     assert list_records(written.path.parent) == [written]
 
@@ -135,15 +147,15 @@ def test_a_record_without_a_result_says_why_and_what_is_known(written: Record):
     (written.path / "result.json").unlink()
     assert not written.complete
     found = written.result()
-    assert found["verdict"] == "error"
-    assert "ends before a result" in found["reason"]
-    assert (found["scenario"], found["engine"], found["cluster"]) == ("scatter", "local", "c")
+    assert found.verdict == "error"
+    assert "ends before a result" in found.reason
+    assert (found.scenario, found.engine, found.cluster) == ("scatter", "local", "c")
 
 
 def test_a_line_that_was_cut_short_is_left_out_and_the_rest_is_read(written: Record):
     with (written.path / "events.jsonl").open("ab") as file:
         file.write(b'{"event": "exited", "ra')
-    assert [event["event"] for event in written.events()] == ["started"]
+    assert list(written.events()) == [Started(rank=0, time=1.0, node="node0")]
     with (written.path / "logs" / "index.jsonl").open("ab") as file:
         file.write(b"[0, 1, 17,")
     assert len(list(written.output())) == 3
@@ -160,6 +172,88 @@ def test_a_log_that_is_shorter_than_its_index_gives_what_is_there(written: Recor
     log = written.path / "logs" / "rank0.log"
     log.write_bytes(log.read_bytes()[:6])
     assert [piece.data for piece in written.output() if piece.rank == 0] == [b"one\n", b"\xff\x00"]
+
+
+# -- damaged in a field: what is left is typed as promised, and nobody has to look again
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"verdict": "odd"}', ("error", 0, None)),
+        (
+            '{"verdict": "failed", "ranks": [{}, {"rank": "0"}, {"rank": 1, "notes": [1], "node": 3}]}',
+            ("failed", 1, None),
+        ),
+        ('{"verdict": "failed", "culprit": "x", "ranks": {"0": 1}}', ("failed", 0, None)),
+        ('{"verdict": "hung", "culprit": {"rank": "2", "node": "node2"}}', ("hung", 0, Culprit(node="node2"))),
+    ],
+)
+def test_what_is_damaged_in_a_result_is_left_out(written: Record, text: str, found: tuple[object, ...]):
+    (written.path / RESULT).write_text(text)
+    result = written.result()
+    assert (result.verdict, len(result.ranks), result.culprit) == found
+    assert (result.scenario, result.engine) == ("scatter", "local")
+    assert [(rank.rank, rank.node, rank.notes) for rank in result.ranks] in ([], [(1, "", {})])
+
+
+def test_what_is_damaged_in_a_plan_is_left_out(written: Record):
+    workers = '[{}, 5, {"rank": true}, {"rank": 3, "node": 1, "env": {"A": "1", "B": 2}, "argv": "x"}]'
+    (written.path / PLAN_FILE).write_text(f'{{"timeout_s": "x", "nnodes": 1.5, "cold": false, "workers": {workers}}}')
+    assert written.plan() == RecordedPlan(cold=False, workers=(WorkerPlan(rank=3, env={"A": "1"}),))
+    assert written.workers() == {3: ""}
+
+
+def test_events_of_an_unknown_kind_or_with_damaged_facts_are_left_out(written: Record):
+    lines = [
+        '{"event": 5, "time": 1}', '{"event": "later", "time": 1}', '{"event": "note", "rank": "a", "time": 1}', "[]",
+        '{"event": "started", "rank": 0}', '{"event": "started", "rank": 0, "time": 1e308}',
+        '{"event": "exited", "rank": 0, "time": NaN}',
+        '{"event": "exited", "rank": 1, "time": 2, "signal": 9, "code": 1}',
+        '{"event": "clock", "node": "node0", "time": 3.5, "offset_s": "x"}', '{"event": "note", "rank": 1, "time": 4}',
+    ]  # fmt: skip
+    (written.path / EVENTS).write_text("\n".join(lines) + "\n")
+    assert list(written.events()) == [
+        Exited(rank=1, time=2, code=1),
+        Clock(time=3.5, node="node0"),
+        Note(rank=1, time=4),
+    ]
+
+
+# -- a result, loaded
+
+
+def whole_result(folder: Path) -> Result:
+    log = folder / "logs" / "rank0.log"
+    rank = RankResult(rank=0, node="node0", exit_code=1, error="no", notes={"a": [1.0, "nan"]}, log_path=log)
+    return result(
+        verdict="failed",
+        culprit=Culprit(rank=0, node="node0", error="no"),
+        ranks=(rank,),
+        expectations=(Expectation(what="note a", rank=0, expected={"x": None}, got=2, met=False),),
+        duration_s=1.5,
+        exit_code=1,
+        path=folder,
+    )
+
+
+def test_a_loaded_result_is_the_one_that_was_written(tmp_path: Path):
+    writer = RecordWriter(tmp_path / "runs", "s")
+    known = whole_result(writer.path)
+    writer.finish(known)
+    assert Result.load(writer.path) == known
+    moved = writer.path.rename(tmp_path / "elsewhere")
+    assert Result.load(str(moved)) == whole_result(moved)
+
+
+@pytest.mark.parametrize("damage", ["", "[]", '{"verdict": "passed", "ranks": [{}]}'])
+def test_a_result_that_is_missing_or_damaged_is_not_loaded_but_refused_with_a_reason(written: Record, damage: str):
+    (written.path / RESULT).write_text(damage)
+    with pytest.raises(RecordError, match=r"result\.json cannot be read: "):
+        Result.load(written.path)
+    (written.path / RESULT).unlink()
+    with pytest.raises(RecordError, match="cannot be read: No such file"):
+        Result.load(written.path)
 
 
 # -- finding

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.record.result import Expectation
 from lab.report.palette import RANK_COLOURS, rank_colour
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
 from lab.report.picture.svg import picture_svg
@@ -186,9 +187,9 @@ def test_pickled_objects_are_called_so(tmp_path: Path) -> None:
 def test_unmet_notes_of_the_ranks_are_mentioned(tmp_path: Path) -> None:
     step = EXAMPLES["all_reduce"](tmp_path)
     expectations = [
-        {"rank": 1, "what": "note total", "expected": 6.0, "got": 5.0, "met": False},
-        {"rank": 2, "what": "note total", "expected": 6.0, "got": 6.0, "met": True},
-        {"rank": 0, "what": "exit", "expected": 0, "got": 1, "met": False},
+        Expectation(rank=1, what="note total", expected=6.0, got=5.0, met=False),
+        Expectation(rank=2, what="note total", expected=6.0, got=6.0, met=True),
+        Expectation(rank=0, what="exit", expected=0, got=1, met=False),
     ]
     picture = picture_of(step, expectations)
 

@@ -12,9 +12,11 @@ import pytest
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
+from lab.node.messages import Exited, Note, Started
 from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
 from lab.plan.plan import make_plan
+from lab.record.events import Clock
 from lab.record.read import Record
 from lab.record.write import RecordWriter
 from lab.run import drive as subject
@@ -108,10 +110,10 @@ def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive):
     claimed = {"ev": "claimed", "boot": "another kernel", "time": time.time() + 100}
     driven = drive(FakeEngine(answers={"node1": {"claim": [claimed]}}))
     driven.drive()
-    clocks = {event["node"]: event for event in driven.record.events() if event["event"] == "clock"}
-    assert clocks["node1"]["boot"] == "another kernel"
-    assert abs(clocks["node1"]["offset_s"] - 100) <= clocks["node1"]["error_s"] + 10
-    assert 0 < clocks["node1"]["error_s"] < 10
+    clocks = {event.node: event for event in driven.record.events() if isinstance(event, Clock)}
+    assert clocks["node1"].boot == "another kernel"
+    assert abs(clocks["node1"].offset_s - 100) <= clocks["node1"].error_s + 10
+    assert 0 < clocks["node1"].error_s < 10
 
 
 def test_a_node_of_the_same_kernel_has_the_same_clock():
@@ -166,9 +168,9 @@ def test_output_and_notes_reach_record_and_observer_in_order(drive):
     assert driven.record.log(0) == b"a\nb\n"
     assert driven.record.log(1) == "ü\n".encode()
     assert facts.ranks[0].notes == {"x": [1.5]}
-    kinds = [event["event"] for event in driven.record.events()]
-    assert kinds.count("started") == kinds.count("exited") == 2
-    assert kinds.count("note") == 1
+    kinds = [type(event) for event in driven.record.events()]
+    assert kinds.count(Started) == kinds.count(Exited) == 2
+    assert kinds.count(Note) == 1
 
 
 def test_a_failure_stops_the_others(drive):

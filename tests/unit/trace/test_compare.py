@@ -121,7 +121,7 @@ def test_what_only_one_rank_does_differently_names_the_rank(tmp_path: Path) -> N
 def test_arguments_engine_and_script_are_settings(tmp_path: Path) -> None:
     records = [trained(tmp_path / name, (8,)).record() for name in "ab"]
     for record, argument, engine in zip(records, ("1", "2"), ("local", "docker"), strict=True):
-        plan: dict[str, Any] = record.plan()
+        plan: dict[str, Any] = json.loads((record.path / PLAN).read_text())
         plan["engine"] = engine
         for worker in plan["workers"]:
             worker["argv"] = ["train.py", "--epochs", argument]

@@ -1,0 +1,138 @@
+"""The facts of a run besides output and traces: one line each in `events.jsonl`, read and written as typed values.
+
+What an agent says of a worker stands there as it was said.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from lab.node.messages import Exited, Note, Stack, Started
+from lab.node.typed import Misfit, read
+
+_LATEST = 1e11
+"""Unix times beyond are damage."""
+
+
+class Clock(NamedTuple):
+    """How far a node's clock is ahead of this machine's."""
+
+    time: float
+    node: str
+    offset_s: float = 0.0
+    error_s: float = 0.0
+    """How wrong the offset may be."""
+    boot: str = ""
+    """Identity of its kernel."""
+
+
+class NodeLost(NamedTuple):
+    """A node went away in mid-run."""
+
+    time: float
+    node: str
+    how: str = ""
+    """How it ended, as the end of a sentence that begins with its name."""
+
+
+class EngineLost(NamedTuple):
+    """The engine stopped answering, and so did a node."""
+
+    time: float
+    node: str = ""
+    reason: str = ""
+
+
+class Refusal(NamedTuple):
+    """An agent would not start the run."""
+
+    time: float
+    node: str = ""
+    reason: str = ""
+
+
+class TimedOut(NamedTuple):
+    """The time limit passed."""
+
+    time: float
+
+
+class Cancelled(NamedTuple):
+    """Somebody interrupted the run."""
+
+    time: float
+
+
+class Over(NamedTuple):
+    """Nobody runs any more."""
+
+    time: float
+    duration_s: float = 0.0
+    """Seconds since the workers were let go."""
+
+
+class Misunderstood(NamedTuple):
+    """An agent said something in mid-run that could not be read."""
+
+    time: float
+    node: str = ""
+    reason: str = ""
+
+
+class Fault(NamedTuple):
+    """A fault was applied."""
+
+    time: float
+    fault: str = "fault"
+    rank: int | None = None
+    node: str = ""
+
+
+class FaultHealed(NamedTuple):
+    """A fault was taken back."""
+
+    time: float
+    fault: str = "fault"
+
+
+Event = (
+    Started | Note | Stack | Exited | Clock | NodeLost | EngineLost | Refusal | TimedOut | Cancelled | Over
+    | Misunderstood | Fault | FaultHealed
+)  # fmt: skip
+
+_KINDS: dict[str, type[Any]] = {
+    "started": Started,
+    "note": Note,
+    "stack": Stack,
+    "exited": Exited,
+    "clock": Clock,
+    "node lost": NodeLost,
+    "engine lost": EngineLost,
+    "refused": Refusal,
+    "timed out": TimedOut,
+    "interrupted": Cancelled,
+    "over": Over,
+    "misunderstood": Misunderstood,
+    "fault": Fault,
+    "fault_healed": FaultHealed,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def event_line(event: Event) -> bytes:
+    """An event as the line that it takes in the file."""
+    data = {"event": _NAMES[type(event)], **event._asdict()}
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def read_event(data: Any) -> Event | None:
+    """The event on a line; None where it is damaged, or of a kind that is not known."""
+    kind = data.get("event") if isinstance(data, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        return None
+    try:
+        event: Event = read(_KINDS[kind], data, lenient=True)
+    except Misfit:
+        return None
+    return event if abs(event.time) < _LATEST else None

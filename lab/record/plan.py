@@ -1,0 +1,27 @@
+"""The plan of a run, as its record tells it afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.plan.plan import WorkerPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedPlan:
+    """`plan.json`; what is missing there, or damaged, has its default."""
+
+    scenario: str = ""
+    script: str = ""
+    engine: str = ""
+    cluster: str = ""
+    nnodes: int | None = None
+    nproc_per_node: int | None = None
+    master_addr: str = ""
+    master_port: int | None = None
+    cold: bool | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
+    """Memory limit of a node."""
+    workers: tuple[WorkerPlan, ...] = ()
+    """Empty where the record has no plan."""
