@@ -18,11 +18,6 @@ LIMIT_BYTES = 256 * 1024 * 1024
 _CHUNK_BYTES = 192 * 1024
 
 
-def too_large(limit_bytes: int) -> str:
-    """Why a trace ends before the script does."""
-    return f"the trace is larger than {limit_bytes >> 20} MiB"
-
-
 class TraceFile:
     """A file that a worker appends lines to while the agent reads them.
 
@@ -63,7 +58,7 @@ class TraceFile:
     def _read(self, ended: bool) -> tuple[bytes, int]:
         """The next lines, a piece of a few hundred kilobytes at most, unless one line alone is longer.
 
-        A recorder that copies its lines into the mapped file has room in front of it, which reads as NUL.
+        The compiled recorder copies lines into the mapped file and has room in front of it, which reads as NUL.
 
         Returns:
             The lines, and how many bytes of the file they take.
@@ -93,7 +88,8 @@ class TraceFile:
             self._given_back = end
 
     def _last_line(self) -> bytes:
-        line = {"k": "cut", "t": time.monotonic_ns(), "why": too_large(self._limit)}
+        why = f"the trace is larger than {self._limit >> 20} MiB"
+        line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
         return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -13,7 +12,6 @@ from typing import Any
 from lab.record.events import Clock
 from lab.record.layout import TRACE
 from lab.record.read import Record
-from lab.trace import contents
 from lab.trace.buckets import assign_buckets
 from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
 
@@ -294,15 +292,14 @@ def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
     """What is said of tensors."""
     buffers = []
     for i, (dtype, sizes) in enumerate(described):
-        shape = tuple(int(size) for size in sizes)
         kept = values[i] if values and i < len(values) else None
         summary = summaries[i] if summaries and i < len(summaries) else None
         buffers.append(
             Buffer(
                 dtype=str(dtype),
-                shape=shape,
-                values=contents.elements(kept, str(dtype)),
-                summary=contents.summary(summary, str(dtype), math.prod(shape)),
+                shape=tuple(int(size) for size in sizes),
+                values=kept if isinstance(kept, list) else None,
+                summary=summary if isinstance(summary, dict) else None,
             )
         )
     return tuple(buffers)

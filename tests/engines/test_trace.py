@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +18,6 @@ from lab.record.read import Record
 from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from tests.engines.traced_lines import read_lines
 
 Run = Callable[..., Result]
 Lines = list[dict[str, Any]]
@@ -51,7 +51,8 @@ def trace_of(result: Result) -> Trace:
 
 def lines_of(result: Result, rank: int) -> Lines:
     assert result.path is not None
-    return read_lines(result.path / "trace" / f"rank{rank}.jsonl")
+    path = result.path / "trace" / f"rank{rank}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 # -- every operation
@@ -218,7 +219,7 @@ def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(
     assert "sampled" not in summary
     assert sample is not None
     assert (sample["n"], sample["min"]) == (10_000, 0)
-    assert sample["sampled"] == {"compiled": 1024, "python": 256}[trace.ranks[0].recorder]
+    assert sample["sampled"] == 1024
     assert 9900 < sample["max"] <= 9999
     for other in (trace.ranks[1], trace.ranks[2]):
         same = {call.source: call for call in other.calls}[Expected("summary", "").source].inputs[0].summary
@@ -263,8 +264,6 @@ def comparable(lines: Lines) -> tuple[Lines, Lines]:
 
 def plain(value: Any) -> Any:
     if isinstance(value, dict):
-        if "sampled" in value:  # the recorders take samples of different sizes
-            return {"n": value["n"]}
         return {key: plain(item) for key, item in value.items() if key != "hash"}
     if isinstance(value, list):
         return [plain(item) for item in value]

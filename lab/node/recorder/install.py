@@ -9,11 +9,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..trace_file import LIMIT_BYTES, too_large
+from ..trace_file import LIMIT_BYTES
 from . import marks, native
 from .imports import when_imported
-from .journal import file_writer, journal
-from .mapped_file import MappedFile
+from .journal import journal
 from .source import source
 
 DEFAULT_VALUES = 128
@@ -92,7 +91,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     torch = sys.modules["torch"]
     compiled = find_compiled() if choice in ("auto", "compiled") else None
     kind = "compiled" if compiled is not None else "python"
-    journal.open(file_writer(fd, journal.forget), rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
+    journal.open(fd, rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
     if choice not in CHOICES:
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
@@ -102,39 +101,10 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     hidden = _hidden_folders(torch)
     source.start(folder, hidden)
     if compiled is not None:
-        _write_through(compiled.write, compiled.stop)
+        journal.write_through(compiled.write, compiled.stop)
         compiled.start(fd, folder, hidden, values, LIMIT_BYTES)
         marks.use_compiled(compiled.mark)
-    else:
-        write_mapped(fd, LIMIT_BYTES)
     _patch(module, compiled)
-
-
-def write_mapped(fd: int, limit_bytes: int) -> None:
-    """Have the lines of the Python recorder copied into the mapped file, up to this size."""
-
-    def copy_with(copy: Callable[[bytes], object]) -> None:
-        journal.copy = copy
-
-    file = MappedFile(fd, journal.put, limit_bytes, lambda: journal.cut(too_large(limit_bytes)), copy_with)
-    _write_through(file.append, file.release)
-
-
-def _write_through(put: Callable[[bytes], object], stop: Callable[[], bool | None]) -> None:
-    """While a recorder has the file mapped, every line goes through it; what follows its end is appended.
-
-    Args:
-        put: appends a line to the mapped file.
-        stop: gives it back; False where the recording had ended before.
-    """
-    append = journal.put
-
-    def end() -> None:
-        journal.on = stop() is not False
-        journal.put = journal.copy = append
-
-    journal.put = journal.copy = put
-    journal.at_end = end
 
 
 def _patch(module: ModuleType, compiled: ModuleType | None) -> None:

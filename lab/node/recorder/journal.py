@@ -9,14 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 FORMAT = 1
-
-
-def _nowhere(line: bytes) -> object:
-    return None
-
-
-def _nothing() -> None:
-    return None
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Journal:
@@ -27,39 +20,39 @@ class Journal:
         """Whether lines are kept."""
         self.values = 0
         """At most so many elements of one side of a call are kept as they are."""
-        self.at_end: Callable[[], None] = _nothing
-        """Called when the recording ends in this process."""
-        self.put: Callable[[bytes], object] = _nowhere
-        """Appends one whole line, whether lines are kept or not. Never raises: a lack of room ends the recording."""
-        self.copy: Callable[[bytes], object] = _nowhere
-        """The same, as quickly as can be; raises ValueError where there is no room for the line: `put` makes some."""
+        self._fd = -1
+        self._put: Callable[[bytes], object] = self._append
+        self._stop: Callable[[], bool] = lambda: True
 
-    def open(self, put: Callable[[bytes], object], *, rank: int, recorder: str, torch: str, values: int) -> None:
+    def open(self, fd: int, *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Begin with a `start` line.
 
         Args:
-            put: see `Journal.put`.
+            fd: open for appending.
             rank: of this worker.
             recorder: `compiled` or `python`.
             torch: its version.
             values: see `Journal.values`.
         """
-        self.put = self.copy = put
-        self.values, self.on = values, True
+        self._fd, self.values, self.on = fd, values, True
         facts = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall = time.monotonic_ns(), time.time_ns()
-        rest = {"wall": wall, "boot": boot_id(), "recorder": recorder, "torch": torch, "values": values}
-        self.write(_line("start", now, {**facts, **rest}))
+        self.add("start", t=now, **facts, wall=wall, boot=boot_id(), recorder=recorder, torch=torch, values=values)
 
-    def write(self, line: bytes) -> None:
-        """Append one line."""
-        if self.on:
-            self.put(line)
+    def write_through(self, put: Callable[[bytes], object], stop: Callable[[], bool]) -> None:
+        """Leave the file to the compiled recorder, which has it mapped, until the recording ends.
+
+        Args:
+            put: appends a line.
+            stop: gives the file back; False if the compiled recorder had ended the recording before.
+        """
+        self._put, self._stop = put, stop
 
     def add(self, kind: str, **facts: Any) -> None:
         """Append a line of this kind; `t` is now unless given."""
         if self.on:
-            self.write(_line(kind, facts.pop("t", None) or time.monotonic_ns(), facts))
+            line = {"k": kind, "t": time.monotonic_ns(), **facts}
+            self._put(_json(line).encode("utf-8", "replace") + b"\n")
 
     def cut(self, why: str) -> None:
         """End the recording before the script's end."""
@@ -69,15 +62,26 @@ class Journal:
         """End the recording at the script's end."""
         self._end("stop")
 
-    def _end(self, kind: str, **facts: Any) -> None:
-        if self.on:
-            self.at_end()
-            self.add(kind, **facts)
-            self.on = False
-
     def forget(self) -> None:
         """Stop without a word: there is no room left, or this process is a fork of the one that is recorded."""
         self.on = False
+
+    def _end(self, kind: str, **facts: Any) -> None:
+        if self.on:
+            self.on = self._stop()
+            self._put = self._append
+            self.add(kind, **facts)
+            self.on = False
+
+    def _append(self, line: bytes) -> None:
+        """One write() a line: it is the kernel's before the call goes on, so it outlives a SIGKILL."""
+        try:
+            written = os.write(self._fd, line)
+            if written < len(line):  # half a line is none
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+                self.forget()
+        except OSError:
+            self.forget()
 
 
 def boot_id() -> str:
@@ -87,31 +91,6 @@ def boot_id() -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def file_writer(fd: int, failed: Callable[[], None]) -> Callable[[bytes], None]:
-    """A writer of lines to a file.
-
-    Args:
-        fd: open for appending.
-        failed: called when there is no room left.
-    """
-
-    def append(line: bytes) -> None:
-        try:
-            written = os.write(fd, line)
-            if written < len(line):  # half a line is none
-                os.ftruncate(fd, os.fstat(fd).st_size - written)
-                failed()
-        except OSError:
-            failed()
-
-    return append
-
-
-def _line(kind: str, now_ns: int, facts: dict[str, Any]) -> bytes:
-    text = json.dumps({"k": kind, "t": now_ns, **facts}, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "replace") + b"\n"
 
 
 journal = Journal()

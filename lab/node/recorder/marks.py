@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -12,20 +11,13 @@ from typing import Any
 from .journal import journal
 from .source import source
 
-_now = time.monotonic_ns
 Function = Callable[..., Any]
 
 
 def _python_mark(name: bytes, ended: bool) -> None:
     if journal.on:
-        if ended:
-            line = b'{"k":"mark","t":%d,"n":"%b","e":1}\n' % (_now(), name)
-        else:
-            line = b'{"k":"mark","t":%d,"n":"%b","e":0%b}\n' % (_now(), name, source.place(2)[0])
-        try:
-            journal.copy(line)
-        except ValueError:
-            journal.put(line)
+        place = {} if ended else source.place()
+        journal.add("mark", n=name.decode(), e=int(ended), **({"at": place["at"]} if place else {}))
 
 
 _mark: Callable[[bytes, bool], None] = _python_mark

@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 
-from lab.node.recorder import install, native
-from lab.node.recorder.journal import file_writer, journal
+from lab.node.recorder import native
+from lab.node.recorder.journal import journal
 from lab.node.trace_file import TraceFile
 
 MIB = 1 << 20
@@ -24,23 +24,14 @@ class PythonRecorder:
     """What the compiled recorder has for lines, by the means of the Python one."""
 
     def write(self, line):
-        if not journal.on:
-            return
-        try:
-            journal.copy(line)
-        except ValueError:
-            journal.put(line)
+        facts = json.loads(line)
+        journal.add(facts.pop("k"), **facts)
 
-    def start(self, fd, _folder, _hidden, _values, limit):
-        journal.put = journal.copy = file_writer(fd, journal.forget)
-        journal.on = True
-        install.write_mapped(fd, limit)
+    def start(self, fd, _folder, _hidden, values, _limit):
+        journal.open(fd, rank=0, recorder="python", torch="", values=values)
 
     def stop(self):
-        was_on = journal.on
-        if was_on:
-            journal.at_end()
-        journal.on = False
+        was_on, journal.on = journal.on, False
         return was_on
 
 
@@ -74,8 +65,9 @@ def passed_on(file, **ended):
 
 
 def summary(data):
-    """How many lines there are, which are damaged, and whether each thread's are all there, in order."""
+    """How many lines follow the start, which are damaged, and whether each thread's are all there, in order."""
     *lines, rest = data.split(b"\n")
+    lines = [text for text in lines if b'"k":"start"' not in text]
     damaged, gaps, latest = 0, 0, [-1] * THREADS
     for text in lines:
         try:
@@ -147,7 +139,7 @@ def long(recorder, file):
     """Lines that are longer than what is mapped at once."""
     recorder.start(file.fd, "/", [], 0, 256 * MIB)
     for number in range(20):
-        recorder.write(b'{"thread":0,"number":%d,"n":"%b"}\n' % (number, b"x" * (number * 100_003)))
+        recorder.write(b'{"k":"mark","thread":0,"number":%d,"n":"%b"}\n' % (number, b"x" * (number * 100_003)))
     return summary(passed_on(file))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.recorder.journal import Journal, boot_id, file_writer
+from lab.node.recorder.journal import Journal, boot_id
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 def journal(path: Path) -> Journal:
     journal = Journal()
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    journal.open(file_writer(fd, journal.forget), rank=3, recorder="python", torch="2.0", values=7)
+    journal.open(fd, rank=3, recorder="python", torch="2.0", values=7)
     return journal
 
 
@@ -40,14 +40,24 @@ def test_the_first_line_says_whose_trace_it_is(journal: Journal, path: Path) -> 
 
 
 def test_the_last_line_says_how_it_ended_and_nothing_follows_it(journal: Journal, path: Path) -> None:
-    ended: list[bool] = []
-    journal.at_end = lambda: ended.append(True)
     journal.add("mark", n="forward", e=0)
     journal.close()
     journal.add("mark", n="forward", e=1)
     journal.cut("too late")
     assert [line["k"] for line in lines(path)] == ["start", "mark", "stop"]
-    assert ended == [True]
+
+
+@pytest.mark.parametrize(("was_on", "last"), [(True, ["stop"]), (False, [])])
+def test_lines_go_through_the_compiled_recorder_until_it_gives_the_file_back(
+    journal: Journal, path: Path, was_on: bool, last: list[str]
+) -> None:
+    put: list[bytes] = []
+    journal.write_through(put.append, lambda: was_on)
+    journal.add("mark", n="forward", e=0)
+    assert [json.loads(line)["k"] for line in put] == ["mark"]
+    journal.close()
+    assert len(put) == 1
+    assert [line["k"] for line in lines(path)] == ["start", *last]
 
 
 def test_a_reason_for_an_early_end_may_be_any_text(journal: Journal, path: Path) -> None:
@@ -55,7 +65,8 @@ def test_a_reason_for_an_early_end_may_be_any_text(journal: Journal, path: Path)
     assert lines(path)[-1]["why"].startswith('a "quoted" reason\nwith ')
 
 
-def test_a_disk_that_is_full_ends_the_recording_and_not_the_script(journal: Journal) -> None:
-    journal.put = file_writer(os.open("/dev/full", os.O_WRONLY), journal.forget)
-    journal.add("mark", n="forward", e=0)
+def test_a_disk_that_is_full_ends_the_recording_and_not_the_script() -> None:
+    journal = Journal()
+    journal.open(os.open("/dev/full", os.O_WRONLY), rank=3, recorder="python", torch="2.0", values=7)
     assert not journal.on
+    journal.add("mark", n="forward", e=0)
