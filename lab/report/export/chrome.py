@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lab.record.read import Record
-from lab.report.export.lanes import Slice
+from lab.report.export.slices import Slice
 from lab.report.export.tracks import RankTracks, make_tracks
 from lab.trace.model import Trace
 from lab.trace.steps import Step

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
 from lab.record.read import Record
-from lab.report.export.lanes import Slice
+from lab.report.export.slices import Slice
 from lab.report.export.tracks import Moment, RankTracks, make_tracks
 from lab.trace.model import Trace
 from lab.trace.steps import Step

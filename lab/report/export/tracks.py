@@ -14,7 +14,7 @@ from typing import Any
 
 from lab.node.messages import Note
 from lab.record.read import Record
-from lab.report.export.lanes import Slice, lay_out
+from lab.report.export.slices import Slice, lay_out
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.words import clip

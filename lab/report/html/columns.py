@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from lab.report.lanes import rows_of
 from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
 from lab.trace.traffic import size_of
@@ -41,7 +42,8 @@ def microseconds(seconds: float) -> int:
 def call_columns(trace: Trace, steps: Iterable[Step], names: Names) -> dict[str, Any]:
     """A line for each call, rank by rank, in the order in which they began.
 
-    `dur` is -1 where a call never ended, `wait` (how long it waited for others) where one of those never came.
+    `row` counts in the lane of its rank. `dur` is -1 where a call never ended, `wait` (how long it waited for others)
+    where one of those never came.
     """
     step_of: dict[tuple[int, int], tuple[int, int]] = {}
     for step in steps:
@@ -49,13 +51,14 @@ def call_columns(trace: Trace, steps: Iterable[Step], names: Names) -> dict[str,
         for rank, call in step.calls.items():
             wait = microseconds(waited[rank]) if rank in waited else -1
             step_of[call.rank, call.index] = step.number, wait
-    keys = ("begin", "dur", "wait", "step", "op", "at", "via", "phase", "bytes", "flags", "bucket", "params")
+    keys = ("begin", "dur", "row", "wait", "step", "op", "at", "via", "phase", "bytes", "flags", "bucket", "params")
     columns: dict[str, list[int]] = {key: [] for key in keys}
     counts, errors = [], {}
     number = 0
     for rank in sorted(trace.ranks):
         calls = trace.ranks[rank].calls
         counts.append([rank, len(calls)])
+        columns["row"] += rows_of(calls)
         before = 0
         for call in calls:
             begin = microseconds(call.begin)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lab.report.lanes import rows_of
 from lab.report.timeline.axis import Axis
 from lab.trace.model import Call, Mark, RankTrace
 
 NARROW = 2.0
 """Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
-_MOST_ROWS = 4
 _SETTING_UP = frozenset({"DDP()"})
 """Phases whose length says more about imports than about the run: the axis may be cut in them."""
 _HIDDEN_MARKS = frozenset({"init_process_group", "destroy_process_group"})
@@ -58,18 +58,17 @@ def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
         axis: from seconds to pixels.
         last: seconds until which calls last that never ended.
     """
-    rows: list[list[Bar]] = []
-    for call in rank.calls:
+    numbers = rows_of(rank.calls)
+    rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    for call, number in zip(rank.calls, numbers, strict=True):
         end = max(last if call.end is None else call.end, call.begin)
         left = axis.place(call.begin)
         bar = Bar([call], call.begin, end, left, max(axis.place(end), left + NARROW))
-        row = next((row for row in rows if row[-1].end <= call.begin), None)
-        if row is None and len(rows) < _MOST_ROWS:
-            rows.append([bar])
-            continue
-        row = rows[-1] if row is None else row
-        former = row[-1]
-        if bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
+        row = rows[number]
+        former = row[-1] if row else None
+        if former is None:
+            row.append(bar)
+        elif bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
             former.calls.append(call)
             former.end, former.right = max(former.end, end), max(former.right, bar.right)
         else:

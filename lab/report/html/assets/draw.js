@@ -1,7 +1,7 @@
 // Draws the timeline on a canvas. What is narrower than a pixel is merged with its neighbour.
 
 import { phaseColour } from "lab/colours";
-import { AXIS, rowTop } from "lab/layout";
+import { AXIS, rowTop } from "lab/lanes";
 import { FAILED, readyOf } from "lab/model";
 import { visibleCalls } from "lab/spans";
 import { bytes, moment } from "lab/words";
@@ -113,7 +113,7 @@ function drawCalls(context, view, lane, seen) {
   context.textBaseline = "middle";
   context.textAlign = "left";
   for (let i = from; i < to; i += 1) {
-    const row = model.lane[i];
+    const row = model.calls.row[i];
     const left = scale(model.begin[i]);
     const right = scale(model.end[i]);
     if (seen.size <= MOST_LINKS) seen.add(model.calls.step[i]);
@@ -193,7 +193,7 @@ function drawLink(context, view, step, chosen) {
   context.fillStyle = context.strokeStyle;
   context.globalAlpha = chosen ? 1 : 0.55;
   context.lineWidth = chosen ? 1.5 : 1;
-  const middle = ({ call, lane }) => rowTop(lane, model.lane[call]) + lane.bar / 2;
+  const middle = ({ call, lane }) => rowTop(lane, model.calls.row[call]) + lane.bar / 2;
   if (model.steps.seq[step - 1] < 0) drawArrow(context, view, step, ends, middle);
   else {
     const ready = readyOf(model, step);

@@ -9,19 +9,20 @@ export function buildModel(data) {
   const callCount = calls.step.length;
   const begin = new Float64Array(callCount);
   const end = new Float64Array(callCount);
-  const lane = new Uint8Array(callCount);
   const rankOf = new Int32Array(callCount);
   const slices = new Map();
   let at = 0;
   for (const [rank, count] of calls.ranks) {
     let time = 0;
+    let rows = 1;
     for (let i = at; i < at + count; i += 1) {
       time += calls.begin[i];
       begin[i] = time;
       end[i] = calls.dur[i] < 0 ? data.span[1] : time + calls.dur[i];
       rankOf[i] = rank;
+      rows = Math.max(rows, calls.row[i] + 1);
     }
-    slices.set(rank, { from: at, to: at + count, depth: stack(begin, end, lane, at, at + count) });
+    slices.set(rank, { from: at, to: at + count, rows });
     at += count;
   }
   return {
@@ -30,7 +31,6 @@ export function buildModel(data) {
     stepCount: steps.op.length,
     begin,
     end,
-    lane,
     rankOf,
     slices,
     stepBegin: summed(steps.begin),
@@ -84,19 +84,6 @@ function summed(differences) {
     result[i] = sum;
   }
   return result;
-}
-
-// Calls that overlap stand below one another, each in the highest row that is free; returns the number of rows.
-function stack(begin, end, lane, from, to) {
-  const free = [];
-  const most = 6;
-  for (let i = from; i < to; i += 1) {
-    let row = free.findIndex((time) => time <= begin[i]);
-    if (row < 0) row = Math.min(free.length, most - 1);
-    free[row] = Math.max(free[row] ?? 0, end[i]);
-    lane[i] = row;
-  }
-  return Math.max(1, free.length);
 }
 
 function callsByStep(stepOfCall, stepCount) {

@@ -1,6 +1,6 @@
 // The pointer on the timeline: what is under it is told in words, a click chooses.
 
-import { laneAt } from "lab/layout";
+import { laneAt } from "lab/lanes";
 import { callAt } from "lab/spans";
 import { callTip, laneTip, wordsTip } from "lab/tip";
 

@@ -29,7 +29,7 @@ export function callAt(model, latest, rank, row, moment, tolerance) {
   let best = -1;
   let distance = Number.POSITIVE_INFINITY;
   for (let i = to - 1; i >= from; i -= 1) {
-    if (model.lane[i] !== row || model.end[i] < moment - tolerance) continue;
+    if (model.calls.row[i] !== row || model.end[i] < moment - tolerance) continue;
     const off = Math.max(0, model.begin[i] - moment, moment - model.end[i]);
     if (off < distance) {
       best = i;

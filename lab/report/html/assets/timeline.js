@@ -1,8 +1,7 @@
 // The timeline: zoom and pan; `painter.js` and `draw.js` paint it, `pointer.js` tells what is under the pointer.
 
 import { scaleLinear, select, zoom, zoomIdentity } from "lab/d3";
-import { fillLanes } from "lab/lanes";
-import { layLanes } from "lab/layout";
+import { fillLanes, layLanes } from "lab/lanes";
 import { makePainter } from "lab/painter";
 import { startPointer } from "lab/pointer";
 import { latestEnds } from "lab/spans";

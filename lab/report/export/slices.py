@@ -6,6 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
+from lab.report.lanes import lay_rows
 from lab.trace.model import Call
 
 
@@ -34,19 +35,12 @@ def lay_out(marks: list[Slice], calls: list[Slice]) -> list[list[Slice]]:
         marks: phases, in the order in which they begin, each inside the one around it or apart from it.
         calls: in the order in which they begin.
     """
-    lanes: list[list[Slice]] = [[]]
-    free = [0]
     phases = _Phases(marks)
-    for call in calls:
-        for number in range(len(lanes)):
-            if free[number] <= call.begin and (number > 0 or phases.hold(call)):
-                break
-        else:
-            number = len(lanes)
-            lanes.append([])
-            free.append(0)
-        lanes[number].append(call)
-        free[number] = max(call.end, call.begin + 1)
+    spans = ((call.begin, max(call.end, call.begin + 1)) for call in calls)
+    rows = lay_rows(spans, first_takes=lambda index: phases.hold(calls[index]))
+    lanes: list[list[Slice]] = [[] for _ in range(max(rows, default=0) + 1)]
+    for call, row in zip(calls, rows, strict=True):
+        lanes[row].append(call)
     lanes[0] = sorted([*marks, *lanes[0]], key=lambda one: (one.begin, -one.end, one.call is not None))
     return lanes
 
