@@ -15,6 +15,7 @@ from lab.record.result import Expectation
 from lab.report.palette import rank_colour
 from lab.report.picture import story
 from lab.report.picture.cells import HEIGHT, MONO, Cells
+from lab.report.picture.content import Limits
 from lab.report.picture.model import Picture, RankPicture, picture_of
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
 from lab.trace.steps import Step
@@ -148,8 +149,9 @@ class _Sheet:
 
     def _cells(self, values: int, boxes: int, room: float) -> tuple[Cells, Cells]:
         ranks = [rank for rank in self._rows if not isinstance(rank, str)]
-        before = Cells(self._picture, ranks, after=False, values=values, boxes=boxes, room=room)
-        return before, Cells(self._picture, ranks, after=True, values=values, boxes=boxes, room=room)
+        limits = Limits(values, boxes)
+        before = Cells(self._picture, ranks, limits, after=False, room=room)
+        return before, Cells(self._picture, ranks, limits, after=True, room=room)
 
     def _beside(self, y: float) -> float:
         left, right = _NAME_WIDTH, _NAME_WIDTH + self._before.width + _FLOW_WIDTH

@@ -10,8 +10,9 @@ from functools import reduce
 from lab.operations import operation
 from lab.report.picture import story
 from lab.report.picture.boxes import Drawing, drawing_of
-from lab.report.picture.model import Block, Picture, RankPicture
-from lab.report.picture.words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
+from lab.report.picture.content import Box, Limits, Tensor, absence, tensors_of
+from lab.report.picture.model import Picture, RankPicture
+from lab.report.picture.words import ELLIPSIS
 from lab.report.style import Style
 from lab.trace.parts import Part
 
@@ -23,22 +24,18 @@ _WIDEST = 120
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
+class _Form(Limits):
     """How much is shown, and how."""
 
     stacked: bool
     """First all ranks before, then all ranks after; else side by side."""
-    values: int
-    """Of a part."""
-    boxes: int
-    """Parts of a tensor, and tensors of a rank."""
     wrapped: bool = False
     """Whether what does not fit in a line goes on in the next one."""
 
 
-_LIMITS = (
-    _Limits(False, 32, 16), _Limits(True, 32, 16), _Limits(False, 8, 16), _Limits(True, 8, 16), _Limits(False, 4, 8),
-    _Limits(True, 4, 8), _Limits(True, 2, 8), _Limits(True, 4, 8, wrapped=True), _Limits(True, 2, 4, wrapped=True),
+_FORMS = (
+    _Form(32, 16, False), _Form(32, 16, True), _Form(8, 16, False), _Form(8, 16, True), _Form(4, 8, False),
+    _Form(4, 8, True), _Form(2, 8, True), _Form(4, 8, True, wrapped=True), _Form(2, 4, True, wrapped=True),
 )  # fmt: skip
 """From generous to scant: the first that fits is taken."""
 
@@ -71,7 +68,7 @@ def _body(picture: Picture, style: Style, width: int) -> list[str]:
     if not any(rank.before or rank.after for rank in picture.ranks):
         return _waits(picture, style)
     drawn: list[str] = []
-    for limits in _LIMITS:
+    for limits in _FORMS:
         pen = _Pen(picture, style, limits, width)
         drawing = pen.message() if picture.message else pen.stacked() if limits.stacked else pen.beside()
         drawn = list(drawing.lines)
@@ -94,7 +91,7 @@ def _waits(picture: Picture, style: Style) -> list[str]:
 class _Pen:
     """Draws one picture within limits."""
 
-    def __init__(self, picture: Picture, style: Style, limits: _Limits, width: int) -> None:
+    def __init__(self, picture: Picture, style: Style, limits: _Form, width: int) -> None:
         self._picture = picture
         self._style = style
         self._limits = limits
@@ -174,20 +171,21 @@ class _Pen:
 
     def _side(self, rank: RankPicture, *, after: bool) -> Drawing:
         """The tensors of a rank on one side."""
-        blocks = rank.after if after else rank.before
-        absence = story.absence(self._picture, rank, after=after)
-        if absence or not blocks:
-            how = "dim" if absence in ("", "nothing", "–") else "yellow"
-            return drawing_of(self._style, [("", ()), (absence or "nothing", (how,))])
-        wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
+        tensors = tensors_of(self._picture, rank, self._limits, after=after)
+        if not tensors:
+            words = absence(self._picture, rank, after=after) or "nothing"
+            return drawing_of(self._style, [("", ()), (words, ("dim" if words in ("nothing", "–") else "yellow",))])
+        return self._lines([self._more() if one is None else self._tensor(one) for one in tensors], 1)
+
+    def _lines(self, drawings: Sequence[Drawing], gap: int, end: Drawing | None = None) -> Drawing:
+        """Drawings beside each other, going on in the next line where they do not fit; those without a gap touch."""
         lines: list[Drawing] = []
-        for index in shown_of(len(blocks), self._limits.boxes, wrong):
-            one = self._more() if index is None else self._block(blocks[index], after=after)
+        for one in drawings:
             if lines and self._fits(lines[-1].width + 1 + one.width):
-                lines[-1] = lines[-1].beside(one)
+                lines[-1] = lines[-1].beside(one, gap) if gap else _touching(lines[-1], one)
             else:
                 lines.append(one)
-        return reduce(Drawing.above, lines)
+        return reduce(Drawing.above, [line.beside(end, 0) for line in lines] if end else lines)
 
     def _fits(self, width: int) -> bool:
         """Whether so much may stand in one line."""
@@ -196,43 +194,19 @@ class _Pen:
     def _more(self) -> Drawing:
         return drawing_of(self._style, [("", ()), (ELLIPSIS, ())])
 
-    def _block(self, block: Block, *, after: bool) -> Drawing:
-        """A tensor: its parts as boxes that touch, and what is to be said of it below."""
-        starts = [sum(part.count for part in block.parts[:i]) for i in range(len(block.parts))]
-        wrong = [
-            i
-            for i, part in enumerate(block.parts)
-            if any(starts[i] <= element < starts[i] + part.count for element in block.wrong)
+    def _tensor(self, tensor: Tensor) -> Drawing:
+        """Its parts as boxes that touch, and what is to be said of it below."""
+        last = tensor.boxes[-1]
+        end = self._edge(last.part, ("┐", "│", "┘")) if last else Drawing(0)
+        boxes = [self._gap() if box is None else self._box(box) for box in tensor.boxes]
+        drawing = self._lines(boxes, 0, end)
+        colours = {"bad": ("red", "bold"), "good": ("green",)}
+        below = [
+            (line, colours.get(kind, ("dim",)))
+            for kind, text in tensor.notes
+            for line in (text.split(", ") if kind == "summary" and self._limits.wrapped else [text])
         ]
-        lines: list[Drawing] = []
-        for index in shown_of(len(block.parts), self._limits.boxes, wrong):
-            box = self._gap() if index is None else self._part(block, block.parts[index], starts[index])
-            if lines and self._fits(lines[-1].width + box.width + 1):
-                lines[-1] = _touching(lines[-1], box)
-            else:
-                lines.append(box)
-        end = self._edge(block.parts[-1], ("┐", "│", "┘"))
-        drawing = reduce(Drawing.above, [one.beside(end, 0) for one in lines])
-        below = [(text, how) for text, how in self._below(block, after=after) if text]
-        if not below:
-            return drawing
-        return drawing.above(drawing_of(self._style, below))
-
-    def _below(self, block: Block, *, after: bool) -> list[tuple[str, tuple[str, ...]]]:
-        lines: list[tuple[str, tuple[str, ...]]] = []
-        if block.values is None:
-            kind = "" if story.uniform(self._picture, after=after) else shape_text(block.dtype, block.shape)
-            summary = summary_text(block.summary)
-            lines += [
-                (text, ("dim",)) for text in (kind, *(summary.split(", ") if self._limits.wrapped else [summary]))
-            ]
-        if block.wrong_hash:
-            lines.append(("✘ another tensor", ("red", "bold")))
-        if block.wrong and block.expected is not None:
-            shown = shown_of(len(block.expected), self._limits.values, block.wrong)
-            texts = [ELLIPSIS if i is None else number_text(block.expected[i]) for i in shown]
-            lines.append((f"should be {' '.join(texts)}", ("green",)))
-        return lines
+        return drawing.above(drawing_of(self._style, below)) if below else drawing
 
     def _paint(self, part: Part, text: str) -> str:
         if part.reduced:
@@ -245,42 +219,21 @@ class _Pen:
     def _gap(self) -> Drawing:
         return drawing_of(self._style, [("┌───", ("dim",)), (f"│ {ELLIPSIS} ", ("dim",)), ("└───", ("dim",))])
 
-    def _part(self, block: Block, part: Part, start: int) -> Drawing:
+    def _box(self, box: Box) -> Drawing:
         """A box without its right edge."""
-        label = f" {label_text(part, self._picture.reduce_op)} "
-        texts = self._values(block, part, start)
-        inner = max(len(label) + 1, sum(len(text) for text, _ in texts) + len(texts) + 1)
+        part, label = box.part, f" {box.label} "
+        taken = sum(len(cell.text) + 1 for cell in box.cells)
+        inner = max(len(label), taken) + 1
         painted = " ".join(
-            self._style.paint(text, "red", "bold") if wrong else self._paint(part, text) for text, wrong in texts
+            self._style.paint(cell.text, "red", "bold") if cell.wrong else self._paint(part, cell.text)
+            for cell in box.cells
         )
-        room = " " * (inner - sum(len(text) for text, _ in texts) - len(texts))
-        return Drawing(
-            inner + 1,
-            (
-                self._paint(part, f"┌{label}{'─' * (inner - len(label))}"),
-                f"{self._paint(part, '│')} {painted}{room}",
-                self._paint(part, f"└{'─' * inner}"),
-            ),
+        lines = (
+            self._paint(part, f"┌{label}{'─' * (inner - len(label))}"),
+            f"{self._paint(part, '│')} {painted}{' ' * (inner - taken)}",
+            self._paint(part, f"└{'─' * inner}"),
         )
-
-    def _values(self, block: Block, part: Part, start: int) -> list[tuple[str, bool]]:
-        """What stands in a box, and what of it is wrong."""
-        if not part.count:
-            return [("empty", False)]
-        if block.pickled:
-            return [(f"pickle, {part.count} B", bool(block.wrong or block.wrong_hash))]
-        if block.values is None:
-            return [(f"{part.count:,} elements" if part.count > 1 else "1 element", block.wrong_hash)]
-        wrong = {element - start for element in block.wrong}
-        return [
-            (ELLIPSIS, False)
-            if i is None
-            else (
-                f"✘{number_text(block.values[start + i])}" if i in wrong else number_text(block.values[start + i]),
-                i in wrong,
-            )
-            for i in shown_of(part.count, self._limits.values, [one for one in wrong if 0 <= one < part.count])
-        ]
+        return Drawing(inner + 1, lines)
 
 
 def _touching(left: Drawing, right: Drawing) -> Drawing:
