@@ -51,8 +51,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         tier = tier_of(item.nodeid)
         if tier:
             item.add_marker(tier)
+        if "docker_engine" in getattr(item, "fixturenames", ()):
+            item.add_marker("docker")
         if tier == "engines" and item.get_closest_marker("docker") is None:
             item.add_marker("local")
+        if item.get_closest_marker("docker") and item.get_closest_marker("local_first"):
+            item.add_marker("long")
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)

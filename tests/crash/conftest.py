@@ -253,11 +253,10 @@ def put_away(lab: Lab) -> list[str]:
     return left
 
 
-ON_LOCAL, ON_DOCKER = pytest.param("local", marks=pytest.mark.local), pytest.param("docker", marks=pytest.mark.docker)
-local_first = pytest.mark.parametrize(
-    "lab", [ON_LOCAL, pytest.param("docker", marks=[pytest.mark.docker, pytest.mark.long])], indirect=True
-)
-"""For what is the same on every engine: in the short run on the local one only."""
+ENGINES = [
+    pytest.param("local", marks=pytest.mark.local),
+    pytest.param("docker", marks=pytest.mark.docker),
+]
 
 
 def first(quick: Sequence[object], *rest: object) -> list[Any]:
@@ -265,7 +264,7 @@ def first(quick: Sequence[object], *rest: object) -> list[Any]:
     return [*quick, *(pytest.param(value, marks=pytest.mark.long) for value in rest)]
 
 
-@pytest.fixture(params=[ON_LOCAL, ON_DOCKER])
+@pytest.fixture(params=ENGINES)
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """The command line on each engine; when the test is over nothing may be left that `lab down` does not remove."""
     if request.param == "docker":

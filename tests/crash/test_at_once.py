@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 
-from tests.crash.conftest import HOLD, Lab, local_first
+import pytest
+
+from tests.crash.conftest import HOLD, Lab
 
 WHO = """
 import os, sys
@@ -13,7 +15,7 @@ for i in range(200):
 """
 
 
-@local_first
+@pytest.mark.local_first
 def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -30,7 +32,7 @@ def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
     assert first.end().code == 130
 
 
-@local_first
+@pytest.mark.local_first
 def test_a_second_run_that_waits_runs_after_the_first(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -44,7 +46,7 @@ def test_a_second_run_that_waits_runs_after_the_first(lab: Lab):
     assert ended.out.count("| second") == 400
 
 
-@local_first
+@pytest.mark.local_first
 def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
     assert lab("up", "--nodes", "1").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -57,7 +59,7 @@ def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
     first.end()
 
 
-@local_first
+@pytest.mark.local_first
 def test_many_waiting_runs_all_run_and_are_not_mixed(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     script = lab.script(WHO, "who.py")
@@ -70,7 +72,7 @@ def test_many_waiting_runs_all_run_and_are_not_mixed(lab: Lab):
     assert len(lab("runs", "--json").json()) == 4
 
 
-@local_first
+@pytest.mark.local_first
 def test_two_clusters_run_independently(lab: Lab):
     names = [f"{lab.name}a", f"{lab.name}b"]
     script = lab.script(WHO, "who.py")

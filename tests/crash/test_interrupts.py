@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, first, local_first, wait_until
+from tests.crash.conftest import HOLD, Lab, first, wait_until
 
 INTERRUPTED = (130, -signal.SIGINT)
 """Python ends itself by SIGINT, which a shell shows as 130 too, if the signal comes while it imports."""
@@ -91,7 +91,7 @@ def test_an_interrupt_at_any_moment_of_up_leaves_nothing(lab: Lab, moment: int):
     assert lab.leftovers() == []
 
 
-@local_first
+@pytest.mark.local_first
 def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
     assert lab("up", "--nodes", "1").code == 0
     first = lab.start("run", lab.script(HOLD, "hold.py"))

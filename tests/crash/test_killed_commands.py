@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.crash.conftest import HOLD, Command, Lab, first, local_first, read, wait_until
+from tests.crash.conftest import HOLD, Command, Lab, first, read, wait_until
 
 QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
 MOMENTS = range(10)
@@ -159,7 +159,7 @@ def test_the_next_run_takes_over_from_one_killed_in_mid_run(lab):
     assert "ends before a result" in shown[0]["reason"]
 
 
-@local_first
+@pytest.mark.local_first
 def test_down_says_what_it_removed_after_a_killed_run(lab):
     run = lab.start("run", lab.script(HOLD, "hold.py"), "--nodes", "2")
     run.wait_for("holding", 2)

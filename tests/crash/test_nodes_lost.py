@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.conftest import local_first
-
 MEET = """
 import time
 import torch.distributed as dist
@@ -53,7 +51,7 @@ def test_a_killed_node_is_named_as_the_culprit_and_the_cluster_can_be_rebuilt(af
     assert lab.leftovers() == []
 
 
-@local_first
+@pytest.mark.local_first
 def test_a_rebuilt_cluster_has_the_shape_that_it_had(lab):
     assert lab("up", "--nodes", "2", "--env", "KEPT=yes").code == 0
     lab.kill_node(0)
@@ -63,7 +61,7 @@ def test_a_rebuilt_cluster_has_the_shape_that_it_had(lab):
     assert (len(status["nodes"]), status["shape"]["env"]) == (2, {"KEPT": "yes"})
 
 
-@local_first
+@pytest.mark.local_first
 def test_the_others_are_stopped_when_a_node_is_lost(lab):
     script = lab.script("import time\nprint('alone', flush=True)\ntime.sleep(600)\n")
     assert lab("up", "--nodes", "2").code == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, docker_leftovers, first, local_first, make_lab, put_away
+from tests.crash.conftest import HOLD, Lab, docker_leftovers, first, make_lab, put_away
 
 FLOOD = """
 import sys
@@ -139,7 +139,7 @@ def test_any_folder_name_will_do(local_lab: Lab, tmp_path: Path, folder: str):
     assert lab.start("logs", folder=here).end().out.endswith("läuft 走\n")
 
 
-@local_first
+@pytest.mark.local_first
 def test_the_default_cluster_of_a_folder_with_an_odd_name_is_found_again(lab: Lab, tmp_path: Path):
     here = tmp_path / "Über uns 目录"
     here.mkdir()

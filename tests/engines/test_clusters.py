@@ -50,6 +50,7 @@ def test_a_cluster_says_how_many_processes_a_node_gets_where_a_scenario_does_not
     assert len(run("collectives.py", on=shaped, nproc_per_node=1).ranks) == 2
 
 
+@pytest.mark.local_first
 def test_the_environment_of_the_cluster_reaches_every_worker_and_gives_way_to_that_of_the_scenario(
     run: Run, shaped: Cluster, tmp_path: Path
 ) -> None:
@@ -59,6 +60,7 @@ def test_the_environment_of_the_cluster_reaches_every_worker_and_gives_way_to_th
     assert {rank.log for rank in run(script, on=shaped, env={"OF_THE_CLUSTER": "mine"}).ranks} == {"mine\n"}
 
 
+@pytest.mark.local_first
 def test_threads_that_the_cluster_asks_for_are_not_cut_down_for_several_processes_on_a_node(
     run: Run, shaped: Cluster, tmp_path: Path
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_run_may_use_some_of_the_nodes(run: Run, cluster: Cluster) -> None:
     assert {rank.notes["group_world_size"] for rank in result.ranks} == {"2"}
 
 
+@pytest.mark.local_first
 def test_a_run_that_needs_more_nodes_than_there_are_is_refused_with_what_to_do(run: Run) -> None:
     with pytest.raises(LabError, match=r"collectives needs 6 nodes, cluster t-\w+ has 5") as refused:
         run("collectives.py", nodes=6)
@@ -129,6 +132,7 @@ def test_up_of_the_same_shape_changes_nothing_and_of_another_says_what_differs(e
         Cluster(name=cluster.name, engine=engine, nodes=4).up()  # type: ignore[arg-type]
 
 
+@pytest.mark.local_first
 def test_a_run_on_a_cluster_that_is_not_as_asked_for_is_refused(engine: str, cluster: Cluster) -> None:
     with pytest.raises(LabError, match=r"is up in another shape.*env: \{\}, asked for \{'A': '1'\}"):
         Cluster(name=cluster.name, engine=engine, env={"A": "1"}).run(  # type: ignore[arg-type]
@@ -149,6 +153,7 @@ def test_two_clusters_live_side_by_side(run: Run, cluster: Cluster, shaped: Clus
 # -- what is run, and what is shipped
 
 
+@pytest.mark.local_first
 def test_a_plain_script_gets_its_arguments(run: Run, tmp_path: Path) -> None:
     script = written(tmp_path / "s", "import sys\nprint(sys.argv)")
 
@@ -157,6 +162,7 @@ def test_a_plain_script_gets_its_arguments(run: Run, tmp_path: Path) -> None:
     assert result.ranks[0].log == "['main.py', '--epochs', '3', 'a b', '', 'ä']\n"
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     "name", ["with spaces and ünicode ✓", "quotes ' and \" and $HOME", "-leading dash", "percent %s"]
 )
@@ -172,6 +178,7 @@ def test_the_folder_of_a_script_may_have_any_name(run: Run, tmp_path: Path, name
     assert result.ranks[0].log == "imported read\n"
 
 
+@pytest.mark.local_first
 def test_a_script_may_have_a_name_with_spaces(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "s" / "my träining script.py"
     path.parent.mkdir()
@@ -182,6 +189,7 @@ def test_a_script_may_have_a_name_with_spaces(run: Run, tmp_path: Path) -> None:
     assert result.reason == "rank 0 (node0) raised ValueError: here at my träining script.py:1"
 
 
+@pytest.mark.local_first
 def test_everything_below_the_folder_is_shipped_but_hidden_folders_and_caches(run: Run, tmp_path: Path) -> None:
     script = written(
         tmp_path / "s",
@@ -204,6 +212,7 @@ def test_everything_below_the_folder_is_shipped_but_hidden_folders_and_caches(ru
     assert result.ranks[0].log == f"{sorted(['main.py', *shipped])}\n"
 
 
+@pytest.mark.local_first
 def test_a_link_beside_the_script_is_shipped_as_the_file_that_it_names(run: Run, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.txt").write_text("from elsewhere")
     script = written(tmp_path / "s", "print(open('link.txt').read())")
@@ -215,6 +224,7 @@ def test_a_link_beside_the_script_is_shipped_as_the_file_that_it_names(run: Run,
     assert result.ranks[0].log == "from elsewhere\n"
 
 
+@pytest.mark.local_first
 def test_a_link_to_a_folder_is_followed_unless_it_leads_back(run: Run, tmp_path: Path) -> None:
     (tmp_path / "common").mkdir()
     (tmp_path / "common" / "tools.py").write_text("VALUE = 'common'")
@@ -247,6 +257,7 @@ def test_files_keep_their_modes_and_contents(run: Run, tmp_path: Path) -> None:
     assert {rank.log for rank in result.ranks} == {f"{hashlib.sha256(data).hexdigest()}\nran\n"}
 
 
+@pytest.mark.local_first
 def test_more_than_64_mib_are_refused_with_the_largest_file_named_and_the_cluster_stays_usable(
     run: Run, tmp_path: Path
 ) -> None:
@@ -264,6 +275,7 @@ def test_more_than_64_mib_are_refused_with_the_largest_file_named_and_the_cluste
     assert run("collectives.py", nodes=2).passed
 
 
+@pytest.mark.local_first
 def test_a_script_in_a_subfolder_of_its_scenario_runs_in_its_own_folder(
     run: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -289,6 +301,7 @@ def test_a_run_without_a_cluster_makes_one_and_removes_it(engine: str, tmp_path:
     assert cluster.info() is None
 
 
+@pytest.mark.local_first
 def test_a_failed_run_without_a_cluster_removes_its_cluster_too(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", "raise ValueError('bad')")
     cluster = Cluster(name=f"t-own-{os.getpid()}", engine=engine)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from lab import Result
 
-SIZES = [(1, 1), (2, 1), (3, 1), (5, 1), (2, 3)]
+SIZES = [(1, 1), (5, 1), (2, 3), *(pytest.param(nodes, 1, marks=pytest.mark.long) for nodes in (2, 3))]
 
 
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), SIZES)
@@ -24,6 +24,7 @@ def test_scatter_broadcast_and_all_reduce_give_every_rank_its_value(
     assert [rank.notes["total"] for rank in result.ranks] == [[world_size * (world_size + 1) // 2]] * world_size
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), [(5, 1), (2, 3)])
 def test_ranks_are_node_major_and_every_worker_knows_where_it_is(
     run: Callable[..., Result], nodes: int, nproc_per_node: int
@@ -48,6 +49,7 @@ def test_ranks_are_node_major_and_every_worker_knows_where_it_is(
     assert {rank.notes["group_world_size"] for rank in result.ranks} == {str(nodes)}
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), SIZES)
 def test_ddp_training_ends_with_the_same_parameters_on_every_rank(
     run: Callable[..., Result], nodes: int, nproc_per_node: int
@@ -62,6 +64,7 @@ def test_ddp_training_ends_with_the_same_parameters_on_every_rank(
         assert result.ranks[0].notes["losses"] != result.ranks[1].notes["losses"], "every rank has data of its own"
 
 
+@pytest.mark.local_first
 def test_a_cold_run_gives_the_same_values_as_a_warm_one(run: Callable[..., Result]) -> None:
     warm, cold = run("collectives.py", nodes=2), run("collectives.py", nodes=2, cold=True)
 

@@ -12,6 +12,7 @@ from lab import LabError, Result
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Expect
 
+pytestmark = pytest.mark.local_first  # what came out is judged on this side of the engine
 Run = Callable[..., Result]
 
 

@@ -12,6 +12,7 @@ from lab.spec.scenario import Expect
 from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
 
+pytestmark = pytest.mark.local_first  # what came out is judged on this side of the engine
 Run = Callable[..., Result]
 
 

@@ -72,6 +72,7 @@ WAITING: dict[str, tuple[int, str, int | None, str, str]] = {
 """Way of `waiting.py` -> number of ranks, kind, culprit, words of its line, words of the sentence."""
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("way", WAITING)
 def test_who_kept_the_others_waiting_is_found_where_stacks_alone_do_not_tell(run: Run, hang: Run, way: str) -> None:
     nodes, kind, culprit, words, sentence = WAITING[way]
@@ -87,6 +88,7 @@ def test_who_kept_the_others_waiting_is_found_where_stacks_alone_do_not_tell(run
     assert first.lines[0] == line_of(SCRIPTS / "waiting.py", words)
 
 
+@pytest.mark.local_first
 def test_a_rank_that_brought_other_tensors_is_the_culprit_of_whatever_fails_then(hang: Run) -> None:
     result = hang("waiting.py", "rank_1_brings_fewer_rows_without_debugging")
     first = explained(result).findings[0]
@@ -97,6 +99,7 @@ def test_a_rank_that_brought_other_tensors_is_the_culprit_of_whatever_fails_then
     assert first.lines[0] == line_of(SCRIPTS / "waiting.py", "# uneven")
 
 
+@pytest.mark.local_first
 def test_a_run_that_passed_gets_an_account_and_nothing_is_said_to_be_wrong(run: Run) -> None:
     explanation = explained(run("waiting.py", "all_is_well"))
 

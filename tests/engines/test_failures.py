@@ -39,6 +39,7 @@ WAYS = {
 """Way of `fail.py` -> words in the reason."""
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("way", WAYS)
 def test_the_rank_that_failed_first_is_the_culprit_and_the_reason_says_how(run: Run, way: str) -> None:
     result = run("fail.py", way, 1)
@@ -51,6 +52,7 @@ def test_the_rank_that_failed_first_is_the_culprit_and_the_reason_says_how(run: 
     assert "\n" not in result.reason
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("culprit", [0, 1, 4])
 @pytest.mark.parametrize("way", ["raises", "exits_early", "kills_itself"])
 def test_any_rank_can_be_the_culprit(run: Run, way: str, culprit: int) -> None:
@@ -61,6 +63,7 @@ def test_any_rank_can_be_the_culprit(run: Run, way: str, culprit: int) -> None:
     assert (result.culprit.rank, result.culprit.node) == (culprit, f"node{culprit}"), result.reason
 
 
+@pytest.mark.local_first
 def test_the_culprit_is_found_among_several_ranks_of_a_node(run: Run) -> None:
     result = run("fail.py", "raises", 4, nodes=2, nproc_per_node=3)
 
@@ -68,6 +71,7 @@ def test_the_culprit_is_found_among_several_ranks_of_a_node(run: Run) -> None:
     assert (result.culprit.rank, result.culprit.node) == (4, "node1")
 
 
+@pytest.mark.local_first
 def test_the_culprit_is_named_in_a_cold_run_too(run: Run) -> None:
     result = run("fail.py", "raises", 1, cold=True)
 
@@ -76,6 +80,7 @@ def test_the_culprit_is_named_in_a_cold_run_too(run: Run) -> None:
     assert RAISED in result.reason
 
 
+@pytest.mark.local_first
 def test_the_traceback_of_the_culprit_has_file_names_relative_to_the_script(run: Run) -> None:
     result = run("fail.py", "raises", 2)
 
@@ -88,6 +93,7 @@ def test_the_traceback_of_the_culprit_has_file_names_relative_to_the_script(run:
     assert "/" not in result.culprit.traceback
 
 
+@pytest.mark.local_first
 def test_the_log_of_the_culprit_ends_with_the_traceback_that_python_prints(run: Run) -> None:
     result = run("fail.py", "raises", 2)
 
@@ -96,6 +102,7 @@ def test_the_log_of_the_culprit_ends_with_the_traceback_that_python_prints(run: 
     assert "labnode" not in result.ranks[2].log
 
 
+@pytest.mark.local_first
 def test_ranks_that_lost_their_peer_are_stopped_or_failed_but_not_blamed(run: Run) -> None:
     result = run("fail.py", "raises", 1, nodes=5)
 
@@ -104,6 +111,7 @@ def test_ranks_that_lost_their_peer_are_stopped_or_failed_but_not_blamed(run: Ru
         assert rank.stopped or rank.exit_code == 1, rank
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("reaction", ["wraps", "exits_1", "reports_and_raises"])
 def test_a_rank_that_handles_the_loss_of_its_peer_is_not_blamed(run: Run, reaction: str) -> None:
     result = run("fail.py", "raises_late", 1, reaction)
@@ -123,6 +131,7 @@ def test_a_segmentation_fault_shows_the_python_line_and_the_stack(run: Run) -> N
     assert "in segfaults" in result.culprit.traceback
 
 
+@pytest.mark.local_first
 def test_the_text_of_sys_exit_is_in_the_log_and_in_the_culprit(run: Run) -> None:
     result = run("fail.py", "exits_with_text", 1)
 

@@ -46,6 +46,7 @@ def test_the_rank_that_never_comes_to_the_collective_is_the_culprit(hang: Run, w
     assert f"in {way}" in result.culprit.traceback
 
 
+@pytest.mark.local_first
 def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) -> None:
     result = hang("hang.py", "rank_2_is_in_another_collective")
 
@@ -55,6 +56,7 @@ def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) 
     assert "waited in all_reduce at hang.py:" in result.reason
 
 
+@pytest.mark.local_first
 def test_a_rank_that_waits_for_a_message_while_others_are_in_a_barrier_is_the_culprit(hang: Run) -> None:
     result = hang("hang.py", "rank_0_receives_what_nobody_sends")
 
@@ -64,6 +66,7 @@ def test_a_rank_that_waits_for_a_message_while_others_are_in_a_barrier_is_the_cu
     assert "ranks 1 and 2 waited in barrier at hang.py:" in result.reason
 
 
+@pytest.mark.local_first
 def test_a_deadlock_of_all_ranks_at_one_place_has_no_culprit(hang: Run) -> None:
     result = hang("hang.py", "nobody_sends")
 
@@ -72,6 +75,7 @@ def test_a_deadlock_of_all_ranks_at_one_place_has_no_culprit(hang: Run) -> None:
     assert "ranks 0-2 waited in recv at hang.py:" in result.reason
 
 
+@pytest.mark.local_first
 def test_a_hang_of_a_cold_run_is_explained_too(hang: Run) -> None:
     result = hang("hang.py", "rank_1_never_comes", timeout_s=8.0, cold=True)
 
@@ -81,6 +85,7 @@ def test_a_hang_of_a_cold_run_is_explained_too(hang: Run) -> None:
     assert "ranks 0 and 2 waited in all_reduce at hang.py:" in result.reason
 
 
+@pytest.mark.local_first
 def test_several_ranks_of_a_node_are_told_apart(hang: Run) -> None:
     result = hang("hang.py", "rank_1_never_comes", nodes=2, nproc_per_node=2)
 
@@ -89,6 +94,7 @@ def test_several_ranks_of_a_node_are_told_apart(hang: Run) -> None:
     assert "ranks 0, 2 and 3 waited in all_reduce" in result.reason
 
 
+@pytest.mark.local_first
 def test_the_stacks_do_not_appear_in_what_the_ranks_printed(hang: Run) -> None:
     result = hang("hang.py", "everybody_sleeps")
 

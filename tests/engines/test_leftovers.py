@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("usable", "nothing_left")
 
 
 @pytest.mark.parametrize("what", ["children", "forks", "daemons", "talkative_children", "stopped_children", "port"])
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_processes_that_outlive_their_worker_are_ended(
     run: Run, cluster: Cluster, alive: Alive, what: str, cold: bool
 ) -> None:
@@ -52,9 +52,10 @@ def test_files_in_the_working_folder_and_the_temporary_folder_are_gone(run: Run,
         assert not any(path.exists() for path in paths)
 
 
-def test_files_anywhere_in_a_container_are_gone(run: Run, engine: str) -> None:
-    if engine == "docker":  # on this machine /tmp and /dev/shm belong to everybody
-        assert run("leftovers.py", "files", "everywhere", nodes=2).passed
+@pytest.mark.docker
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+def test_files_anywhere_in_a_container_are_gone(run: Run) -> None:
+    assert run("leftovers.py", "files", "everywhere", nodes=2).passed
 
 
 @pytest.mark.parametrize("way", ["raises", "segfaults", "kills_itself", "raises_while_a_child_holds_its_output"])
@@ -66,6 +67,7 @@ def test_nothing_is_left_of_a_run_that_hung(hang: Run) -> None:
     assert hang("hang.py", "rank_1_never_comes").verdict == "hung"
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("way", ["removes_its_own_folder", "leaves_a_daemon_thread_running", "changes_folder"])
 def test_nothing_is_left_of_a_run_with_bad_manners(run: Run, way: str) -> None:
     assert run("manners.py", way).passed

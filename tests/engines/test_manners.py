@@ -25,6 +25,7 @@ WAYS = {
 """Way of `manners.py` -> what it prints."""
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 def test_the_script_ends_well_and_says_all_it_has_to_say(run: Run, way: str, cold: bool) -> None:
@@ -34,6 +35,7 @@ def test_the_script_ends_well_and_says_all_it_has_to_say(run: Run, way: str, col
     assert result.ranks[0].log == WAYS[way]
 
 
+@pytest.mark.local_first
 def test_an_exception_in_a_thread_is_printed_and_does_not_end_the_worker(run: Run) -> None:
     result = run("manners.py", "raises_in_a_thread", nodes=1)
 
@@ -54,6 +56,7 @@ def test_a_file_that_is_open_at_the_end_is_flushed(run: Run, tmp_path: Path) -> 
     assert run(tmp_path / "read.py", nodes=1).ranks[0].log == "never flushed by the script\n"
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(("code", "seen"), [(0, 0), (1, 1), (77, 77), (255, 255), (256, 0), (-1, 255)])
 def test_exit_codes_arrive_as_the_system_gives_them(run: Run, code: int, seen: int) -> None:
     result = run("manners.py", "exits_with", code, nodes=1, expect=Expect(exit={0: seen}))
@@ -84,6 +87,7 @@ def test_workers_can_have_processes_and_threads_of_their_own(run: Run, way: tupl
     assert result.ranks[0].log == ""
 
 
+@pytest.mark.local_first
 def test_a_global_ddp_model_does_not_hang_the_end_and_open_files_are_flushed(run: Run, tmp_path: Path) -> None:
     for _ in range(8):  # the end of the model and a thread of gloo used to wait for each other, now and then
         assert run("leaves_ddp_behind.py").passed

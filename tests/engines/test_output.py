@@ -40,7 +40,7 @@ def hundred_megabytes() -> tuple[int, str]:
     return LINES * 1000, digest.hexdigest()
 
 
-@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_100_mb_of_every_rank_arrive_whole_and_in_order(
     run: Run, hundred_megabytes: tuple[int, str], nodes: int
 ) -> None:
@@ -98,6 +98,7 @@ def test_standard_output_and_error_keep_their_order_and_the_record_knows_which_i
     assert streams[2].decode().splitlines() == [f"line {number}" for number in range(1, 500, 2)]
 
 
+@pytest.mark.local_first
 def test_every_piece_of_the_record_has_a_time_and_they_go_forward(run: Run) -> None:
     result = run("output.py", "alternates", nodes=1)
 
@@ -107,6 +108,7 @@ def test_every_piece_of_the_record_has_a_time_and_they_go_forward(run: Run) -> N
     assert times[0] > 1.7e9
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     ("way", "expected"),
     [
@@ -124,6 +126,7 @@ def test_unusual_ways_of_printing_work_as_in_a_terminal(run: Run, way: str, expe
     assert result.passed, result.reason
 
 
+@pytest.mark.local_first
 def test_a_live_observer_is_given_the_same_bytes(run: Run) -> None:
     class Collector:
         def __init__(self) -> None:

@@ -54,6 +54,7 @@ def test_a_warm_interpreter_says_the_same_of_itself_as_a_cold_one(both: Callable
     assert warm_facts["threads"] == ["MainThread"]
 
 
+@pytest.mark.local_first
 def test_a_warm_interpreter_of_several_on_a_node_says_the_same_too(both: Callable[..., tuple[Facts, Facts]]) -> None:
     warm_facts, cold_facts = both("interpreter.py", nproc_per_node=2)
 
@@ -65,6 +66,7 @@ def test_a_warm_interpreter_of_several_on_a_node_says_the_same_too(both: Callabl
 # -- environment variables
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     ("name", "value", "effect"),
     [
@@ -88,6 +90,7 @@ def test_a_variable_of_the_scenario_has_the_effect_that_it_has_on_a_fresh_interp
         assert warm_facts[name] == effect
 
 
+@pytest.mark.local_first
 def test_modules_on_the_python_path_can_be_imported(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "only_on_the_python_path.py").write_text("VALUE = 42")
@@ -98,6 +101,7 @@ def test_modules_on_the_python_path_can_be_imported(run: Run, cluster: Cluster, 
     assert result.ranks[0].log == "42\n"
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     "name", ["LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "MKL_NUM_THREADS", "OMP_PROC_BIND", *warm.REFUSED]
 )
@@ -110,6 +114,7 @@ def test_a_variable_that_a_fork_cannot_honour_is_refused_with_a_pointer_to_cold(
     assert refused.value.exit_code == 2
 
 
+@pytest.mark.local_first
 def test_variables_that_a_fork_cannot_honour_are_accepted_cold(run: Run) -> None:
     env = {"PYTHONHASHSEED": "7", "MKL_NUM_THREADS": "1", "PYTHONOPTIMIZE": "1", "OMP_PROC_BIND": "true"}
     result = run("variables.py", nodes=1, env=env, cold=True)
@@ -117,6 +122,7 @@ def test_variables_that_a_fork_cannot_honour_are_accepted_cold(run: Run) -> None
     assert result.passed, result.reason
 
 
+@pytest.mark.local_first
 def test_the_hash_seed_of_a_cold_run_is_honoured(run: Run, tmp_path: Path) -> None:
     (tmp_path / "hashes.py").write_text("print(hash('a word'))")
 
@@ -139,6 +145,7 @@ def test_numbers_of_generators_that_nobody_seeded_differ_between_ranks_and_betwe
     assert len(permutations) > 1
 
 
+@pytest.mark.local_first
 def test_seeded_generators_give_what_they_give_in_a_fresh_interpreter(run: Run) -> None:
     random_here = random.Random(1234).random()
     numpy_here = np.random.RandomState(1234).rand()
@@ -151,6 +158,7 @@ def test_seeded_generators_give_what_they_give_in_a_fresh_interpreter(run: Run) 
             assert rank.notes["torch"] == torch_here
 
 
+@pytest.mark.local_first
 def test_what_a_new_generator_starts_with_is_torch_s_own_default(run: Run) -> None:
     notes = {run("random_state.py", nodes=1, cold=cold).ranks[0].notes["generator"] for cold in (False, True)}
 
@@ -181,6 +189,7 @@ def test_a_module_beside_the_script_that_changes_between_two_runs_is_read_again(
     assert logs == ["1\n", "2\n"]
 
 
+@pytest.mark.local_first
 def test_a_script_that_changes_between_two_runs_shows_its_new_lines_in_a_traceback(run: Run, tmp_path: Path) -> None:
     for text in ("raise ValueError('old')", "\nraise ValueError('new')"):
         (tmp_path / "main.py").write_text(text)
@@ -190,6 +199,7 @@ def test_a_script_that_changes_between_two_runs_shows_its_new_lines_in_a_traceba
     assert "raise ValueError('new')" in result.ranks[0].traceback
 
 
+@pytest.mark.local_first
 def test_a_module_named_lab_beside_the_script_is_the_script_s_own(run: Run, tmp_path: Path) -> None:
     (tmp_path / "lab.py").write_text("WHOSE = 'my own'")
     (tmp_path / "main.py").write_text("import lab\nprint(lab.WHOSE)")
@@ -198,6 +208,7 @@ def test_a_module_named_lab_beside_the_script_is_the_script_s_own(run: Run, tmp_
         assert run(tmp_path / "main.py", nodes=1, cold=cold).ranks[0].log == "my own\n"
 
 
+@pytest.mark.local_first
 def test_modules_beside_the_script_may_have_names_that_the_agent_has_imported(run: Run, tmp_path: Path) -> None:
     (tmp_path / "agent.py").write_text("VALUE = 1")
     (tmp_path / "worker.py").write_text("VALUE = 2")
@@ -254,6 +265,7 @@ def threads_of_agent(cluster: Cluster, node: Node, engine: str) -> int:
     return int(found[1])
 
 
+@pytest.mark.long
 def test_the_memory_of_the_agents_does_not_grow_over_200_runs(run: Run, cluster: Cluster) -> None:
     def megabytes() -> list[float]:
         info = cluster.info()
