@@ -8,8 +8,8 @@ import sys
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
-from lab.engine.doctor import examine_machine
-from lab.engine.protocol import Engine, Finding, Wanted
+from lab.engine.doctor import Check, Wanted, examine_machine
+from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES, select_engine
 from lab.errors import EngineUnavailable
 from lab.plan.cluster import ClusterInfo
@@ -39,44 +39,44 @@ def run(arguments: argparse.Namespace) -> int:
         image=arguments.image,
         gpus=arguments.gpus,
     )
-    findings, exit_code = examine_machine(wanted), 0
+    checks, exit_code = examine_machine(wanted), 0
     try:
         selected = select_engine(arguments.engine)
         if selected.why:
-            findings.append(
-                Finding(level="warning", what="engine", found=selected.why, fix="start Docker for real containers")
+            checks.append(
+                Check(level="warning", what="engine", found=selected.why, fix="start Docker for real containers")
             )
-        findings += [*selected.engine.examine(wanted), _leftovers(selected.engine)]
+        checks += [*selected.engine.examine(wanted), _leftovers(selected.engine)]
     except EngineUnavailable as error:
-        findings.append(Finding(level="failed", what="engine", found=error.message, fix=error.hint))
+        checks.append(Check(level="failed", what="engine", found=error.message, fix=error.hint))
         exit_code = 3
-    if any(finding.level == "failed" for finding in findings):
+    if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
     if arguments.json:
-        print(json.dumps([asdict(finding) for finding in findings]))
+        print(json.dumps([asdict(check) for check in checks]))
     else:
         style = style_for(sys.stdout)
-        print("\n".join(_line(finding, style) for finding in findings))
+        print("\n".join(_line(check, style) for check in checks))
     return exit_code
 
 
-def _leftovers(engine: Engine) -> Finding:
+def _leftovers(engine: Engine) -> Check:
     """Clusters that nobody will come back for."""
     left = [info.name for info in engine.find() if not info.stays and _idle(info)]
     if left:
         names = ", ".join(left)
         fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)
-        return Finding(
+        return Check(
             level="warning", what="leftovers", found=f"cluster {names} is incomplete or of a dead run", fix=fix
         )
-    return Finding(level="ok", what="leftovers", found="none")
+    return Check(level="ok", what="leftovers", found="none")
 
 
 def _idle(info: ClusterInfo) -> bool:
     return ClusterLock(info.engine, info.name).holder() is None
 
 
-def _line(finding: Finding, style: Style) -> str:
-    sign, colour = _SIGNS[finding.level]
-    fix = f"\n    fix: {finding.fix}" if finding.fix else ""
-    return f"{style.paint(f'{sign} {finding.level:<7}', colour)} {finding.what}: {finding.found}{fix}"
+def _line(check: Check, style: Style) -> str:
+    sign, colour = _SIGNS[check.level]
+    fix = f"\n    fix: {check.fix}" if check.fix else ""
+    return f"{style.paint(f'{sign} {check.level:<7}', colour)} {check.what}: {check.found}{fix}"

@@ -1,13 +1,14 @@
-"""What `lab doctor` says of the machine itself: Python, memory, cores, disk."""
+"""What `lab doctor` asks and says, and what it says of the machine itself: Python, memory, cores, disk."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from lab.engine.protocol import Finding, Wanted
 from lab.words import format_bytes
 
 AGENT_BYTES = 150 * 1024**2
@@ -17,37 +18,59 @@ WORKER_BYTES = 120 * 1024**2
 _MIN_DISK_BYTES = 1 << 30
 
 
-def examine_machine(wanted: Wanted) -> list[Finding]:
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One line of `lab doctor`."""
+
+    level: Literal["ok", "warning", "failed"]
+    what: str
+    """The thing that was looked at."""
+    found: str
+    fix: str = ""
+    """What to do; empty where nothing needs doing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The size that `lab doctor` is asked to judge."""
+
+    nodes: int = 3
+    nproc_per_node: int = 1
+    image: str | None = None
+    gpus: int = 0
+
+
+def examine_machine(wanted: Wanted) -> list[Check]:
     """Python, memory, cores and disk for the size that is wanted."""
-    return [_python(), memory_finding(_available_bytes(), wanted), cores_finding(os.cpu_count() or 1, wanted), _disk()]
+    return [_python(), memory_check(_available_bytes(), wanted), cores_check(os.cpu_count() or 1, wanted), _disk()]
 
 
-def memory_finding(available_bytes: int | None, wanted: Wanted) -> Finding:
+def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     """Whether memory suffices for the nodes and workers that are wanted."""
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
-        return Finding(level="warning", what="memory", found="the system does not say how much is free")
+        return Check(level="warning", what="memory", found="the system does not say how much is free")
     found = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {_size(wanted)}"
     if available_bytes < needed:
-        return Finding(level="failed", what="memory", found=found, fix="use fewer nodes, or close something")
-    return Finding(level="ok", what="memory", found=found)
+        return Check(level="failed", what="memory", found=found, fix="use fewer nodes, or close something")
+    return Check(level="ok", what="memory", found=found)
 
 
-def cores_finding(cores: int, wanted: Wanted) -> Finding:
+def cores_check(cores: int, wanted: Wanted) -> Check:
     """Whether there are cores enough for the workers to make sense."""
     workers = wanted.nodes * wanted.nproc_per_node
     found = f"{cores} for {workers} workers"
     if workers > 8 * cores:
-        return Finding(level="warning", what="cores", found=found, fix="expect waiting; use fewer workers for timings")
-    return Finding(level="ok", what="cores", found=found)
+        return Check(level="warning", what="cores", found=found, fix="expect waiting; use fewer workers for timings")
+    return Check(level="ok", what="cores", found=found)
 
 
 def _size(wanted: Wanted) -> str:
     return f"{wanted.nodes} nodes x {wanted.nproc_per_node} processes"
 
 
-def _python() -> Finding:
-    return Finding(level="ok", what="python", found=f"{sys.version.split()[0]} ({sys.executable})")
+def _python() -> Check:
+    return Check(level="ok", what="python", found=f"{sys.version.split()[0]} ({sys.executable})")
 
 
 def _available_bytes() -> int | None:
@@ -60,9 +83,9 @@ def _available_bytes() -> int | None:
     return None
 
 
-def _disk() -> Finding:
+def _disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
     found = f"{format_bytes(free)} free for records in {Path.cwd()}"
     if free < _MIN_DISK_BYTES:
-        return Finding(level="warning", what="disk", found=found, fix="free some space, or use --runs")
-    return Finding(level="ok", what="disk", found=found)
+        return Check(level="warning", what="disk", found=found, fix="free some space, or use --runs")
+    return Check(level="ok", what="disk", found=found)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import getpass
-import hashlib
 import os
 import re
 import socket
-import unicodedata
 from functools import lru_cache
 from pathlib import Path
 
@@ -50,6 +48,9 @@ def check_name(name: str) -> str:
 
 def default_name(folder: Path | None = None) -> str:
     """The default cluster of a folder: a readable part of its name and a hash of its path."""
+    import hashlib
+    import unicodedata
+
     path = str((folder or Path.cwd()).resolve())
     plain = unicodedata.normalize("NFKD", Path(path).name).encode("ascii", "ignore").decode().lower()
     readable = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:24].strip("-")

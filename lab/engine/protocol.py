@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
+
+if TYPE_CHECKING:
+    from lab.engine.doctor import Check, Wanted
 
 Announce = Callable[[str], None]
 """Takes a line of progress, such as `node1: importing torch`."""
@@ -81,28 +84,6 @@ class Removed:
         return bool(self.nodes or self.networks or self.volumes or self.files)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One line of `lab doctor`."""
-
-    level: Literal["ok", "warning", "failed"]
-    what: str
-    """The thing that was looked at."""
-    found: str
-    fix: str = ""
-    """What to do; empty where nothing needs doing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """The size that `lab doctor` is asked to judge."""
-
-    nodes: int = 3
-    nproc_per_node: int = 1
-    image: str | None = None
-    gpus: int = 0
-
-
 class Engine(Protocol):
     """Makes, finds and removes clusters."""
 
@@ -158,5 +139,5 @@ class Engine(Protocol):
             Its exit code.
         """
 
-    def examine(self, wanted: Wanted) -> list[Finding]:
+    def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""

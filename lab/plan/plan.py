@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from lab.errors import UsageError
@@ -53,11 +53,14 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, as in `plan.json` and `--dry-run --json`."""
-        data = asdict(self)
-        data["scenario"] = self.scenario.name
-        data["script"] = str(self.scenario.script)
-        data["world_size"] = self.world_size
-        return data
+        return {
+            **vars(self),
+            "scenario": self.scenario.name,
+            "trace": vars(self.trace),
+            "workers": [vars(worker) for worker in self.workers],
+            "script": str(self.scenario.script),
+            "world_size": self.world_size,
+        }
 
 
 def make_plan(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +72,8 @@ class RecordWriter:
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""
         if not any((self.path / name).exists() for name in (PLAN, RESULT)):
+            import shutil
+
             shutil.rmtree(self.path, ignore_errors=True)
 
     def log_path(self, rank: int) -> Path:

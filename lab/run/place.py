@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.engine.protocol import Engine
-from lab.engine.ready import whole
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
@@ -42,13 +41,18 @@ class Place:
         Raises:
             ClusterError: it is not what was asked for; the message says what differs.
         """
-        if info is not None and info.stays and (not lock.crashed or whole(self.engine, info)):
+        if info is not None and info.stays and (not lock.crashed or self._whole(info)):
             self.refuse_other_shape(info)
             return info
         removed = self.engine.remove(self.name, settle=lock.crashed)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {_why_unusable(info)}")
         return None
+
+    def _whole(self, info: ClusterInfo) -> bool:
+        from lab.engine.ready import whole
+
+        return whole(self.engine, info)
 
     def refuse_other_shape(self, existing: ClusterInfo) -> None:
         """Refuse a cluster that is not what was asked for.

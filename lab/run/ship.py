@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
-from fnmatch import fnmatch
+from fnmatch import translate
 from pathlib import Path
 
 from lab.errors import UsageError
@@ -51,10 +52,14 @@ def pack_folder(folder: Path) -> bytes:
             if total > _LIMIT_BYTES or len(files) > _MOST_FILES:
                 raise _too_much(folder, files)
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:  # what a link names is not in a node
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for _, path in files:
+            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
             try:
-                archive.add(path, arcname=str(path.relative_to(folder)), filter=_anonymous)
+                with path.open("rb") as file:  # what a link names is not in a node
+                    facts = os.fstat(file.fileno())
+                    entry.size, entry.mode, entry.mtime = facts.st_size, facts.st_mode & 0o777 | 0o644, facts.st_mtime
+                    archive.addfile(entry, file)
             except OSError as error:
                 raise UsageError(f"cannot read {path}: {error.strerror}") from error
     return zlib.compress(buffer.getvalue(), 1)
@@ -76,15 +81,8 @@ def _ignored(folder: Path) -> Callable[[Path], bool]:
     except OSError:
         return lambda _: False
     stripped = (line.partition("#")[0].strip().rstrip("/") for line in lines)
-    patterns = [pattern for pattern in stripped if pattern]
-    return lambda path: any(fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for pattern in patterns)
-
-
-def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    entry.uid = entry.gid = 0
-    entry.uname = entry.gname = ""
-    entry.mode |= 0o644
-    return entry
+    named = re.compile("|".join(translate(pattern) for pattern in stripped if pattern) or "(?!)")
+    return lambda path: bool(named.match(path.name) or named.match(str(path)))
 
 
 def _too_much(folder: Path, files: list[tuple[int, Path]]) -> UsageError:

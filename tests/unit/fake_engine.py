@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
+from lab.engine.doctor import Check, Wanted
+from lab.engine.protocol import Announce, Channel, NodeState, Removed
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import wire
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -230,5 +231,5 @@ class FakeEngine:
         self._called("execute")
         return 0
 
-    def examine(self, wanted: Wanted) -> list[Finding]:
-        return [Finding(level="ok", what="engine", found="fake")]
+    def examine(self, wanted: Wanted) -> list[Check]:
+        return [Check(level="ok", what="engine", found="fake")]

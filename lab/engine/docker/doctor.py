@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.state import find
+from lab.engine.doctor import Check, Wanted
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
-from lab.engine.protocol import Finding, Wanted
 from lab.node.recorder import build
 
 _PROBE = f"""
@@ -23,37 +23,37 @@ _PROBE_DEADLINE_S = 30
 _MIN_API = (1, 40)
 
 
-def examine(connection: Connection, wanted: Wanted) -> list[Finding]:
+def examine(connection: Connection, wanted: Wanted) -> list[Check]:
     """Everything that could keep containers from being nodes."""
     image = wanted.image or DEFAULT_IMAGE
-    findings = [_version(connection), _image(connection, image), *_orphans(connection)]
+    checks = [_version(connection), _image(connection, image), *_orphans(connection)]
     if wanted.gpus:
-        findings.append(_gpus(connection))
+        checks.append(_gpus(connection))
     if inspect_image(connection.client, image) is not None:
-        findings += _inside(connection, image)
-    return findings
+        checks += _inside(connection, image)
+    return checks
 
 
-def _version(connection: Connection) -> Finding:
+def _version(connection: Connection) -> Check:
     version = connection.call(connection.api.version)
     found = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
     if tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API:
-        return Finding(level="failed", what="engine", found=found, fix="install Docker Engine 19.03 or newer")
-    return Finding(level="ok", what="engine", found=found)
+        return Check(level="failed", what="engine", found=found, fix="install Docker Engine 19.03 or newer")
+    return Check(level="ok", what="engine", found=found)
 
 
-def _image(connection: Connection, image: str) -> Finding:
+def _image(connection: Connection, image: str) -> Check:
     if inspect_image(connection.client, image) is not None:
-        return Finding(level="ok", what="image", found=image)
+        return Check(level="ok", what="image", found=image)
     fix = (
         "`lab up` builds it, or `lab image build`"
         if image == DEFAULT_IMAGE
         else f"`lab up` pulls it, or docker pull {image}"
     )
-    return Finding(level="warning", what="image", found=f"{image} is not there yet", fix=fix)
+    return Check(level="warning", what="image", found=f"{image} is not there yet", fix=fix)
 
 
-def _orphans(connection: Connection) -> list[Finding]:
+def _orphans(connection: Connection) -> list[Check]:
     """Networks and volumes of ours whose cluster has no container."""
     filters = {"label": [f"{label.OWNER}={label.owner()}"]}
     alive = {info.name for info in find(connection, None)}
@@ -61,7 +61,7 @@ def _orphans(connection: Connection) -> list[Finding]:
     volumes = connection.call(lambda: connection.api.volumes(filters=filters))["Volumes"] or []
     names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive
     return [
-        Finding(
+        Check(
             level="warning",
             what="leftovers",
             found=f"a network or volume of cluster {name}, which has no node",
@@ -71,14 +71,14 @@ def _orphans(connection: Connection) -> list[Finding]:
     ]
 
 
-def _gpus(connection: Connection) -> Finding:
+def _gpus(connection: Connection) -> Check:
     runtimes = connection.call(connection.api.info).get("Runtimes", {})
     if "nvidia" in runtimes:
-        return Finding(level="ok", what="gpus", found="the NVIDIA runtime is installed")
-    return Finding(level="failed", what="gpus", found="no NVIDIA runtime", fix="install the NVIDIA container toolkit")
+        return Check(level="ok", what="gpus", found="the NVIDIA runtime is installed")
+    return Check(level="failed", what="gpus", found="no NVIDIA runtime", fix="install the NVIDIA container toolkit")
 
 
-def _inside(connection: Connection, image: str) -> list[Finding]:
+def _inside(connection: Connection, image: str) -> list[Check]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
     host_config = connection.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
     probe = connection.call(
@@ -100,7 +100,7 @@ def _inside(connection: Connection, image: str) -> list[Finding]:
     if not can.get("tc"):
         return [
             recorder,
-            Finding(
+            Check(
                 level="warning",
                 what="network emulation",
                 found=f"{image} holds no tc",
@@ -110,20 +110,20 @@ def _inside(connection: Connection, image: str) -> list[Finding]:
     return [recorder, *_emulation(can)]
 
 
-def _recorder(image: str, *, built: bool) -> Finding:
+def _recorder(image: str, *, built: bool) -> Check:
     if built:
-        return Finding(level="ok", what="recorder", found=f"compiled, in {image}")
+        return Check(level="ok", what="recorder", found=f"compiled, in {image}")
     if image == DEFAULT_IMAGE:
         found = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
-        return Finding(level="warning", what="recorder", found=found, fix="lab image build, then lab down and lab up")
-    return Finding(level="ok", what="recorder", found=f"the one in Python; {image} has no compiled one")
+        return Check(level="warning", what="recorder", found=found, fix="lab image build, then lab down and lab up")
+    return Check(level="ok", what="recorder", found=f"the one in Python; {image} has no compiled one")
 
 
-def _emulation(can: Mapping[str, bool]) -> list[Finding]:
+def _emulation(can: Mapping[str, bool]) -> list[Check]:
     return [
-        Finding(level="ok", what=name, found="works in containers")
+        Check(level="ok", what=name, found="works in containers")
         if can[name]
-        else Finding(level="warning", what=name, found=f"this kernel lacks it, so {use} cannot be emulated", fix=fix)
+        else Check(level="warning", what=name, found=f"this kernel lacks it, so {use} cannot be emulated", fix=fix)
         for name, use, fix in (
             ("netem", "delay and loss", "load the module sch_netem, or use another kernel"),
             ("tbf", "a limited rate", "load the module sch_tbf, or use another kernel"),

@@ -12,13 +12,14 @@ from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
-from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
-from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
+from lab.engine.protocol import Announce, Channel, NodeState, Removed
 from lab.errors import ClusterError, ImageError, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     import docker
+
+    from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
 
@@ -60,6 +61,7 @@ class DockerEngine:
         import docker.errors
 
         from lab.engine.docker.create import create
+        from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
 
         image = shape.image or DEFAULT_IMAGE
         ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
@@ -123,7 +125,7 @@ class DockerEngine:
 
         return remove(self.connection, state.filters(cluster), settle_s=_SETTLE_S if settle else 0.0)
 
-    def examine(self, wanted: Wanted) -> list[Finding]:
+    def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
         from lab.engine.docker.doctor import examine
 

@@ -13,14 +13,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, read_cluster
-from lab.engine.protocol import Announce, Channel, Finding, NodeState, Removed, Wanted
+from lab.engine.protocol import Announce, Channel, NodeState, Removed
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
+
+if TYPE_CHECKING:
+    from lab.engine.doctor import Check, Wanted
 
 
 class LocalEngine:
@@ -132,7 +136,7 @@ class LocalEngine:
 
         return remove(self.home, cluster)
 
-    def examine(self, wanted: Wanted) -> list[Finding]:
+    def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
         from lab.engine.local.doctor import examine
 
