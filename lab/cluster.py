@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Engine, Removed
 from lab.engine.select import Choice, select_engine
 from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import asked_for_own, has_wishes, shape_for_all
-from lab.plan.plan import Plan
+from lab.plan.fit import asked_for_own, has_wishes, own_name, shape_for_all
 from lab.result import Result
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
@@ -29,6 +28,10 @@ from lab.run.options import RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.scenario import Scenario
 from lab.spec.volumes import Volume
+
+if TYPE_CHECKING:
+    from lab.engine.request import Request
+    from lab.run.dry import DryRun
 
 Announce = Callable[[str], None]
 DEFAULT_NODES = 3
@@ -137,9 +140,22 @@ class Cluster:
             existing = self._place.usable(lock, before)
             if existing is not None:
                 return existing, False
-            broken = before if before is not None and before.run is None else None
-            shape = Shape(**{"nodes": DEFAULT_NODES, **(vars(broken.shape) if broken else {}), **self._place.asked})
-            return self._place.make(shape, run=None), True
+            return self._place.make(self._shape(before), run=None), True
+
+    def dry_up(self) -> list[Request]:
+        """What `up` would ask of the engine; nothing where the cluster is there.
+
+        Raises:
+            ClusterError: a cluster of this name has another shape.
+        """
+        if self._place.there() is not None:
+            return []
+        return self.engine.requests(self.name, self._shape(self.info()), run=None)
+
+    def _shape(self, before: ClusterInfo | None) -> Shape:
+        """What was asked for; else what the remains of a cluster had; else the defaults."""
+        broken = vars(before.shape) if before is not None and before.run is None else {}
+        return Shape(**{"nodes": DEFAULT_NODES, **broken, **self._place.asked})
 
     def down(self) -> Removed:
         """Remove the cluster, whatever is left of it, even while a run uses it."""
@@ -151,17 +167,23 @@ class Cluster:
 
     # -- runs
 
-    def plan(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[Plan]:
+    def dry_run(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[DryRun]:
         """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
 
         Raises:
             ClusterError: the cluster is too small, or not as it was asked for.
         """
-        info = self.info()
-        there = info if info is not None and info.stays else None
-        if there is not None:
-            self._place.refuse_other_shape(there)
-        return plan_all(scenarios, options or RunOptions(), self._place.asked, there)
+        from lab.run.dry import DryRun
+
+        options, made = options or RunOptions(), list[ClusterInfo]()
+        found = []
+        for plan, cluster in plan_all(scenarios, options, self._place.asked, self._place.there(), self.name):
+            new = not cluster.nodes and not any(cluster is earlier for earlier in made)
+            made.append(cluster)
+            run = None if options.keep else plan.run
+            requests = self.engine.requests(cluster.name, cluster.shape, run=run) if new else ()
+            found.append(DryRun(plan=plan, requests=tuple(requests)))
+        return found
 
     def run(
         self,
@@ -253,7 +275,7 @@ class Cluster:
         try:
             if has_wishes(scenario):
                 asked = asked_for_own(scenario, self._place.asked, cluster.shape if cluster else None)
-                alone = Cluster(name=f"{self.name[:36]}-own", engine=self.engine, announce=self.announce, **asked)
+                alone = Cluster(name=own_name(self.name), engine=self.engine, announce=self.announce, **asked)
                 return alone.run(scenario, observer=observer, options=options)
             return self._place.run(cluster, scenario, options, observer)
         except (EngineUnavailable, Interrupted):

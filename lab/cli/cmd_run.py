@@ -36,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
     parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
     parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
-    parser.add_argument("--dry-run", action="store_true", help="print what every worker would be given, and stop")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what every worker would be given, and what would be made for it, and stop",
+    )
     parser.add_argument("--timeout", type=shared.duration, metavar="TIME", help="hung after this long, e.g. 90s")
     tracing = parser.add_mutually_exclusive_group()
     tracing.add_argument("--no-trace", action="store_true", help="do not record the collectives")
@@ -154,15 +158,17 @@ def _with_more(scenario: Scenario, args: list[str], env: dict[str, str]) -> Scen
 def _dry_run(
     scenarios: list[Scenario], options: RunOptions, arguments: argparse.Namespace, shape: dict[str, Any]
 ) -> int:
-    from lab.report.plan_view import plan_text
+    from lab.report.plan_view import dry_run_text
+    from lab.run.dry import DryRun
 
     try:
-        plans = Cluster(name=arguments.name, engine=arguments.engine, **shape).plan(scenarios, options)
-    except EngineUnavailable:  # then a cluster would have to be made
-        plans = plan_all(scenarios, options, {name: value for name, value in shape.items() if value}, None)
+        runs = Cluster(name=arguments.name, engine=arguments.engine, **shape).dry_run(scenarios, options)
+    except EngineUnavailable:  # then nobody can say how a cluster would be made, but what would run is known
+        asked = {name: value for name, value in shape.items() if value}
+        runs = [DryRun(plan=plan) for plan, _ in plan_all(scenarios, options, asked)]
     if arguments.json:
-        data = [plan.to_json() for plan in plans]
+        data = [run.to_json() for run in runs]
         print(json.dumps(data[0] if len(data) == 1 else data))
     else:
-        print("\n\n".join(plan_text(plan, style_for(sys.stdout)) for plan in plans))
+        print("\n\n".join(dry_run_text(run, style_for(sys.stdout)) for run in runs))
     return 0

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_shape(parser)
     shared.add_wait(parser)
     shared.add_json(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked for, and stop")
     parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but errors")
 
 
@@ -39,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
             announce=progress.announce,
             **shared.shape_arguments(arguments),
         )
+        if arguments.dry_run:
+            return _dry_run(cluster, arguments.json)
         info, made = cluster.up(wait_s=arguments.wait)
     if arguments.json:
         print(json.dumps({**cluster_json(info), "made": made}))
@@ -48,4 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         for node in info.nodes:
             print(f"  {node.name}  {node.address}")
+    return 0
+
+
+def _dry_run(cluster: Cluster, as_json: bool) -> int:
+    from lab.report.plan_view import requests_text
+
+    requests = cluster.dry_up()
+    if as_json:
+        print(json.dumps([vars(request) for request in requests]))
+    else:
+        print(requests_text(requests) or f"cluster {cluster.name} is up in this shape: nothing would be made")
     return 0

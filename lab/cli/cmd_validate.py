@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     findings = []
     for path in find_scenarios(arguments.scenarios):
         try:
-            plan_all([open_scenario(path)], RunOptions(), {}, None)
+            plan_all([open_scenario(path)], RunOptions(), {})
             findings.append({"path": str(path), "valid": True, "problem": ""})
         except UsageError as error:
             findings.append({"path": str(path), "valid": False, "problem": str(error)})

@@ -10,6 +10,7 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.request import Request
 
 Announce = Callable[[str], None]
 """Takes a line of progress, such as `node1: importing torch`."""
@@ -91,6 +92,13 @@ class Engine(Protocol):
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels; all, or the one of that name."""
+
+    def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
+        """What `create` asks for, as plain data; nothing is made.
+
+        Raises:
+            ClusterError: this engine cannot make such a cluster.
+        """
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left.

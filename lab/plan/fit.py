@@ -62,38 +62,41 @@ def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | 
         shared: the cluster of the others, if there is one.
     """
     taken = {**(vars(shared) if shared else {}), **asked}
-    return {name: value for name, value in taken.items() if name != "nodes" and name not in _said(scenario)}
+    said = {"nodes", *_said(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
+    return {name: value for name, value in taken.items() if name not in said}
 
 
-def planned_cluster(
-    scenario: Scenario,
-    scenarios: Sequence[Scenario],
-    size: Size,
-    asked: Mapping[str, Any],
-    there: ClusterInfo | None = None,
-) -> ClusterInfo:
-    """The cluster that one of these scenarios runs on: the one that is there, or one without nodes yet.
+def planned_clusters(
+    scenarios: Sequence[Scenario], size: Size, asked: Mapping[str, Any], there: ClusterInfo | None, name: str
+) -> list[ClusterInfo]:
+    """The cluster that each of these runs on: the one that is there, or one without nodes yet.
 
     Args:
-        scenario: one of them.
-        scenarios: all that run one after the other.
+        scenarios: what runs, one after the other.
         size: how large the runs are asked to be.
         asked: fields of the shape that were asked for.
         there: the cluster that is up; None: one is made.
+        name: its name.
     """
-    many = len(scenarios) > 1
-    if many and has_wishes(scenario):
-        shape = shape_for(scenario, size, asked_for_own(scenario, asked, there.shape if there else None))
-    elif there:
-        return there
-    else:
-        shape = shape_for_all(scenarios, size, asked) if many else shape_for(scenario, size, asked)
-    return not_made(shape)
+    if len(scenarios) == 1:
+        return [there or not_made(shape_for(scenarios[0], size, asked), name)]
+    shared = there or not_made(shape_for_all(scenarios, size, asked), name)
+    return [
+        not_made(shape_for(scenario, size, asked_for_own(scenario, asked, shared.shape)), own_name(name))
+        if has_wishes(scenario)
+        else shared
+        for scenario in scenarios
+    ]
 
 
-def not_made(shape: Shape, name: str = "made for it", engine: str = "") -> ClusterInfo:
+def own_name(name: str) -> str:
+    """What the cluster is called that one of many scenarios gets for itself."""
+    return f"{name[:36]}-own"
+
+
+def not_made(shape: Shape, name: str) -> ClusterInfo:
     """A cluster of this shape before it is made."""
-    return ClusterInfo(name=name, engine=engine, shape=shape, nodes=(), owner="")
+    return ClusterInfo(name=name, engine="", shape=shape, nodes=(), owner="")
 
 
 def _said(scenario: Scenario) -> dict[str, Any]:

@@ -1,15 +1,48 @@
-"""A plan for a person: what `--dry-run` prints."""
+"""What would run and what would be made for it, for a person: what `--dry-run` prints."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from lab.engine.request import Request
 from lab.plan.plan import Plan
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import format_duration, plural
+from lab.run.dry import DryRun
+from lab.words import clip, format_duration, plural
 
+_MOST_LETTERS = 160
 _SHOWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def dry_run_text(run: DryRun, style: Style) -> str:
+    """A plan, and what would make its cluster."""
+    return "\n".join(filter(None, (plan_text(run.plan, style), requests_text(run.requests))))
+
+
+def requests_text(requests: Sequence[Request]) -> str:
+    """Each thing that would be made, with all that is said of it; of several of a kind, only the first in full."""
+    lines, kinds = list[str](), set[str]()
+    for request in requests:
+        kind = request.what.split()[0]
+        alike = kind in kinds
+        lines += [f"would make {request.what}{', as the one before' if alike else ':'}"]
+        lines += [] if alike else _body_lines(request.body, "  ")
+        kinds.add(kind)
+    return "\n".join(lines)
+
+
+def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
+    lines = []
+    for name, value in body.items():
+        if isinstance(value, Mapping) and value:
+            lines += [f"{indent}{name}:", *_body_lines(value, f"{indent}  ")]
+        else:
+            lines.append(f"{indent}{name}: {clip(json.dumps(value), _MOST_LETTERS)}")
+    return lines
 
 
 def plan_text(plan: Plan, style: Style) -> str:

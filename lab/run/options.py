@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import Size, planned_cluster, refuse_unfit
+from lab.plan.fit import Size, planned_clusters, refuse_unfit
 from lab.plan.plan import Plan, make_plan
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
@@ -59,21 +59,25 @@ def plan_run(scenario: Scenario, options: RunOptions, run: str, cluster: Cluster
 
 
 def plan_all(
-    scenarios: Sequence[Scenario], options: RunOptions, asked: Mapping[str, Any], there: ClusterInfo | None
-) -> list[Plan]:
-    """The plans of runs one after the other, as `Cluster.run` and `Cluster.run_all` would make them.
+    scenarios: Sequence[Scenario],
+    options: RunOptions,
+    asked: Mapping[str, Any],
+    there: ClusterInfo | None = None,
+    name: str = "made for it",
+) -> list[tuple[Plan, ClusterInfo]]:
+    """The plans of runs one after the other, as `Cluster.run` and `Cluster.run_all` would make them; where each runs.
 
     Args:
         scenarios: what would run.
         options: how.
         asked: fields of a cluster's shape that were asked for.
         there: the cluster that is up; None: one would be made.
+        name: the name of that one.
 
     Raises:
         ClusterError: the cluster is too small, or has other limits than a scenario wants.
         UsageError: a plan makes no sense.
     """
-    return [
-        plan_run(scenario, options, "dry-run", planned_cluster(scenario, scenarios, options, asked, there))
-        for scenario in scenarios
-    ]
+    clusters = planned_clusters(scenarios, options, asked, there, name)
+    pairs = zip(scenarios, clusters, strict=True)
+    return [(plan_run(scenario, options, "dry-run", cluster), cluster) for scenario, cluster in pairs]

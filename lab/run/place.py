@@ -35,6 +35,18 @@ class Place:
         found = self.engine.find(self.name)
         return found[0] if found else None
 
+    def there(self) -> ClusterInfo | None:
+        """The cluster, if it can be used as it is; nothing is changed.
+
+        Raises:
+            ClusterError: it is not what was asked for; the message says what differs.
+        """
+        info = self.find()
+        if info is None or not info.stays:
+            return None
+        self._refuse_other_shape(info)
+        return info
+
     def usable(self, lock: ClusterLock, info: ClusterInfo | None) -> ClusterInfo | None:
         """The cluster, if it can be used; remains of one that nobody will come back for are removed.
 
@@ -42,7 +54,7 @@ class Place:
             ClusterError: it is not what was asked for; the message says what differs.
         """
         if info is not None and info.stays and (not lock.crashed or self._whole(info)):
-            self.refuse_other_shape(info)
+            self._refuse_other_shape(info)
             return info
         removed = self.engine.remove(self.name, settle=lock.crashed)
         if removed:
@@ -54,12 +66,7 @@ class Place:
 
         return whole(self.engine, info)
 
-    def refuse_other_shape(self, existing: ClusterInfo) -> None:
-        """Refuse a cluster that is not what was asked for.
-
-        Raises:
-            ClusterError: the message says what differs.
-        """
+    def _refuse_other_shape(self, existing: ClusterInfo) -> None:
         wanted = replace(existing.shape, **self.asked)
         differences = existing.shape.differences(wanted)
         if differences:
@@ -96,7 +103,7 @@ class Place:
         """Run on a cluster that is made for the run and removed after it."""
         shape = shape_for(scenario, options, self.asked)
         plan_run(
-            scenario, options, writer.run, not_made(shape, self.name, self.engine.name)
+            scenario, options, writer.run, not_made(shape, self.name)
         )  # refuse what cannot run before anything is made
         try:
             cluster = self.make(shape, run=None if options.keep else writer.run)

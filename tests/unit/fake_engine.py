@@ -13,6 +13,7 @@ from typing import Any
 
 from lab.engine.doctor import Check, Wanted
 from lab.engine.protocol import Announce, Channel, NodeState, Removed
+from lab.engine.request import Request
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import wire
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -183,6 +184,9 @@ class FakeEngine:
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         self._called("find")
         return [info for name, info in sorted(self.clusters.items()) if cluster in (None, name)]
+
+    def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
+        return [Request(what=f"cluster {cluster}", body={"shape": shape.to_json(), "run": run})]
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         self._called("create")

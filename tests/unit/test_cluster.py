@@ -241,11 +241,11 @@ def shapes_made(engine: FakeEngine, cluster: Cluster, scenarios: list[Scenario])
 
 def test_the_own_cluster_of_a_scenario_with_limits_has_the_image_environment_and_gpus_that_were_asked_for():
     engine, (plain, picky) = FakeEngine(), many(2)
-    picky = replace(picky, resources=Resources(memory_bytes=2**30))
+    picky = replace(picky, resources=Resources(memory_bytes=2**30), nproc_per_node=2)
     asked = {"image": "mine:1", "env": {"A": "1"}, "gpus": 2}
     shared, own = shapes_made(engine, Cluster(name="c", engine=engine, **asked), [plain, picky])
     assert (shared.image, shared.env, shared.gpus, shared.memory_bytes) == ("mine:1", {"A": "1"}, 2, None)
-    assert own == replace(shared, memory_bytes=2**30)
+    assert own == replace(shared, memory_bytes=2**30, nproc_per_node=2)
     assert engine.clusters == {}
 
 

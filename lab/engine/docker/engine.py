@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import docker
 
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.request import Request
 
 _SETTLE_S = 1.0
 
@@ -56,6 +56,12 @@ class DockerEngine:
 
     # -- making
 
+    def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
+        """What `create` asks of Docker's API; nothing is made."""
+        from lab.engine.docker.request import requests_for
+
+        return requests_for(cluster, shape, owner=label.owner(), run=run)
+
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         import docker.errors
@@ -65,15 +71,8 @@ class DockerEngine:
 
         image = shape.image or DEFAULT_IMAGE
         ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
-        labels = {
-            label.CLUSTER: cluster,
-            label.OWNER: label.owner(),
-            label.VERSION: __version__,
-            label.SHAPE: shape.to_json(),
-            **({label.RUN: run} if run else {}),
-        }
         try:
-            return create(self.connection, cluster, shape, image, labels, announce)
+            return create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
         except BaseException as error:
             with suppress(LabError):
                 self.remove(cluster, settle=True)

@@ -6,82 +6,53 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from lab import __version__
 from lab.engine.local.channel import LocalChannel
-from lab.engine.local.layout import DESCRIPTION, LIFE, MARK, mark
+from lab.engine.local.layout import DESCRIPTION, mark
 from lab.engine.local.state import read_cluster
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel
 from lab.engine.ready import HELLO, wait_ready
+from lab.engine.request import Request
 from lab.errors import ClusterError
-from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.cluster import ClusterInfo
 from lab.words import plural
 
 _READY_TIMEOUT_S = 120.0
-_MOST_NODES = 250
 
 
-def refuse_impossible(shape: Shape) -> None:
-    """Refuse what processes of this machine cannot be.
-
-    Raises:
-        ClusterError: too many nodes, a volume at another path, or an image.
-    """
-    if shape.nodes > _MOST_NODES:
-        raise ClusterError(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
-    for volume in shape.volumes:
-        if str(volume.source) != volume.target:
-            raise ClusterError(
-                f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
-                f"use {volume.source} as the target too, or the docker engine",
-            )
-    if shape.image is not None:
-        raise ClusterError(
-            f"the local engine has no images, so not {shape.image}", "leave --image out, or use --engine docker"
-        )
-
-
-def create(home: Path, cluster: str, shape: Shape, run: str | None, announce: Announce) -> ClusterInfo:
+def create(home: Path, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
     """Make the folder and the processes, and wait until every agent answers.
+
+    Args:
+        home: where the owner's clusters live.
+        cluster: its name.
+        requests: from `requests_for`.
+        announce: is told what is being waited for.
 
     Raises:
         ClusterError: a node did not start; what was made is still there.
     """
+    files, process = (request.body for request in requests)
     folder = _new_folder(home, cluster)
     (folder / "shared").mkdir()
     write_node_files(folder / "site")
-    network = _free_network(home, cluster)
-    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
-    (folder / DESCRIPTION).write_text(json.dumps(description))
-    configs = [
-        {
-            "node": f"node{node_rank}",
-            "root": str(folder / f"node{node_rank}"),
-            "container": False,
-            "import_root": str(folder / "site"),
-            "socket": str(folder / f"node{node_rank}.sock"),
-            "memory_bytes": shape.memory_bytes,
-        }
-        for node_rank in range(shape.nodes)
-    ]
-    start = f"import sys; sys.path.append({str(folder / 'site')!r}); from labnode.zygote import main; main()"
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(home, cluster)}
-    announce(f"starting {plural(shape.nodes, 'local node')}, importing torch once")
+    (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
+    info = read_cluster(folder)
+    assert info is not None
+    announce(f"starting {plural(info.shape.nodes, 'local node')}, importing torch once")
     with (folder / "zygote.log").open("wb") as log:
         zygote = subprocess.Popen(
-            [sys.executable, "-c", start, str(folder / LIFE), json.dumps(configs)],
+            process["argv"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=environment,
+            env={**os.environ, **process["environment"]},
             cwd="/",
             start_new_session=True,
         )
-    info = read_cluster(folder)
-    assert info is not None
     _greet(info, zygote, folder, announce)
     found = read_cluster(folder)
     assert found is not None
@@ -127,7 +98,7 @@ def _greet(info: ClusterInfo, zygote: subprocess.Popen[bytes], folder: Path, ann
         raise ClusterError(f"{lost.channel.node.name} ended while it was starting")
 
 
-def _free_network(home: Path, cluster: str) -> str:
+def free_network(home: Path, cluster: str) -> str:
     """Two middle octets of 127.A.B.n that no other cluster of this owner uses."""
     taken = set()
     for path in home.glob(f"*/{DESCRIPTION}"):

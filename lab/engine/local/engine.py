@@ -25,6 +25,7 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.request import Request
 
 
 class LocalEngine:
@@ -71,15 +72,22 @@ class LocalEngine:
 
     # -- making
 
+    def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
+        """What `create` asks of this machine; nothing is made."""
+        from lab.engine.local.create import free_network
+        from lab.engine.local.request import requests_for
+
+        return requests_for(self.home, cluster, shape, network=free_network(self.home, cluster), run=run)
+
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.local.create import create, refuse_impossible
+        from lab.engine.local.create import create
 
-        refuse_impossible(shape)
+        requests = self.requests(cluster, shape, run=run)
         if shape.cpus:
             announce("warning: the local engine does not limit --cpus")
         try:
-            return create(self.home, cluster, shape, run, announce)
+            return create(self.home, cluster, requests, announce)
         except BaseException:
             self.remove(cluster)
             raise

@@ -14,6 +14,7 @@ import pytest
 from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineUnavailable
+from lab.plan.cluster import Shape
 from lab.run.lock import ClusterLock
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
@@ -156,6 +157,35 @@ def test_a_dry_run_on_a_cluster_that_is_too_small_is_refused_as_the_run_is(lab):
 def test_a_dry_run_of_several_gives_a_script_the_size_of_the_cluster_that_they_share(lab):
     plans = as_json(lab("run", "s/train.py", "s/one.yaml", "--dry-run", "--json"))
     assert [plan["world_size"] for plan in plans] == [2, 2]
+
+
+def test_a_dry_run_says_what_would_be_made_for_it_and_for_a_cluster_that_is_up_nothing(lab, engine: FakeEngine):
+    (made,) = as_json(lab("run", "s/one.yaml", "--name", "c", "--dry-run", "--json"))["requests"]
+    assert made["what"] == "cluster c"
+    assert Shape.from_json(made["body"]["shape"]) == Shape(nodes=2)
+    assert "would make cluster c:\n  shape: " in lab("run", "s/one.yaml", "--name", "c", "--dry-run")[1]
+    lab("up", "--nodes", "2", "--name", "c")
+    assert as_json(lab("run", "s/one.yaml", "--name", "c", "--dry-run", "--json"))["requests"] == []
+    assert "would make" not in lab("run", "s/one.yaml", "--name", "c", "--dry-run")[1]
+
+
+def test_a_dry_run_of_several_makes_what_they_share_once_and_what_one_wants_for_itself(lab):
+    Path("s/picky.yaml").write_text("name: picky\nscript: train.py\nnodes: 1\nresources: {cpus: 1}\n")
+    plans = as_json(lab("run", "s/one.yaml", "s/picky.yaml", "s/train.py", "--name", "c", "--dry-run", "--json"))
+    assert [[made["what"] for made in plan["requests"]] for plan in plans] == [["cluster c"], ["cluster c-own"], []]
+    assert Shape.from_json(plans[1]["requests"][0]["body"]["shape"]) == Shape(nodes=1, cpus=1.0)
+
+
+def test_up_as_a_dry_run_says_what_would_be_made_and_makes_nothing(lab, engine: FakeEngine):
+    words = ("up", "--nodes", "2", "--cpus", "1.5", "--name", "c", "--dry-run")
+    (made,) = as_json(lab(*words, "--json"))
+    assert Shape.from_json(made["body"]["shape"]) == Shape(nodes=2, cpus=1.5)
+    assert "would make cluster c:\n" in lab(*words)[1]
+    assert engine.clusters == {}
+    lab("up", "--nodes", "2", "--cpus", "1.5", "--name", "c")
+    assert as_json(lab(*words, "--json")) == []
+    assert "nothing would be made" in lab(*words)[1]
+    assert "another shape" in lab("up", "--nodes", "3", "--name", "c", "--dry-run")[2]
 
 
 def test_a_dry_run_says_what_would_be_recorded(lab):

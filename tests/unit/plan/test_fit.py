@@ -8,7 +8,7 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
-from lab.plan.fit import Size, not_made, planned_cluster, refuse_unfit, shape_for
+from lab.plan.fit import Size, not_made, planned_clusters, refuse_unfit, shape_for
 from lab.spec.scenario import Resources, Scenario
 from lab.spec.volumes import Volume
 
@@ -51,8 +51,9 @@ def test_a_folder_that_was_asked_for_is_added_to_those_of_the_scenario_and_wins_
 
 def test_the_cluster_of_many_is_as_large_as_the_largest_and_one_with_wishes_has_its_own():
     many = [scenario(), scenario(nodes=4), scenario(nodes=2, resources=Resources(cpus=1.0))]
-    planned = [planned_cluster(one, many, Size(), {"image": "mine:1"}).shape for one in many]
-    assert planned == [
+    planned = planned_clusters(many, Size(), {"image": "mine:1"}, None, "c")
+    assert [cluster.name for cluster in planned] == ["c", "c", "c-own"]
+    assert [cluster.shape for cluster in planned] == [
         Shape(nodes=4, image="mine:1"),
         Shape(nodes=4, image="mine:1"),
         Shape(nodes=2, image="mine:1", cpus=1.0),

@@ -1,0 +1,96 @@
+"""What Docker's API is asked for when a cluster is made: bodies of requests, from shape and names alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab import __version__
+from lab.engine import ownership as label
+from lab.engine.docker import boot
+from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.request import Request
+from lab.plan.cluster import Shape
+
+_AGENT_ROOT = "/var/lab"
+_SHM_BYTES = 1 << 30
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
+_BOOT = Path(boot.__file__).read_text(encoding="utf-8")
+_START = (
+    'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0" "$0" "$1"; done; '
+    f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
+)
+
+
+def requests_for(cluster: str, shape: Shape, *, owner: str, run: str | None) -> list[Request]:
+    """Network, volume and a container a node, in the order in which they are made.
+
+    Args:
+        cluster: its name.
+        shape: how many nodes and of what kind.
+        owner: whose it is.
+        run: the run that will remove it; None for a cluster that stays.
+    """
+    labels = {
+        label.CLUSTER: cluster,
+        label.OWNER: owner,
+        label.VERSION: __version__,
+        label.SHAPE: shape.to_json(),
+        **({label.RUN: run} if run else {}),
+    }
+    network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
+    return [
+        Request(
+            what=f"network {network}",
+            body={"Name": network, "Driver": "bridge", "CheckDuplicate": True, "Labels": labels},
+        ),
+        Request(what=f"volume {volume}", body={"Name": volume, "Labels": labels}),
+        *(
+            Request(what=f"container {network}-node{rank}", body=_container(f"node{rank}", network, shape, labels))
+            for rank in range(shape.nodes)
+        ),
+    ]
+
+
+def _container(node: str, network: str, shape: Shape, labels: Mapping[str, str]) -> dict[str, Any]:
+    config = {"node": node, "root": _AGENT_ROOT, "container": True, "import_root": boot.IMPORT_ROOT, "socket": None}
+    return {
+        "Image": shape.image or DEFAULT_IMAGE,
+        "Entrypoint": ["/bin/sh", "-c", _START],
+        "Cmd": [_BOOT, json.dumps(config)],
+        "Hostname": node,
+        "User": "0:0",
+        "WorkingDir": "/",
+        "OpenStdin": True,
+        "StdinOnce": False,  # else the engine closes standard input when the first client goes
+        "Env": [f"{name}={value}" for name, value in shape.env.items()],
+        "Labels": {**labels, label.NODE: node},
+        "HostConfig": {
+            "Binds": [
+                f"{network}-shared:/shared",
+                *(f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in shape.volumes),
+            ],
+            "CapDrop": ["ALL"],
+            "CapAdd": list(_CAPABILITIES),
+            "Init": True,
+            "LogConfig": {"Type": "none"},
+            "NetworkMode": network,
+            "SecurityOpt": ["no-new-privileges"],
+            "ShmSize": min(_SHM_BYTES, shape.memory_bytes or _SHM_BYTES),
+            **_limits(shape),
+        },
+        "NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": [node]}}},
+    }
+
+
+def _limits(shape: Shape) -> dict[str, Any]:
+    limits: dict[str, Any] = {}
+    if shape.memory_bytes:
+        limits |= {"Memory": shape.memory_bytes, "MemorySwap": shape.memory_bytes}
+    if shape.cpus:
+        limits["NanoCpus"] = int(shape.cpus * 1e9)
+    if shape.gpus:
+        limits["DeviceRequests"] = [{"Count": shape.gpus, "Capabilities": [["gpu"]]}]
+    return limits

@@ -1,0 +1,75 @@
+"""What this machine is asked for when a local cluster is made: a folder, and a process that forks an agent a node."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lab import __version__
+from lab.engine.local.layout import DESCRIPTION, LIFE, MARK, mark
+from lab.engine.request import Request
+from lab.errors import ClusterError
+from lab.plan.cluster import Shape
+
+_MOST_NODES = 250
+
+
+def requests_for(home: Path, cluster: str, shape: Shape, *, network: str, run: str | None) -> list[Request]:
+    """The folder with its description, and the process.
+
+    Args:
+        home: where the owner's clusters live.
+        cluster: its name.
+        shape: how many nodes and of what kind.
+        network: the two middle octets of its addresses.
+        run: the run that will remove it; None for a cluster that stays.
+
+    Raises:
+        ClusterError: processes of this machine cannot be that.
+    """
+    _refuse_impossible(shape)
+    folder = home / cluster
+    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    site = str(folder / "site")
+    start = f"import sys; sys.path.append({site!r}); from labnode.zygote import main; main()"
+    return [
+        Request(what=f"folder {folder}", body={DESCRIPTION: description}),
+        Request(
+            what=f"process of {len(_agents(folder, shape))} agents",
+            body={
+                "argv": [sys.executable, "-c", start, str(folder / LIFE), json.dumps(_agents(folder, shape))],
+                "environment": {"GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(home, cluster)},
+            },
+        ),
+    ]
+
+
+def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": node,
+            "root": str(folder / node),
+            "container": False,
+            "import_root": str(folder / "site"),
+            "socket": str(folder / f"{node}.sock"),
+            "memory_bytes": shape.memory_bytes,
+        }
+        for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
+    ]
+
+
+def _refuse_impossible(shape: Shape) -> None:
+    if shape.nodes > _MOST_NODES:
+        raise ClusterError(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
+    for volume in shape.volumes:
+        if str(volume.source) != volume.target:
+            raise ClusterError(
+                f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
+                f"use {volume.source} as the target too, or the docker engine",
+            )
+    if shape.image is not None:
+        raise ClusterError(
+            f"the local engine has no images, so not {shape.image}", "leave --image out, or use --engine docker"
+        )

@@ -1,0 +1,86 @@
+"""The requests that make a cluster of containers, without an engine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.engine.docker.request import requests_for
+from lab.engine.image.image import DEFAULT_IMAGE
+from lab.plan.cluster import Shape
+from lab.spec.volumes import Volume
+
+SHAPE = Shape(nodes=2)
+
+
+def bodies(shape: Shape = SHAPE, **more) -> list[dict]:
+    return [dict(request.body) for request in requests_for("c", shape, **{"owner": "me@here", "run": None, **more})]
+
+
+def test_a_cluster_is_a_network_a_volume_and_a_container_a_node_in_this_order():
+    requests = requests_for("c", SHAPE, owner="me@here", run=None)
+    assert [request.what for request in requests] == [
+        "network lab-c",
+        "volume lab-c-shared",
+        "container lab-c-node0",
+        "container lab-c-node1",
+    ]
+    assert json.loads(json.dumps([dict(request.body) for request in requests])) == bodies()
+
+
+def test_everything_carries_the_labels_by_which_it_is_found_and_removed():
+    common = {"lab.cluster.name": "c", "lab.cluster.owner": "me@here", "lab.cluster.run": "20200101-x"}
+    for body in bodies(run="20200101-x"):
+        assert body["Labels"].items() >= common.items()
+        assert Shape.from_json(body["Labels"]["lab.cluster.shape"]) == SHAPE
+    assert [body["Labels"].get("lab.cluster.node") for body in bodies()] == [None, None, "node0", "node1"]
+    assert not any("lab.cluster.run" in body["Labels"] for body in bodies())
+
+
+def test_a_node_is_known_to_the_others_by_its_name():
+    network, volume, *nodes = bodies()
+    for rank, node in enumerate(nodes):
+        assert node["Hostname"] == f"node{rank}"
+        assert node["NetworkingConfig"] == {"EndpointsConfig": {network["Name"]: {"Aliases": [f"node{rank}"]}}}
+        assert node["HostConfig"]["NetworkMode"] == network["Name"]
+        assert f"{volume['Name']}:/shared" in node["HostConfig"]["Binds"]
+        assert json.loads(node["Cmd"][1])["node"] == f"node{rank}"
+
+
+def test_a_container_has_no_capability_beyond_those_that_the_agent_needs_and_can_gain_none():
+    host = bodies()[2]["HostConfig"]
+    assert host["CapDrop"] == ["ALL"]
+    assert not {"SYS_ADMIN", "SYS_PTRACE", "NET_RAW", "SYS_MODULE"} & set(host["CapAdd"])
+    assert host["SecurityOpt"] == ["no-new-privileges"]
+    assert "Privileged" not in host
+    assert "PortBindings" not in host
+
+
+def test_standard_input_stays_open_when_the_first_client_goes():
+    node = bodies()[2]
+    assert (node["OpenStdin"], node["StdinOnce"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "host"),
+    [
+        ({"memory_bytes": 2**31}, {"Memory": 2**31, "MemorySwap": 2**31, "ShmSize": 2**30}),
+        ({"memory_bytes": 2**29}, {"Memory": 2**29, "MemorySwap": 2**29, "ShmSize": 2**29}),
+        ({"cpus": 1.5}, {"NanoCpus": 1_500_000_000}),
+        ({"gpus": 2}, {"DeviceRequests": [{"Count": 2, "Capabilities": [["gpu"]]}]}),
+    ],
+)
+def test_a_limit_stands_in_the_request_only_where_it_was_asked_for(asked: dict, host: dict):
+    assert bodies(replace(SHAPE, **asked))[2]["HostConfig"].items() >= host.items()
+    assert not {"Memory", "MemorySwap", "NanoCpus", "DeviceRequests"} & set(bodies()[2]["HostConfig"])
+
+
+def test_image_environment_and_folders_are_those_of_the_shape():
+    folders = (Volume(source=Path("/a"), target="/b"), Volume(source=Path("/c"), target="/d", read_only=True))
+    node = bodies(replace(SHAPE, image="mine:1", env={"A": "1", "B": "x=y"}, volumes=folders))[3]
+    assert (node["Image"], node["Env"]) == ("mine:1", ["A=1", "B=x=y"])
+    assert node["HostConfig"]["Binds"] == ["lab-c-shared:/shared", "/a:/b", "/c:/d:ro"]
+    assert bodies()[2]["Image"] == DEFAULT_IMAGE

@@ -1,0 +1,45 @@
+"""What makes a local cluster, without making one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.engine.local.request import requests_for
+from lab.errors import ClusterError
+from lab.plan.cluster import Shape
+from lab.spec.volumes import Volume
+
+HOME = Path("/tmp/h")
+
+
+def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
+    shape = Shape(nodes=2, env={"A": "1"}, memory_bytes=2**30)
+    folder, process = requests_for(HOME, "c", shape, network="7.8", run="r")
+    assert (folder.what, process.what) == ("folder /tmp/h/c", "process of 2 agents")
+    description = folder.body["cluster.json"]
+    assert (Shape.from_json(description["shape"]), description["network"], description["run"]) == (shape, "7.8", "r")
+    python, _, program, life, agents = process.body["argv"]
+    assert (python, life) == (sys.executable, "/tmp/h/c/zygote.lock")
+    assert "/tmp/h/c/site" in program
+    assert [(agent["node"], agent["socket"], agent["memory_bytes"]) for agent in json.loads(agents)] == [
+        ("node0", "/tmp/h/c/node0.sock", 2**30),
+        ("node1", "/tmp/h/c/node1.sock", 2**30),
+    ]
+    assert process.body["environment"] == {"GLOO_SOCKET_IFNAME": "lo", "A": "1", "LAB_LOCAL_CLUSTER": "/tmp/h/c"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (Shape(nodes=251), "at most 250 nodes, not 251"),
+        (Shape(nodes=1, image="mine:1"), "no images, so not mine:1"),
+        (Shape(nodes=1, volumes=(Volume(source=Path("/a"), target="/b"),)), "cannot show /a at /b"),
+    ],
+)
+def test_what_processes_of_this_machine_cannot_be_is_refused(shape: Shape, message: str):
+    with pytest.raises(ClusterError, match=message):
+        requests_for(HOME, "c", shape, network="7.8", run=None)
