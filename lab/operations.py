@@ -1,12 +1,12 @@
 """The one table of operations: who gives what to whom, whether it is reduced, how it is called and drawn.
 
 Scenarios, traces, explanations, pictures, traffic and the page take all they know of an operation from here. A new one
-is a line here, a rule in `lab.trace.parts` unless its facts already say where its results come from, and a scenario.
+is a line here, a rule in `lab.trace.parts` unless its line already says where its results come from, and a scenario.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 
@@ -27,10 +27,10 @@ class Cut(Enum):
     TENSORS = "the i-th tensor for the i-th rank"
     SLICES = "the i-th of equal slices of every tensor"
     SPLITS = "slices as long as the call's splits say"
-    UNKNOWN = "nobody knows"
+    OTHER = "as its rule in lab.trace.parts says, if it has one"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Operation:
     """What there is to know of an operation."""
 
@@ -40,13 +40,13 @@ class Operation:
     """PyTorch's `OpType`, as its messages spell it."""
     giver: Who = Who.ALL
     taker: Who = Who.ALL
-    cut: Cut = Cut.WHOLE
+    cut: Cut = Cut.OTHER
+    colour: str = "#838a94"
+    does: str = ""
+    """A sentence, with `{root}` and `{red}` for the root and the reduction."""
     reduces: bool = False
     joined: bool = False
     """Whether what comes from several ranks is put into one tensor, rather than into one tensor for each."""
-    does: str = ""
-    """A sentence, with `{root}` and `{red}` for the root and the reduction."""
-    colour: str = "#838a94"
 
     @property
     def rooted(self) -> bool:
@@ -55,18 +55,13 @@ class Operation:
 
     @property
     def sends(self) -> bool:
-        """Whether it is one end of a message: the sender's."""
+        """Whether it is the sender's end of a message."""
         return self.giver is Who.SELF
 
     @property
     def receives(self) -> bool:
-        """Whether it is one end of a message: the receiver's."""
+        """Whether it is the receiver's end of a message."""
         return self.taker is Who.SELF
-
-    @property
-    def message(self) -> bool:
-        """Whether it is one end of a message."""
-        return self.sends or self.receives
 
     @property
     def moves_data(self) -> bool:
@@ -76,7 +71,7 @@ class Operation:
     @property
     def synchronises(self) -> bool:
         """Whether nobody can be done before everybody has come."""
-        return not (self.rooted or self.message)
+        return not (self.rooted or self.sends or self.receives)
 
     @property
     def alike(self) -> bool:
@@ -84,107 +79,71 @@ class Operation:
         return self.reduces or (self.cut is Cut.WHOLE and (self.joined or self.giver is Who.ROOT))
 
     @property
-    def everywhere_reduced(self) -> bool:
+    def reduces_for_all(self) -> bool:
         """Whether every rank gets the reduction of whole tensors."""
         return self.reduces and self.cut is Cut.WHOLE and self.taker is Who.ALL
 
     def bus_factor(self, ranks: int) -> float | None:
         """What nccl-tests multiplies the algorithm bandwidth by; None where no data moves or nobody knows how."""
-        if not self.moves_data or self.cut is Cut.UNKNOWN:
+        if not self.moves_data or self.cut is Cut.OTHER:
             return None
         collects = self.giver is Who.ALL and self.cut is Cut.WHOLE and not self.reduces
         share = (ranks - 1) / ranks if ranks else 0.0
-        if self.everywhere_reduced:
+        if self.reduces_for_all:
             return 2 * share
         return share if collects or self.cut is not Cut.WHOLE else 1.0
 
 
-_ALL_REDUCE = Operation(
-    name="all_reduce", c10d="ALLREDUCE", reduces=True, colour="#4474b0",
-    does="Every rank gets the {red} over all ranks, element by element.",
-)  # fmt: skip
-_ALL_GATHER = Operation(
-    name="all_gather", c10d="ALLGATHER", colour="#d9822b",
-    does="Every rank gets the tensors of all ranks, in the order of ranks.",
-)  # fmt: skip
-_INTO_TENSOR = replace(
-    _ALL_GATHER, name="all_gather_into_tensor", c10d="_ALLGATHER_BASE", joined=True,
-    does="Every rank gets the tensors of all ranks, joined in the order of ranks.",
-)  # fmt: skip
-_REDUCE_SCATTER = Operation(
-    name="reduce_scatter", c10d="REDUCE_SCATTER", cut=Cut.TENSORS, reduces=True, colour="#2b8c87",
-    does="The i-th rank gets the {red} over the i-th tensors of all ranks.",
-)  # fmt: skip
-_SCATTER_TENSOR = replace(
-    _REDUCE_SCATTER, name="reduce_scatter_tensor", c10d="_REDUCE_SCATTER_BASE", cut=Cut.SLICES,
-    does="The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.",
-)  # fmt: skip
-_ALL_TO_ALL = Operation(
-    name="all_to_all", c10d="ALLTOALL", cut=Cut.TENSORS, colour="#c2518f",
-    does="The i-th tensor of rank r goes to the i-th rank, where it stands at place r.",
-)  # fmt: skip
-_BARRIER = Operation(
-    name="barrier", c10d="BARRIER", giver=Who.NOBODY, taker=Who.NOBODY,
-    does="Nobody goes on before everybody has come. No data moves.",
-)  # fmt: skip
-_SEND = Operation(
-    name="send", c10d="SEND", giver=Who.SELF, taker=Who.PEER, colour="#5a9a4a",
-    does="One rank sends, one receives; the others know nothing of it.",
-)  # fmt: skip
-
-OPERATIONS: dict[str, Operation] = {
-    row.name: row
-    for row in (
-        Operation(
-            name="broadcast", c10d="BROADCAST", giver=Who.ROOT, colour="#8560b8",
-            does="{root} gives its tensor to every rank.",
-        ),
-        _ALL_REDUCE,
-        replace(
-            _ALL_REDUCE, name="all_reduce_coalesced", c10d="ALLREDUCE_COALESCED",
-            does="Every rank gets the {red} over all ranks of every tensor, element by element.",
-        ),
-        Operation(
-            name="reduce", c10d="REDUCE", taker=Who.ROOT, reduces=True, colour="#7ba3d4",
-            does="{root} gets the {red} over all ranks; what the others hold afterwards is not defined.",
-        ),
-        _ALL_GATHER,
-        _INTO_TENSOR,
-        replace(_ALL_GATHER, name="all_gather_coalesced", c10d="ALLGATHER_COALESCED"),
-        replace(_INTO_TENSOR, name="all_gather_into_tensor_coalesced", c10d="ALLGATHER_INTO_TENSOR_COALESCED"),
-        Operation(
-            name="gather", c10d="GATHER", taker=Who.ROOT, colour="#e6a960",
-            does="{root} gets the tensors of all ranks, in the order of ranks; the others get nothing.",
-        ),
-        Operation(
-            name="scatter", c10d="SCATTER", giver=Who.ROOT, cut=Cut.TENSORS, colour="#ae8fd6",
-            does="{root} hands its i-th tensor to the i-th rank.",
-        ),
-        _REDUCE_SCATTER,
-        _SCATTER_TENSOR,
-        replace(_SCATTER_TENSOR, name="reduce_scatter_tensor_coalesced", c10d="REDUCE_SCATTER_TENSOR_COALESCED"),
-        _ALL_TO_ALL,
-        replace(
-            _ALL_TO_ALL, name="all_to_all_single", c10d="ALLTOALL_BASE", cut=Cut.SPLITS, joined=True,
-            does="Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks.",
-        ),
-        _BARRIER,
-        replace(
-            _BARRIER, name="monitored_barrier", c10d="",
-            does="Nobody goes on before everybody has come; rank 0 tells who has not. No data moves.",
-        ),
-        _SEND,
-        replace(_SEND, name="recv", c10d="RECV", giver=Who.PEER, taker=Who.SELF, colour="#8dbe77"),
-    )
-}  # fmt: skip
+ALL, ROOT, SELF, PEER, NOBODY = Who
+WHOLE, TENSORS, SLICES, SPLITS, OTHER = Cut
+# fmt: off
+_ROWS = (
+    Operation("broadcast", "BROADCAST", ROOT, ALL, WHOLE, "#8560b8", "{root} gives its tensor to every rank."),
+    Operation("all_reduce", "ALLREDUCE", ALL, ALL, WHOLE, "#4474b0",
+              "Every rank gets the {red} over all ranks, element by element.", reduces=True),
+    Operation("all_reduce_coalesced", "ALLREDUCE_COALESCED", ALL, ALL, WHOLE, "#4474b0",
+              "Every rank gets the {red} over all ranks of every tensor, element by element.", reduces=True),
+    Operation("reduce", "REDUCE", ALL, ROOT, WHOLE, "#7ba3d4",
+              "{root} gets the {red} over all ranks; what the others hold afterwards is not defined.", reduces=True),
+    Operation("all_gather", "ALLGATHER", ALL, ALL, WHOLE, "#d9822b",
+              "Every rank gets the tensors of all ranks, in the order of ranks."),
+    Operation("all_gather_into_tensor", "_ALLGATHER_BASE", ALL, ALL, WHOLE, "#d9822b",
+              "Every rank gets the tensors of all ranks, joined in the order of ranks.", joined=True),
+    Operation("all_gather_coalesced", "ALLGATHER_COALESCED", ALL, ALL, WHOLE, "#d9822b",
+              "Every rank gets the tensors of all ranks, in the order of ranks."),
+    Operation("all_gather_into_tensor_coalesced", "ALLGATHER_INTO_TENSOR_COALESCED", ALL, ALL, WHOLE, "#d9822b",
+              "Every rank gets the tensors of all ranks, joined in the order of ranks.", joined=True),
+    Operation("gather", "GATHER", ALL, ROOT, WHOLE, "#e6a960",
+              "{root} gets the tensors of all ranks, in the order of ranks; the others get nothing."),
+    Operation("scatter", "SCATTER", ROOT, ALL, TENSORS, "#ae8fd6", "{root} hands its i-th tensor to the i-th rank."),
+    Operation("reduce_scatter", "REDUCE_SCATTER", ALL, ALL, TENSORS, "#2b8c87",
+              "The i-th rank gets the {red} over the i-th tensors of all ranks.", reduces=True),
+    Operation("reduce_scatter_tensor", "_REDUCE_SCATTER_BASE", ALL, ALL, SLICES, "#2b8c87",
+              "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.", reduces=True),
+    Operation("reduce_scatter_tensor_coalesced", "REDUCE_SCATTER_TENSOR_COALESCED", ALL, ALL, SLICES, "#2b8c87",
+              "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.", reduces=True),
+    Operation("all_to_all", "ALLTOALL", ALL, ALL, TENSORS, "#c2518f",
+              "The i-th tensor of rank r goes to the i-th rank, where it stands at place r."),
+    Operation("all_to_all_single", "ALLTOALL_BASE", ALL, ALL, SPLITS, "#c2518f",
+              "Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks."),
+    Operation("barrier", "BARRIER", NOBODY, NOBODY, WHOLE,
+              does="Nobody goes on before everybody has come. No data moves."),
+    Operation("monitored_barrier", "", NOBODY, NOBODY, WHOLE,
+              does="Nobody goes on before everybody has come; rank 0 tells who has not. No data moves."),
+    Operation("send", "SEND", SELF, PEER, WHOLE, "#5a9a4a",
+              "One rank sends, one receives; the others know nothing of it."),
+    Operation("recv", "RECV", PEER, SELF, WHOLE, "#8dbe77"),
+)
+# fmt: on
+OPERATIONS = {row.name: row for row in _ROWS}
 """By name."""
-MESSAGE = _SEND.name
+MESSAGE = "send"
 """What a send and its receive are called together."""
 
 
 def operation(name: str) -> Operation:
     """The line of an operation; of one that is not in the table, what can be said of any collective."""
-    return OPERATIONS.get(name) or Operation(name=name, cut=Cut.UNKNOWN)
+    return OPERATIONS.get(name) or Operation(name)
 
 
 @dataclass(frozen=True)

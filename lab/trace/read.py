@@ -25,10 +25,8 @@ def read_trace(record: Record) -> Trace:
     What is missing or damaged is told in `Trace.problems`; a run without any trace has empty ranks.
     """
     expected = sorted(record.workers())
-    folder = record.path / TRACE
-    found = {
-        int(match[1]): path for path in _listing(folder) if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))
-    }
+    paths = (record.path / TRACE).glob("rank*.jsonl")
+    found = {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
     readers = [_RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
     _align(readers, record, trace)
@@ -37,10 +35,6 @@ def read_trace(record: Record) -> Trace:
     for rank in trace.ranks.values():
         assign_buckets(rank)
     return trace
-
-
-def _listing(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
@@ -136,9 +130,8 @@ class _RankReader:
             lines = "1 line" if self.damaged == 1 else f"{self.damaged} lines"
             self.trace.problems.append(f"rank {self.rank}: {lines} of its trace cannot be read")
         if not result.stopped:
-            self.trace.problems.append(
-                f"rank {self.rank}: its trace ends before the worker did, or the worker was killed"
-            )
+            problem = "its trace ends before the worker did, or the worker was killed"
+            self.trace.problems.append(f"rank {self.rank}: {problem}")
         return result
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -163,22 +156,14 @@ class _RankReader:
         return (_number(line, "t") + self.wall - self.origin) / 1e9
 
     def _start(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        result.recorder, result.torch, result.boot = (
-            str(line["recorder"]),
-            str(line.get("torch", "")),
-            str(line.get("boot")),
-        )
+        result.recorder, result.torch = str(line["recorder"]), str(line.get("torch", ""))
+        result.boot = str(line.get("boot"))
 
     def _group(self, line: Mapping[str, Any], result: RankTrace) -> None:
         ranks = tuple(int(rank) for rank in line["ranks"])
         name = self._new_name(str(line["g"]), ranks)
-        group = Group(
-            name=name,
-            ranks=ranks,
-            backend=str(line.get("backend", "")),
-            description=str(line.get("desc", "")),
-        )
-        self.trace.groups.setdefault(name, group)
+        backend, description = str(line.get("backend", "")), str(line.get("desc", ""))
+        self.trace.groups.setdefault(name, Group(name, ranks, backend, description))
 
     def _new_name(self, plain: str, ranks: tuple[int, ...]) -> str:
         """PyTorch gives a name again after destroy_process_group: the second group of that name is another group.

@@ -11,7 +11,7 @@ from lab.trace.notation import fits
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class Departure:
     """Where a rank left what was stated."""
 
     expected: CallPattern | None
@@ -22,9 +22,7 @@ class Difference:
     """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
 
 
-def first_difference(
-    stated: Sequence[Pattern], calls: Sequence[Call], groups: Mapping[str, Group]
-) -> Difference | None:
+def first_departure(stated: Sequence[Pattern], calls: Sequence[Call], groups: Mapping[str, Group]) -> Departure | None:
     """Where calls differ from what was stated; None if they do not.
 
     Where `...` leaves several ways to read the calls, the one that gets furthest counts.
@@ -52,8 +50,8 @@ def first_difference(
     due = stated[furthest] if furthest < len(stated) else None
     expected = due if isinstance(due, CallPattern) else None
     if furthest > 0 and stated[furthest - 1] is ANYTHING:
-        return Difference(expected=expected, got=None, after_gap=True)
-    return Difference(expected=expected, got=calls[at] if at < len(calls) else None)
+        return Departure(expected=expected, got=None, after_gap=True)
+    return Departure(expected=expected, got=calls[at] if at < len(calls) else None)
 
 
 def _open(stated: Sequence[Pattern], places: set[int]) -> set[int]:

@@ -119,7 +119,7 @@ def _received(step: Step, call: Call) -> Iterator[tuple[int, Fraction | int]]:
             counts[source.rank] += part.count
     elements = sum(buffer.count for buffer in call.outputs)
     # What all get the reduction of is reduced in parts, a part at each rank, and then handed round.
-    times, divisor = (2, len(step.group.ranks)) if call.operation.everywhere_reduced else (1, 1)
+    times, divisor = (2, len(step.group.ranks)) if call.operation.reduces_for_all else (1, 1)
     for sender, count in counts.items():
         if count and sender != call.rank and sender in step.calls:
             yield sender, _ratio(times * call.bytes_out * count, divisor * elements)
@@ -208,5 +208,5 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
         total_s=total,
         waited_s=sum(sum(one.step.waited.values()) for one in steps),
         algbw=moved / total if measured else None,
-        busbw=bus / total if measured else None,
+        busbw=bus / total if measured and bus else None,
     )

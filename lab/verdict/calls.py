@@ -13,7 +13,7 @@ from lab.spec.scenario import Expect
 from lab.trace.model import Group, RankTrace
 from lab.trace.notation import render_call
 from lab.trace.read import read_trace
-from lab.trace.sequence import Difference, first_difference
+from lab.trace.sequence import Departure, first_departure
 
 _NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
 
@@ -50,20 +50,20 @@ def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVari
 
 
 def _compare(patterns: list[Pattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
-    difference = first_difference(patterns, rank.calls, groups)
-    if difference is None:
+    departure = first_departure(patterns, rank.calls, groups)
+    if departure is None:
         count = f"{len(rank.calls)} call{'' if len(rank.calls) == 1 else 's'}"
         return Expectation(what="calls", rank=rank.rank, expected="as stated", got=f"as stated: {count}", met=True)
-    expected = "no further call" if difference.expected is None else difference.expected.text
-    return Expectation(what="calls", rank=rank.rank, expected=expected, got=_got(difference, rank, groups), met=False)
+    expected = "no further call" if departure.expected is None else departure.expected.text
+    return Expectation(what="calls", rank=rank.rank, expected=expected, got=_got(departure, rank, groups), met=False)
 
 
-def _got(difference: Difference, rank: RankTrace, groups: Mapping[str, Group]) -> str:
-    call = difference.got
+def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> str:
+    call = departure.got
     if call is None:
-        more = "nothing like it" if difference.after_gap else "nothing more"
+        more = "nothing like it" if departure.after_gap else "nothing more"
         return f"{more}, after {_last(rank, groups)}" if rank.calls else "no call at all"
-    states_phase = difference.expected is not None and difference.expected.phase is not None
+    states_phase = departure.expected is not None and departure.expected.phase is not None
     where = f" at {call.source}" if call.source else ""
     return f"call {call.index}: {render_call(call, groups, phase=states_phase)}{where}"
 

@@ -123,7 +123,7 @@ def _missed(
     gone = tuple(rank for rank in free if rank in evidence.ranks and not evidence.ranks[rank].alive)
     ours = [waits[rank] for rank in waiting]
     did = _what_they_did(missing, waits, evidence)
-    verb = "never entered" if not step.message else "never sent" if ours[0].call.op == "recv" else "never received"
+    verb = "never sent" if ours[0].call.operation.receives else "never received" if step.message else "never entered"
     what = step.title if not step.message else describe_wait(ours[0]).partition(" at ")[0]
     if step.message:
         head = f"{capital(name_ranks(waiting))} waited in {what} {format_duration(waited(evidence, ours))}"
@@ -195,12 +195,12 @@ def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> F
 
 def _advice(ring: Sequence[Wait]) -> str:
     """What would have kept such a ring from closing."""
-    ops = {wait.call.op for wait in ring}
+    ops = [wait.call.operation for wait in ring]
     if not any(wait.step.message for wait in ring):
         return "Ranks have to enter the collectives of several groups in the same order."
-    if ops == {"recv"}:
+    if all(op.receives for op in ops):
         return "All of them receive before they send: one has to send first."
-    if ops == {"send"}:
+    if all(op.sends for op in ops):
         return "All of them send before they receive: one has to receive first."
     return "None of these calls can end before another one does."
 

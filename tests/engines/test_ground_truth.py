@@ -19,7 +19,7 @@ from lab.spec.expressions import RankVariables
 from lab.trace.model import Call, Trace
 from lab.trace.notation import render_calls
 from lab.trace.read import read_trace
-from lab.trace.sequence import first_difference
+from lab.trace.sequence import first_departure
 from lab.trace.steps import Step, match
 from tests.engines.lessons import FILES, Lesson, on_engines
 
@@ -55,7 +55,7 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -
         stated = stated_calls(name, worker)
         if name in MAY_COME_LATE:
             stated = stated[: len(rank.calls)]
-        difference = first_difference(stated, rank.calls, trace.groups)
+        difference = first_departure(stated, rank.calls, trace.groups)
         if difference is not None:
             due = difference.expected.text if difference.expected is not None else "no further call"
             problems.append(f"rank {rank.rank}: expected {due}; recorded {render_calls(rank.calls, trace.groups)}")

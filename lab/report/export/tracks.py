@@ -143,7 +143,7 @@ def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
         details["bucket"], details["parameters"] = call.bucket, ", ".join(call.parameters)
     if call.source:
         details["at"] = f"{call.source} in {call.function}" if call.function else call.source
-    kind = "message" if call.operation.message else "collective"
+    kind = "message" if call.seq is None else "collective"
     return Slice(kind, _call_name(call, step), begin, end, details, call)
 
 

@@ -17,7 +17,7 @@ from lab.spec.scenario import Expect
 from lab.trace.model import Call, Group
 from lab.trace.notation import fits, render_call, render_calls
 from lab.trace.read import read_trace
-from lab.trace.sequence import first_difference
+from lab.trace.sequence import first_departure
 from lab.verdict.calls import check_calls
 from tests.unit.traces import TraceMaker
 
@@ -160,7 +160,7 @@ def test_a_sequence_fits_where_a_regular_expression_would(stated: list[str], mad
     calls = [Call(0, i, ops[letter], "0", None, float(i)) for i, letter in enumerate(made, 1)]
     patterns = [pattern for item in stated for pattern in parse_calls(item)]
 
-    difference = first_difference(patterns, calls, {})
+    difference = first_departure(patterns, calls, {})
 
     expression = "".join(".*" if item == "..." else item[0] for item in stated)
     assert (difference is None) == bool(re.fullmatch(expression, made))
@@ -178,7 +178,7 @@ def test_calls_that_are_rendered_state_themselves_however_they_repeat(made: str)
     calls = [Call(0, i, ops[letter], "0", None, float(i), tag=1) for i, letter in enumerate(made, 1)]
     items = render_calls(calls, {"0": Group("0", (0,))})
     patterns = [pattern for item in items for pattern in parse_calls(item)]
-    assert first_difference(patterns, calls, {"0": Group("0", (0,))}) is None
+    assert first_departure(patterns, calls, {"0": Group("0", (0,))}) is None
     assert len(patterns) == len(calls)
 
 
