@@ -44,7 +44,7 @@ class Figures:
     total_s: float
     """Seconds from the entry of the last rank to the end of the last, summed over the steps."""
     waited_s: float
-    """Seconds inside before the last rank entered, all ranks together or one on average, as `bytes`."""
+    """Seconds inside before those had entered who were needed, all ranks together or one on average, as `bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PhaseChange:
 
 @dataclass(frozen=True, slots=True)
 class WaitingChange:
-    """Seconds that a rank spent inside calls before the last rank had entered them; it is the others that were late."""
+    """Seconds that a rank spent inside calls before those had entered whom it needed: it is they who were late."""
 
     rank: int
     before: float

@@ -73,6 +73,8 @@ def input_parts(step: Step, call: Call, index: int) -> tuple[Part, ...]:
 def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     """What the facts in the table of operations say."""
     op, count = call.operation, call.outputs[index].count
+    if op.cut is Cut.SPLITS:
+        return _by_splits(step, call, index)
     ranks, me = step.group.ranks, _place(step, call.rank)
     where = {Cut.WHOLE: (index, 0), Cut.TENSORS: (me, 0), Cut.SLICES: (index, me * count)}.get(op.cut)
     if where is None or not op.moves_data or op.sends or (op.taker is Who.ROOT and call.rank != call.root):
@@ -105,8 +107,8 @@ def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-RULES: dict[str, Rule] = {"all_to_all_single": _by_splits}
-"""Rules of operations of which the table does not say where their results come from."""
+RULES: dict[str, Rule] = {}
+"""By name: rules of operations whose line in the table does not say where their results come from."""
 
 
 def _place(step: Step, rank: int) -> int:

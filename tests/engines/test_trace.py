@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lab import Result
+from lab.operations import OPERATIONS
 from lab.record.read import Record
 from lab.trace.model import Call, Trace
 from lab.trace.read import read_trace
@@ -181,6 +182,19 @@ def test_every_call_is_recorded_as_it_was_made(traced: Callable[..., tuple[Resul
         assert [call.op for call in calls] == [wanted.op for wanted in expected]
         for call, wanted in zip(calls, expected, strict=True):
             compare(call, wanted)
+
+
+def test_the_recorders_keep_to_the_table_of_operations(traced: Callable[..., tuple[Result, Trace]]) -> None:
+    result, _ = traced("battery.py", nodes=3)
+    begun = [line for rank in range(3) for line in lines_of(result, rank) if line["k"] == "begin"]
+
+    for line in begun:
+        row = OPERATIONS[line["op"]]
+        said = ("red" in line, "root" in line, "peer" in line)
+        assert said == (row.reduces, row.rooted, row.sends or row.receives), line
+        assert row.moves_data or not line.get("in"), line
+    not_by_gloo = {"all_gather_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"}
+    assert {line["op"] for line in begun} >= set(OPERATIONS) - not_by_gloo
 
 
 def compare(call: Call, wanted: Expected) -> None:

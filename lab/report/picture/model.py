@@ -66,7 +66,7 @@ class RankPicture:
     after: tuple[Block, ...] = ()
     error: str = ""
     waited_s: float | None = None
-    """Seconds it was inside before the last one came; None if somebody never came."""
+    """Seconds it was inside before those came whom it needed; None if one of them never did."""
 
     @property
     def wrong(self) -> bool:

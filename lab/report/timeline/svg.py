@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
 
-from lab.report.palette import RANK_COLOURS
+from lab.operations import operation
 from lab.report.timeline.axis import Axis, make_axis
 from lab.report.timeline.layout import Bar, Lane, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
@@ -65,8 +65,7 @@ def timeline_svg(
 def _colours(ranks: Sequence[RankTrace]) -> dict[str, str]:
     """Operation -> colour, in the order of appearance."""
     first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
-    names = dict.fromkeys(op for _, op in first)
-    return {op: RANK_COLOURS[number % len(RANK_COLOURS)] for number, op in enumerate(names)}
+    return {op: operation(op).colour for _, op in first}
 
 
 def _height(lane: Lane) -> float:
