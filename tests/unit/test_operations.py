@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import gzip
 import json
@@ -34,6 +35,8 @@ SPREAD = Operation(
     "spread", "", Who.ROOT, Who.ALL, Cut.SLICES, "#654321", "{root} hands its i-th slice to the i-th rank."
 )
 RANKS = range(3)
+RECORDER = Path(lab.node.recorder.__file__).parent
+KNOWN = set(OPERATIONS)
 
 
 def from_the_rank_before(step: Step, call: Call, index: int) -> tuple[Part, ...]:
@@ -126,12 +129,19 @@ def test_a_new_operation_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_compiled_recorder_keeps_to_the_table() -> None:
-    source = (Path(lab.node.recorder.__file__).parent / "native.cpp").read_text()
+    source = (RECORDER / "native.cpp").read_text()
     methods = re.findall(r'\{"(\w+)", OpType::(\w+)\},(.*?)(?=\{"\w+", OpType|\Z)', source, re.DOTALL)
-    known = set(OPERATIONS) - {"shift", "spread"}
-    assert {op for op, _, _ in methods} == known
+    assert {op for op, _, _ in methods} == KNOWN
     for op, kind, body in methods:
         row = OPERATIONS[op]
         said = body.split("inner_->")[0]
         assert (".reduce(" in said, ".root(" in said) == (row.reduces, row.rooted), op
         assert kind in (row.c10d, "UNKNOWN", "COALESCED", "_ALLREDUCE_SPARSE", "RECVANYSOURCE"), op
+
+
+def test_the_recorder_in_python_knows_the_operations_of_the_table() -> None:
+    module = ast.parse((RECORDER / "python_group.py").read_text())
+    [methods] = [
+        one.value for one in module.body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "OPERATIONS"
+    ]
+    assert set(ast.literal_eval(methods)) == KNOWN
