@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.progress import Progress
+from lab.cli.progress import ProgressDisplay
 from lab.engine.image.image import DEFAULT_IMAGE
 
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.engine.docker.connection import open_client
     from lab.engine.image.image import build_image
 
-    with Progress(sys.stderr, quiet=arguments.json) as progress:
+    with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
         info = build_image(
             open_client(),
             base=arguments.base,

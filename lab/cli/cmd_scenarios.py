@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         rows = [[str(path), _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
         rows += [[str(path), "", problem] for path, problem in broken.items()]
-        print(table_text(["scenario", "nodes x processes", "learn"], sorted(rows), style_for(sys.stdout)))
+        print(table_text(["scenario", "nodes x workers", "learn"], sorted(rows), style_for(sys.stdout)))
     return 2 if broken else 0
 
 

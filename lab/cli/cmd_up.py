@@ -8,7 +8,7 @@ import sys
 import time
 
 from lab.cli import arguments as shared
-from lab.cli.progress import Progress
+from lab.cli.progress import ProgressDisplay
 from lab.cluster import Cluster
 from lab.report.cluster_view import cluster_json
 from lab.words import format_duration, plural
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start it, or say that it is there."""
     began = time.monotonic()
-    with Progress(sys.stderr, quiet=arguments.quiet) as progress:
+    with ProgressDisplay(sys.stderr, quiet=arguments.quiet) as progress:
         cluster = Cluster(
             arguments.nodes,
             nproc_per_node=arguments.nproc_per_node,

@@ -15,7 +15,7 @@ _LASTING = ("warning", "using", "removed")
 """Announcements that begin like this stay on the screen."""
 
 
-class Progress:
+class ProgressDisplay:
     """Shows the latest announcement, on a terminal with a spinner and the time that has passed.
 
     Args:
@@ -31,7 +31,7 @@ class Progress:
         self._task: TaskID | None = None
         self._last = ""
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressDisplay:
         if self._stream.isatty() and not self._quiet:
             from rich.console import Console
             from rich.progress import Progress as Bar

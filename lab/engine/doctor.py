@@ -66,7 +66,7 @@ def cores_check(cores: int, wanted: Wanted) -> Check:
 
 
 def _size(wanted: Wanted) -> str:
-    return f"{wanted.nodes} nodes x {wanted.nproc_per_node} processes"
+    return f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
 
 
 def _python() -> Check:

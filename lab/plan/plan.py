@@ -97,11 +97,9 @@ def make_plan(
     """
     world_size = nnodes * nproc_per_node
     if nnodes < 1 or nproc_per_node < 1:
-        raise UsageError(f"a run needs at least 1 node and 1 process a node, not {nnodes} and {nproc_per_node}")
+        raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")
     if world_size > MAX_WORLD_SIZE:
-        raise UsageError(
-            f"{nnodes} nodes x {nproc_per_node} processes are {world_size} ranks; at most {MAX_WORLD_SIZE}"
-        )
+        raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:

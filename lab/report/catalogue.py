@@ -66,7 +66,7 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
 def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     size = f"{scenario.nodes or 'any number of'} node{'s' if scenario.nodes != 1 else ''}"
     if scenario.nproc_per_node and scenario.nproc_per_node > 1:
-        size += f" x {scenario.nproc_per_node} processes"
+        size += f" x {scenario.nproc_per_node} workers"
     outcome = f", {scenario.expect.verdict} on purpose" if scenario.expect.verdict != "passed" else ""
     lines = [
         f"### [{scenario.name}](../{folder.name}/{name})",

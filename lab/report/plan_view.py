@@ -48,7 +48,7 @@ def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
 def plan_text(plan: Plan, style: Style) -> str:
     """Every worker with its node, rank, environment and arguments."""
     head = (
-        f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'process', 'processes')} "
+        f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'worker')} "
         f"= {plural(plan.world_size, 'rank')}, "
         f"{'cold' if plan.cold else 'warm'}, {plan.backend}, hung after {format_duration(plan.timeout_s)}"
     )

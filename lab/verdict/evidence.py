@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lab.record.layout import TRACE
 from lab.verdict.facts import RankFacts, RunFacts, read_facts
-from lab.verdict.stacks import Place, find_place, find_raised
+from lab.verdict.stacks import CodePlace, find_place, find_raised
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -85,15 +85,15 @@ class Evidence:
         step = self.step(call) if call is not None else None
         return (call, step) if call is not None and step is not None else None
 
-    def stood(self, rank: RankFacts) -> Place | None:
+    def stood(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank was when its stack was taken."""
         return find_place(rank.stack, self.record.path) if rank.stack else None
 
-    def raised(self, rank: RankFacts) -> Place | None:
+    def raised(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank raised."""
         return find_raised(rank.traceback, self.record.path)
 
-    def place(self, rank: RankFacts) -> Place | None:
+    def place(self, rank: RankFacts) -> CodePlace | None:
         """The last line of its script where a rank is known to have been."""
         return self.stood(rank) if rank.stack else self.raised(rank)
 

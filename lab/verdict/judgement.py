@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 from lab.verdict.facts import RankFacts
-from lab.verdict.stacks import Place, shorten_paths, shorten_stack
+from lab.verdict.stacks import CodePlace, shorten_paths, shorten_stack
 from lab.words import name_ranks
 
 _LINES = 12
@@ -36,7 +36,7 @@ def blame(rank: RankFacts, error: str, traceback: str = "") -> Culprit:
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown)
 
 
-def went_alone(place: Place | None, gone: list[int]) -> str:
+def went_alone(place: CodePlace | None, gone: list[int]) -> str:
     """What a rank did that called a collective after most others had ended with code 0."""
     where = f" {place.sentence()}" if place else ""
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"

@@ -24,7 +24,7 @@ _COMMUNICATES = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|to
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CodePlace:
     """Where a rank was."""
 
     file: str
@@ -43,7 +43,7 @@ class Place:
         return f"at {where} ({self.source})" if self.source else f"at {where}"
 
 
-def find_place(dump: str, folder: Path) -> Place | None:
+def find_place(dump: str, folder: Path) -> CodePlace | None:
     """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
 
     Args:
@@ -62,7 +62,7 @@ def _main_part(dump: str) -> str:
     return _THREAD.split(dump)[-1]
 
 
-def find_raised(traceback: str, folder: Path) -> Place | None:
+def find_raised(traceback: str, folder: Path) -> CodePlace | None:
     """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
     frames = [match.groupdict() for match in _RAISED.finditer(traceback)]
     return _innermost(frames[::-1], folder)
@@ -77,17 +77,19 @@ def is_communicating(dump: str) -> bool:
     return frame is not None and bool(_COMMUNICATES.search(frame["file"]))
 
 
-def _innermost(frames: list[dict[str, str]], folder: Path) -> Place | None:
+def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
     for index, frame in enumerate(frames):
         if _WORK.match(frame["file"]) or not frame["file"].startswith(_ELSEWHERE):
             file, line = _WORK.sub("", frame["file"]), int(frame["line"])
-            return Place(file=file, line=line, call=_collective(frames[:index]), source=_source(folder / file, line))
+            return CodePlace(
+                file=file, line=line, call=_function_of_torch(frames[:index]), source=_source(folder / file, line)
+            )
     if not frames:
         return None
-    return Place(file=frames[0]["file"], line=int(frames[0]["line"]), call="")
+    return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="")
 
 
-def _collective(inner: list[dict[str, str]]) -> str:
+def _function_of_torch(inner: list[dict[str, str]]) -> str:
     """The function of torch.distributed that the script called, the outermost of the frames inside it."""
     for frame in reversed(inner):
         if "torch/distributed" in frame["file"] and frame["function"] not in _PLUMBING:

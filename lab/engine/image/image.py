@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab import __version__
 from lab.engine.image.failure import build_failed, is_transient, one_line, pull_failed
-from lab.engine.image.progress import BuildLog, Progress, PullLog
+from lab.engine.image.progress import BuildLog, ImageProgress, PullLog
 from lab.errors import EngineUnavailable, ImageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.engine.image.progress import Event
 
-__all__ = ["DEFAULT_IMAGE", "ImageInfo", "Progress", "build_image", "ensure_image", "inspect_image", "pull_image"]
+__all__ = ["DEFAULT_IMAGE", "ImageInfo", "ImageProgress", "build_image", "ensure_image", "inspect_image", "pull_image"]
 
 DEFAULT_IMAGE = f"lab-node:{__version__}"
 """The image that the lab builds for itself where no other is named."""
@@ -29,7 +29,7 @@ SILENT_S = 600.0
 """Seconds without any word from the engine after which a build or a pull is given up."""
 PULL_ATTEMPTS = 3
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[ImageProgress], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class ImageInfo:
     """Fingerprint of the build (`BuildContext.recipe`); None for an image from elsewhere."""
 
 
-def _ignore(progress: Progress) -> None:
+def _ignore(progress: ImageProgress) -> None:
     """Shows nothing."""
 
 
@@ -177,7 +177,7 @@ def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress 
     import tenacity
 
     def tell(state: tenacity.RetryCallState) -> None:
-        on_progress(Progress(0, 0, f"pulling {image}: connection failed, try {state.attempt_number + 1}"))
+        on_progress(ImageProgress(0, 0, f"pulling {image}: connection failed, try {state.attempt_number + 1}"))
 
     attempts = tenacity.Retrying(
         stop=tenacity.stop_after_attempt(PULL_ATTEMPTS),
@@ -207,7 +207,7 @@ def _pull_once(client: docker.DockerClient, image: str, on_progress: OnProgress)
     try:
         for event in _events(lambda _: client.api.pull(image, stream=True, decode=True), f"pulling the image {image}"):
             if progress := log.read(event):
-                on_progress(Progress(progress.step, progress.total, f"pulling {image}: {progress.text}"))
+                on_progress(ImageProgress(progress.step, progress.total, f"pulling {image}: {progress.text}"))
         reason = log.error
     except APIError as error:
         reason = str(error.explanation or error)

@@ -21,7 +21,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 @dataclass(frozen=True)
-class Progress:
+class ImageProgress:
     """Where a build or a pull stands."""
 
     step: int
@@ -54,7 +54,7 @@ class BuildLog:
         self._layer = ""
         self._pull = PullLog()
 
-    def read(self, event: Event) -> list[Progress]:
+    def read(self, event: Event) -> list[ImageProgress]:
         """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
         if "upload" in event:
             sent, whole = event["upload"] / 1e6, self.upload_bytes / 1e6
@@ -68,7 +68,7 @@ class BuildLog:
         pulled = self._pull.read(event)
         return [self._progress(f"base image, {pulled.text}")] if pulled else []
 
-    def _read_line(self, line: str) -> Progress | None:
+    def _read_line(self, line: str) -> ImageProgress | None:
         line = line.rstrip()
         if not line:
             return None
@@ -84,8 +84,8 @@ class BuildLog:
             return self._progress(" ".join(self.instruction.split())[:100])
         return self._progress(line.strip())
 
-    def _progress(self, text: str) -> Progress:
-        return Progress(self.step, self.total, text)
+    def _progress(self, text: str) -> ImageProgress:
+        return ImageProgress(self.step, self.total, text)
 
 
 class PullLog:
@@ -98,7 +98,7 @@ class PullLog:
         self._done: set[str] = set()
         self._bytes: dict[str, tuple[int, int]] = {}
 
-    def read(self, event: Event) -> Progress | None:
+    def read(self, event: Event) -> ImageProgress | None:
         """Takes one event and returns where the pull stands, or None if it says nothing about that."""
         if "error" in event:
             self.error = str(event["error"]).strip()
@@ -117,4 +117,4 @@ class PullLog:
         text = f"{done} of {total} layers"
         if whole := sum(size for _, size in self._bytes.values()):
             text += f", {sum(got for got, _ in self._bytes.values()) / 1e6:.0f} of {whole / 1e6:.0f} MB"
-        return Progress(done, total, text)
+        return ImageProgress(done, total, text)

@@ -1,4 +1,4 @@
-"""What one collective or message did with the data of each rank, as data: before, after, whence, and whether right."""
+"""What one collective or message did with the data of each rank, as data: before, after, from where, and if right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Block:
     dtype: str
     shape: tuple[int, ...]
     parts: tuple[Part, ...]
-    """Whence its elements come, in their order."""
+    """Where its elements come from, in their order."""
     values: tuple[Any, ...] | None = None
     """Its elements as recorded; None where they were not kept or do not exist yet."""
     summary: Mapping[str, Any] | None = None

@@ -200,7 +200,7 @@ def _wrong_element(picture: Picture, rank: RankPicture, index: int, block: Block
 
 
 def _because(picture: Picture, block: Block, element: int) -> str:
-    """Whence the expected value comes: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
+    """Where the expected value comes from: ` = 2.0 (rank 0) + 3.0 (rank 1)`."""
     for part in block.parts:
         if element < part.count:
             break

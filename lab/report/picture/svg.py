@@ -1,4 +1,4 @@
-"""A picture of one step as SVG: ranks as rows, cells in the colours of those whose data they hold, lines from whence.
+"""A picture of one step as SVG: ranks as rows, cells in the colours of those whose data they hold, lines from there.
 
 It has no fonts, scripts or ids of its own, takes the colour of its text from around it (`currentColor`), and its other
 colours from the page's variables `--good`, `--bad`, `--warn`, `--soft`, where it has them.

@@ -53,7 +53,7 @@ def texts_that_differ(one: Any, other: Any) -> tuple[str, str]:
 
 
 def label_text(part: Part, reduce_op: str) -> str:
-    """Whence a part comes or goes, in a few letters: `r2`, `Σ r0-r3`, `→r2`; `?` where the operation leaves it open."""
+    """Where a part comes from or goes to, in short: `r2`, `Σ r0-r3`, `→r2`; `?` where the operation leaves it open."""
     if not part.sources:
         return "?"
     ranks = " ".join(rank_spans(part.origins, "r"))

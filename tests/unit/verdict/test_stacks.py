@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.verdict.stacks import Place, find_place, find_raised, shorten_paths, shorten_stack
+from lab.verdict.stacks import CodePlace, find_place, find_raised, shorten_paths, shorten_stack
 
 DUMP = """Thread 0x00007f11 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait
@@ -41,12 +41,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_innermost_line_of_the_script_on_the_main_thread_counts(folder: Path):
     place = find_place(DUMP, folder)
-    assert place == Place(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
+    assert place == CodePlace(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
     assert place.sentence() == "in barrier at pkg/train.py:2"
 
 
 def test_a_crash_counts_on_its_own_thread(folder: Path):
-    assert find_place(CRASH, folder) == Place(file="main.py", line=4, call="")
+    assert find_place(CRASH, folder) == CodePlace(file="main.py", line=4, call="")
 
 
 def test_the_wait_of_ddp_has_its_class_as_name(folder: Path):

@@ -13,7 +13,7 @@ import requests
 from docker.errors import APIError, ImageNotFound
 
 from lab.engine.image import image as subject
-from lab.engine.image.image import DEFAULT_IMAGE, Progress, build_image, ensure_image, pull_image
+from lab.engine.image.image import DEFAULT_IMAGE, ImageProgress, build_image, ensure_image, pull_image
 from lab.engine.image.stream import Silent, follow
 from lab.errors import EngineUnavailable, ImageError
 
@@ -92,7 +92,7 @@ def test_the_default_image_is_built_if_it_is_missing():
 
 def test_any_other_image_is_pulled_if_it_is_missing():
     engine = client(pull=[[{"status": "Pulling fs layer", "id": "a"}, {"status": "Pull complete", "id": "a"}]])
-    shown: list[Progress] = []
+    shown: list[ImageProgress] = []
     assert ensure_image(engine, "x:1", shown.append).id == "sha256:1"
     assert [progress.text for progress in shown] == ["pulling x:1: 0 of 1 layers", "pulling x:1: 1 of 1 layers"]
 
@@ -128,7 +128,7 @@ def test_a_failed_build_names_the_step_and_shows_the_last_lines():
 
 def test_a_lost_connection_to_the_registry_is_tried_again():
     engine = client(pull=[[{"error": "unexpected EOF"}], APIError("x", explanation="i/o timeout"), [{"status": "ok"}]])
-    shown: list[Progress] = []
+    shown: list[ImageProgress] = []
     pull_image(engine, "x:1", shown.append)
     assert [progress.text for progress in shown] == [
         "pulling x:1: connection failed, try 2",

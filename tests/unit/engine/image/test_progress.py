@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.image.progress import TAIL_LINES, BuildLog, Progress, PullLog
+from lab.engine.image.progress import TAIL_LINES, BuildLog, ImageProgress, PullLog
 
 BUILD = [
     {"stream": "Step 1/4 : FROM base AS build"},
@@ -22,7 +22,7 @@ BUILD = [
 ]
 
 
-def read_all(log: BuildLog, events: list[dict]) -> list[Progress]:
+def read_all(log: BuildLog, events: list[dict]) -> list[ImageProgress]:
     return [progress for event in events for progress in log.read(event)]
 
 
@@ -58,7 +58,7 @@ def test_the_engines_error_is_kept_and_not_shown_as_progress():
 
 def test_sending_the_context_is_shown_in_megabytes():
     assert BuildLog(upload_bytes=200_000_000).read({"upload": 50_000_000}) == [
-        Progress(0, 0, "sending wheels to the engine: 50 of 200 MB")
+        ImageProgress(0, 0, "sending wheels to the engine: 50 of 200 MB")
     ]
 
 
@@ -66,13 +66,13 @@ def test_pulling_the_base_image_is_shown_in_the_step_that_needs_it():
     log = BuildLog()
     log.read({"stream": "Step 2/9 : FROM python\n"})
     assert log.read({"status": "Pulling fs layer", "id": "a", "progressDetail": {}}) == [
-        Progress(2, 9, "base image, 0 of 1 layers")
+        ImageProgress(2, 9, "base image, 0 of 1 layers")
     ]
 
 
 @pytest.mark.parametrize("line", ["STEP 3/9: RUN x", "[1/2] STEP 3/9: RUN x", "Step 3/9 : RUN x"])
 def test_steps_of_other_builders_are_understood(line: str):
-    assert BuildLog().read({"stream": line}) == [Progress(3, 9, "RUN x")]
+    assert BuildLog().read({"stream": line}) == [ImageProgress(3, 9, "RUN x")]
 
 
 def test_a_pull_counts_layers_and_bytes():
@@ -83,8 +83,8 @@ def test_a_pull_counts_layers_and_bytes():
     log.read({"status": "Already exists", "id": "c", "progressDetail": {}})
     assert log.read(
         {"status": "Downloading", "id": "b", "progressDetail": {"current": 1_000_000, "total": 2_000_000}}
-    ) == (Progress(1, 3, "1 of 3 layers, 4 of 12 MB"))
-    assert log.read({"status": "Pull complete", "id": "b"}) == Progress(2, 3, "2 of 3 layers, 4 of 12 MB")
+    ) == (ImageProgress(1, 3, "1 of 3 layers, 4 of 12 MB"))
+    assert log.read({"status": "Pull complete", "id": "b"}) == ImageProgress(2, 3, "2 of 3 layers, 4 of 12 MB")
 
 
 def test_the_header_and_the_digest_of_a_pull_are_no_progress():
