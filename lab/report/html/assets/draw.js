@@ -39,10 +39,7 @@ function drawAxis(context, view) {
   for (const tick of ticks) {
     const x = Math.round(scale(tick)) + 0.5;
     context.strokeStyle = colours.line;
-    context.beginPath();
-    context.moveTo(x, AXIS);
-    context.lineTo(x, height);
-    context.stroke();
+    path(context, [x, AXIS], [x, height]).stroke();
     context.fillStyle = colours.soft;
     const text = moment(tick, distance);
     const half = context.measureText(text).width / 2;
@@ -51,54 +48,44 @@ function drawAxis(context, view) {
 }
 
 function drawLife(context, view, lane) {
-  const { scale, width, colours, model } = view;
+  const { width, colours, model } = view;
   context.fillStyle = colours.lane;
   context.fillRect(0, lane.top, width, lane.height);
   const life = model.lives[lane.rank] ?? {};
-  const from = Math.max(0, scale(life.begin ?? 0));
-  const to = Math.min(width, scale(life.end ?? model.span[1]));
+  const [from, to] = inView(view, life.begin ?? 0, life.end);
   context.fillStyle = colours["lane-live"];
   if (to > from) context.fillRect(from, lane.top, to - from, lane.height);
 }
 
 function drawPhases(context, view, lane) {
-  const { scale, width, colours } = view;
-  const [first, last] = scale.domain();
+  const [first, last] = view.scale.domain();
   let drawn = Number.NEGATIVE_INFINITY;
   context.font = `10.5px ${FONT}`;
   context.textAlign = "left";
   for (const mark of view.model.marksOf.get(lane.rank) ?? []) {
     if (mark.end < first || mark.begin > last) continue;
-    const from = Math.max(0, scale(mark.begin));
-    const to = Math.min(width, scale(mark.end));
+    const [from, to] = inView(view, mark.begin, mark.end);
     if (to - from < 1 && to < drawn) continue;
     drawn = from + 1;
-    context.fillStyle = phaseColour(mark.name);
-    context.globalAlpha = 0.14;
-    context.fillRect(from, lane.top, Math.max(1, to - from), lane.height);
-    context.globalAlpha = 1;
+    tint(context, phaseColour(mark.name), from, lane, Math.max(1, to - from));
     if (lane.bars - lane.top > 8 && context.measureText(mark.name).width < to - from - 8) {
-      context.fillStyle = colours.soft;
+      context.fillStyle = view.colours.soft;
       context.fillText(mark.name, from + 4, lane.top + 7.5);
     }
   }
 }
 
 function drawFaults(context, view) {
-  const { scale, width, height, colours, model, lanes } = view;
+  const { height, colours, model, lanes } = view;
   context.font = `11px ${FONT}`;
   context.textAlign = "left";
   for (const fault of model.faults) {
-    const from = Math.max(0, scale(fault.t));
-    const to = Math.min(width, scale(fault.until ?? model.span[1]));
+    const [from, to] = inView(view, fault.t, fault.until);
     if (to <= from) continue;
     const touched = lanes.filter((lane) => !fault.ranks || fault.ranks.includes(lane.rank));
     const areas = fault.ranks ? touched : [{ top: AXIS, height: height - AXIS }];
-    context.fillStyle = colours.bad;
     for (const area of areas) {
-      context.globalAlpha = 0.14;
-      context.fillRect(from, area.top, to - from, area.height);
-      context.globalAlpha = 1;
+      tint(context, colours.bad, from, area, to - from);
       context.fillRect(from, area.top, 1.5, area.height);
     }
     context.fillText(fault.text, from + 5, (areas[0]?.top ?? AXIS) + 8);
@@ -202,10 +189,7 @@ function drawLink(context, view, step, chosen) {
       const ys = ends.map(middle);
       const last = ends.find(({ call }) => model.rankOf[call] === model.steps.last[step - 1]);
       context.setLineDash(chosen ? [] : [2, 3]);
-      context.beginPath();
-      context.moveTo(x, Math.min(...ys));
-      context.lineTo(x, Math.max(...ys));
-      context.stroke();
+      path(context, [x, Math.min(...ys)], [x, Math.max(...ys)]).stroke();
       context.setLineDash([]);
       context.beginPath();
       context.arc(x, middle(last), chosen ? 4 : 2.5, 0, 2 * Math.PI);
@@ -223,15 +207,9 @@ function drawArrow(context, view, step, ends, middle) {
   const [x1, y1] = [scale(model.begin[sender.call]), middle(sender)];
   const [x2, y2] = [scale(model.end[receiver.call]), middle(receiver)];
   const angle = Math.atan2(y2 - y1, x2 - x1);
-  context.beginPath();
-  context.moveTo(x1, y1);
-  context.lineTo(x2, y2);
-  context.stroke();
-  context.beginPath();
-  context.moveTo(x2, y2);
-  context.lineTo(x2 - 7 * Math.cos(angle - 0.4), y2 - 7 * Math.sin(angle - 0.4));
-  context.lineTo(x2 - 7 * Math.cos(angle + 0.4), y2 - 7 * Math.sin(angle + 0.4));
-  context.fill();
+  path(context, [x1, y1], [x2, y2]).stroke();
+  const side = (turn) => [x2 - 7 * Math.cos(angle + turn), y2 - 7 * Math.sin(angle + turn)];
+  path(context, [x2, y2], side(-0.4), side(0.4)).fill();
 }
 
 function drawTicks(context, view) {
@@ -252,12 +230,7 @@ function drawTicks(context, view) {
     const x = scale(note.t);
     if (!lane || x < -4 || x > view.width + 4) continue;
     const y = lane.ticks + 4;
-    context.beginPath();
-    context.moveTo(x, y - 4);
-    context.lineTo(x + 4, y);
-    context.lineTo(x, y + 4);
-    context.lineTo(x - 4, y);
-    context.fill();
+    path(context, [x, y - 4], [x + 4, y], [x, y + 4], [x - 4, y]).fill();
   }
 }
 
@@ -271,4 +244,22 @@ function drawEnd(context, view, lane) {
   context.font = `700 15px ${FONT}`;
   context.textAlign = x > view.width - 20 ? "right" : "left";
   context.fillText("✘", x + (x > view.width - 20 ? -4 : 4), lane.top + lane.height / 2);
+}
+
+function path(context, ...points) {
+  context.beginPath();
+  for (const point of points) context.lineTo(...point);
+  return context;
+}
+
+// Where a stretch of time begins and ends in pixels, as far as it is in view; one without an end lasts as the run does.
+function inView({ scale, width, model }, begin, end) {
+  return [Math.max(0, scale(begin)), Math.min(width, scale(end ?? model.span[1]))];
+}
+
+function tint(context, colour, x, { top, height }, width) {
+  context.fillStyle = colour;
+  context.globalAlpha = 0.14;
+  context.fillRect(x, top, width, height);
+  context.globalAlpha = 1;
 }
