@@ -11,6 +11,7 @@ from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, NodeLost
 from lab.node import wire
 from lab.plan.cluster import ClusterInfo
+from lab.words import format_duration
 
 _GREETING_TIMEOUT_S = 90.0
 HELLO = wire.encode({"op": "hello", "id": "up"})
@@ -48,7 +49,7 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
             if left <= 0:
                 late = ", ".join(sorted(waiting))
                 raise ClusterError(
-                    f"{late} did not become ready within {deadline_s:.0f} s: its agent was importing torch",
+                    f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch",
                     "see `lab doctor` for memory and cores",
                 )
             for key, _ in selector.select(min(left, 1.0)):

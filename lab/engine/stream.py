@@ -7,6 +7,7 @@ import socket
 import time
 
 from lab.plan.cluster import Node
+from lab.words import format_duration
 
 _SEND_DEADLINE_S = 30.0
 _CHUNK_BYTES = 1 << 18
@@ -42,7 +43,9 @@ class Stream:
             except BlockingIOError:
                 left = end - time.monotonic()
                 if left <= 0 or not select.select([], [self._socket], [], left)[1]:
-                    raise TimeoutError(f"{self.node.name} took no message for {_SEND_DEADLINE_S:.0f} s") from None
+                    raise TimeoutError(
+                        f"{self.node.name} took no message for {format_duration(_SEND_DEADLINE_S)}"
+                    ) from None
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import IO
 
 from lab.report.style import style_for
-from lab.words import plural
+from lab.words import format_duration, plural
 
 _LONGEST_HELD_BYTES = 1 << 20
 """A line longer than this is shown in pieces."""
@@ -47,7 +47,9 @@ class LiveOutput:
         if not self._transient or self._quiet or self._silent_ticks < 2 or self._status is None:
             return
         ranks = f"{plural(running, 'rank')} running"
-        self._status.write("\r\x1b[2K" + self._status_style.paint(f"… {elapsed_s:.0f} s, {ranks}", "dim"))
+        self._status.write(
+            "\r\x1b[2K" + self._status_style.paint(f"… {format_duration(round(elapsed_s))}, {ranks}", "dim")
+        )
         self._status.flush()
         self._shown = True
 

@@ -20,6 +20,7 @@ from lab.run.observe import Observer
 from lab.run.ship import file_messages
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.peers import lost_a_peer
+from lab.words import format_duration
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
@@ -218,7 +219,7 @@ class Driver:
         message = {"op": "check", "run": self.plan.run, "check": reference, "results": results, "env": env}
         self._send(first, wire.encode(message))
         if not self._pump(lambda: facts.over, None, str, until=time.monotonic() + deadline_s):
-            facts.error = f"the check did not end within {deadline_s:.0f} s"
+            facts.error = f"the check did not end within {format_duration(deadline_s)}"
         return facts
 
     def _release(self) -> None:
@@ -275,7 +276,9 @@ class Driver:
             if now >= end:
                 if deadline_s is None:
                     return False
-                raise NodeLost(f"waited {deadline_s:.0f} s for {waited_for()}", "see `lab status` and `lab doctor`")
+                raise NodeLost(
+                    f"waited {format_duration(deadline_s)} for {waited_for()}", "see `lab status` and `lab doctor`"
+                )
             for key, _ in self.selector.select(min(end - now, _TICK_S)):
                 self._receive(key.data)
             self._keep_alive()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import ClusterBusy, ClusterError
+from lab.words import format_duration
 
 _POLL_S = 0.02
 
@@ -87,8 +88,8 @@ class ClusterLock:
     def _busy(self, wait_s: float) -> ClusterBusy:
         holder = self.holder() or {}
         since = holder.get("since")  # None where the holder has just let go, or somebody else wrote there
-        age = f", for {time.time() - since:.0f} s" if isinstance(since, float) else ""
-        waited = f" (waited {wait_s:.0f} s)" if wait_s else ""
+        age = f", for {format_duration(round(time.time() - since))}" if isinstance(since, float) else ""
+        waited = f" (waited {format_duration(wait_s)})" if wait_s else ""
         return ClusterBusy(
             f"cluster {self.cluster} is busy with {holder.get('purpose', 'something')} "
             f"(process {holder.get('pid') or '?'}{age}){waited}",

@@ -10,6 +10,7 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
+from lab.words import format_duration
 
 _DEADLINE_S = 60.0
 
@@ -38,9 +39,8 @@ def remove(connection: Connection, filters: list[str], settle_s: float) -> Remov
             return removed
         if now > end:
             left = [item["Id"][:12] for item in connection.containers(filters)]
-            raise ClusterError(
-                f"the engine did not remove {', '.join(left) or 'a network or volume'} within {_DEADLINE_S:.0f} s"
-            )
+            what, within = ", ".join(left) or "a network or volume", format_duration(_DEADLINE_S)
+            raise ClusterError(f"the engine did not remove {what} within {within}")
         if not once:
             time.sleep(0.1)
 

@@ -11,6 +11,7 @@ from lab import __version__
 from lab.engine.image.failure import build_failed, is_transient, one_line, pull_failed
 from lab.engine.image.progress import BuildLog, ImageProgress, PullLog
 from lab.errors import EngineUnavailable, ImageError
+from lab.words import format_duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -228,7 +229,7 @@ def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: 
             yield from follow(start, SILENT_S)
         except Silent:
             raise ImageError(
-                f"no word from the engine for {SILENT_S:.0f} s while {doing}", "see the engine's own log"
+                f"no word from the engine for {format_duration(SILENT_S)} while {doing}", "see the engine's own log"
             ) from None
         except APIError as error:
             if "/build" in str(getattr(error.response, "url", "")):

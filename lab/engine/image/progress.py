@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from lab.words import format_bytes
+
 Event = Mapping[str, Any]
 """One object of the engine's JSON stream, or `{"upload": bytes so far}` from the lab itself."""
 
@@ -57,8 +59,8 @@ class BuildLog:
     def read(self, event: Event) -> list[ImageProgress]:
         """Takes one event and returns what is worth showing of it, mostly one line or nothing."""
         if "upload" in event:
-            sent, whole = event["upload"] / 1e6, self.upload_bytes / 1e6
-            return [self._progress(f"sending wheels to the engine: {sent:.0f} of {whole:.0f} MB")]
+            sent, whole = format_bytes(event["upload"]), format_bytes(self.upload_bytes)
+            return [self._progress(f"sending wheels to the engine: {sent} of {whole}")]
         if "error" in event:
             self.error = str(event["error"]).strip()
             return []
@@ -116,5 +118,5 @@ class PullLog:
         done, total = len(self._done), len(self._bytes)
         text = f"{done} of {total} layers"
         if whole := sum(size for _, size in self._bytes.values()):
-            text += f", {sum(got for got, _ in self._bytes.values()) / 1e6:.0f} of {whole / 1e6:.0f} MB"
+            text += f", {format_bytes(sum(got for got, _ in self._bytes.values()))} of {format_bytes(whole)}"
         return ImageProgress(done, total, text)

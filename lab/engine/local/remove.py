@@ -12,6 +12,7 @@ from lab.engine.local.layout import DESCRIPTION, MARK, count_nodes
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.node import processes
+from lab.words import format_duration
 
 _DEADLINE_S = 10.0
 
@@ -40,7 +41,7 @@ def remove(home: Path, cluster: str | None) -> Removed:
                 pass
         if time.monotonic() > end:
             raise ClusterError(
-                f"processes {', '.join(map(str, sorted(victims)))} did not end within {_DEADLINE_S:.0f} s"
+                f"processes {', '.join(map(str, sorted(victims)))} did not end within {format_duration(_DEADLINE_S)}"
             )
         time.sleep(0.005)
     nodes = sum(count_nodes(folder) for folder in folders)

@@ -16,7 +16,7 @@ from lab.report.timeline.layout import Bar, Lane, busy_times, make_rows, shown_m
 from lab.trace.model import Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step
-from lab.words import format_bytes, format_duration, format_moment
+from lab.words import format_bytes, format_duration, format_moment, name_ranks
 
 MOST_RANKS = 24
 """Lanes that are drawn."""
@@ -143,7 +143,7 @@ def _title(bar: Bar, trace: Trace, step: Step | None) -> str:
     lines.append(f"{took}, {format_bytes(call.bytes)}{f', at {call.source}' if call.source else ''}")
     late = step.awaited(call) if step is not None else None
     if step is not None and step.missing:
-        lines.append(f"rank {', '.join(map(str, step.missing))} never came")
+        lines.append(f"{name_ranks(step.missing)} never came")
     elif late is not None:
         until = late.begin if call.end is None else min(late.begin, call.end)
         lines.append(f"waited {format_duration(until - call.begin)} for rank {late.rank}")

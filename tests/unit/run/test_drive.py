@@ -263,7 +263,7 @@ def test_an_agent_that_somebody_else_has_is_an_error_that_says_who(drive):
 def test_an_agent_that_says_nothing_is_waited_for_until_the_deadline_and_named(drive, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(subject, "_ANSWER_DEADLINE_S", 0.1)
     driven = drive(FakeEngine(answers={"node1": {"prepare": []}}))
-    with pytest.raises(NodeLost, match=r"waited 0 s for node1 to prepare the run"):
+    with pytest.raises(NodeLost, match=r"waited 100 ms for node1 to prepare the run"):
         driven.drive()
 
 
@@ -334,7 +334,7 @@ def test_a_check_that_does_not_end_says_so(drive):
     driven = drive(FakeEngine(answers={"node0": {"check": []}}))
     found = []
     driven.drive(afterwards=lambda facts: found.append(driven.driver.check("c.py:check", [], 0.1)))
-    assert found[0].error == "the check did not end within 0 s"
+    assert found[0].error == "the check did not end within 100 ms"
 
 
 def test_every_event_is_a_line_of_json(drive):

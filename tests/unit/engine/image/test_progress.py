@@ -58,7 +58,7 @@ def test_the_engines_error_is_kept_and_not_shown_as_progress():
 
 def test_sending_the_context_is_shown_in_megabytes():
     assert BuildLog(upload_bytes=200_000_000).read({"upload": 50_000_000}) == [
-        ImageProgress(0, 0, "sending wheels to the engine: 50 of 200 MB")
+        ImageProgress(0, 0, "sending wheels to the engine: 50 MB of 200 MB")
     ]
 
 
@@ -83,8 +83,8 @@ def test_a_pull_counts_layers_and_bytes():
     log.read({"status": "Already exists", "id": "c", "progressDetail": {}})
     assert log.read(
         {"status": "Downloading", "id": "b", "progressDetail": {"current": 1_000_000, "total": 2_000_000}}
-    ) == (ImageProgress(1, 3, "1 of 3 layers, 4 of 12 MB"))
-    assert log.read({"status": "Pull complete", "id": "b"}) == ImageProgress(2, 3, "2 of 3 layers, 4 of 12 MB")
+    ) == (ImageProgress(1, 3, "1 of 3 layers, 4 MB of 12 MB"))
+    assert log.read({"status": "Pull complete", "id": "b"}) == ImageProgress(2, 3, "2 of 3 layers, 4 MB of 12 MB")
 
 
 def test_the_header_and_the_digest_of_a_pull_are_no_progress():
