@@ -209,7 +209,7 @@ class Cluster:
             ClusterError: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.spec.open import open_scenario
+        from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         if args:

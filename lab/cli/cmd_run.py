@@ -19,7 +19,7 @@ from lab.report.style import style_for
 from lab.report.verdict import verdict_text
 from lab.run.options import RunOptions, plan_all
 from lab.spec.find import find_scenarios
-from lab.spec.open import open_scenario
+from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
 
 

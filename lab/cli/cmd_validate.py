@@ -12,7 +12,7 @@ from lab.errors import UsageError
 from lab.report.style import style_for
 from lab.run.options import RunOptions, plan_all
 from lab.spec.find import find_scenarios
-from lab.spec.open import open_scenario
+from lab.spec.load import open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

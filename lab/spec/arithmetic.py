@@ -8,8 +8,8 @@ only when a scenario holds an expression (`lab.spec.expressions`).
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterable, Mapping
+import builtins
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import simpleeval
@@ -20,42 +20,41 @@ MAX_BITS = 16_384
 """Largest whole number, in bits."""
 MAX_DIGITS = 100
 """Most digits that `round` is asked for."""
+FAILURES: tuple[type[Exception], ...] = (ArithmeticError, TypeError, ValueError, LookupError, RecursionError)
+FAILURES += (simpleeval.InvalidExpression,)
+"""What an expression may raise."""
 
 
 class TooMuchError(ArithmeticError):
     """The expression would take too long or make too large a value."""
 
 
-def compute(tree: ast.Expression, names: Mapping[str, int]) -> Any:
+def compute(tree: ast.Expression, variables: Mapping[str, int], functions: Iterable[str]) -> Any:
     """The value of an expression as plain data: tuples become lists, a complex number becomes [re, im].
 
     Args:
         tree: an expression that holds nothing but what `lab.spec.expressions` allows.
-        names: values of the variables.
+        variables: their values.
+        functions: names of the built-in functions that it may call.
 
     Raises:
         Exception: one of `FAILURES`, among them `TooMuchError`.
     """
-    return _Evaluator(names).plain_value(tree)
+    return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))
 
 
 def reason(error: Exception) -> str:
     """Why an expression failed, in a few words."""
     if isinstance(error, OverflowError):
         return "the number is too large"
-    if isinstance(error, RecursionError):
-        return "it is nested too deep"
-    return str(error)
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
-    def __init__(self, names: Mapping[str, int]) -> None:
-        super().__init__(operators=dict(_OPERATORS), functions={}, names=dict(names))
-        self.functions = dict(FUNCTIONS)
+    def __init__(self, variables: Mapping[str, int], functions: Iterable[str]) -> None:
+        super().__init__(operators=_OPERATORS, names=dict(variables))
+        self.functions = {name: _BOUNDED.get(name) or getattr(builtins, name) for name in functions}
         self._work_left = MAX_WORK
-
-    def plain_value(self, tree: ast.Expression) -> Any:
-        return self._plain(self.eval("", previously_parsed=tree.body))
 
     def _eval(self, node: ast.AST) -> Any:
         value = super()._eval(node)
@@ -69,14 +68,15 @@ class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         if callable(item):
             raise simpleeval.FeatureNotAvailable("a function without a call is not a value")
 
-    def _plain(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self._plain(item) for item in value]
-        if isinstance(value, complex):
-            return [value.real, value.imag]
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        raise TypeError(f"a {type(value).__name__} is not a value")
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, complex):
+        return [value.real, value.imag]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"a {type(value).__name__} is not a value")
 
 
 def _weight(value: Any, limit: int) -> int:
@@ -96,35 +96,29 @@ def _weight(value: Any, limit: int) -> int:
     return weight
 
 
-def _bounded_bits(bits: int) -> None:
-    if bits > MAX_BITS:
+def _check_bits(value: Any, times: int = 1, more: int = 0) -> None:
+    if isinstance(value, int) and value.bit_length() * times + more > MAX_BITS:
         raise TooMuchError("the number is too large")
 
 
-def _bits(value: Any) -> int:
-    return value.bit_length() if isinstance(value, int) else 0
-
-
 def _multiply(left: Any, right: Any) -> Any:
-    for sequence, times in ((left, right), (right, left)):
-        if isinstance(sequence, (list, tuple, str)) and isinstance(times, int):
-            if times > 0 and _weight(sequence, MAX_WORK) * times > MAX_WORK:
+    for items, times in ((left, right), (right, left)):
+        if isinstance(items, (list, tuple, str)) and isinstance(times, int):
+            size = len(items) if isinstance(items, str) else _weight(items, MAX_WORK)
+            if size * times > MAX_WORK:
                 raise TooMuchError("the list or text is too long")
-            if isinstance(sequence, str) and len(sequence) * max(times, 0) > MAX_WORK:
-                raise TooMuchError("the list or text is too long")
-    _bounded_bits(_bits(left) + _bits(right))
+    _check_bits(left, more=right.bit_length() if isinstance(right, int) else 0)
     return left * right
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(base) > 1:
-        _bounded_bits(_bits(base) * max(exponent, 0))
+    if isinstance(exponent, int) and base not in (-1, 0, 1):
+        _check_bits(base, times=max(exponent, 0))
     return base**exponent
 
 
 def _shift_left(value: Any, places: Any) -> Any:
-    if isinstance(value, int) and isinstance(places, int):
-        _bounded_bits(_bits(value) + max(places, 0))
+    _check_bits(value, more=max(places, 0))
     return value << places
 
 
@@ -147,50 +141,11 @@ def _round(value: Any, digits: int | None = None) -> Any:
     return round(value, digits)
 
 
-def _list(items: Iterable[Any] = ()) -> list[Any]:
-    return list(items)
-
-
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "abs": abs,
-    "float": float,
-    "int": int,
-    "len": len,
-    "list": _list,
-    "max": max,
-    "min": min,
-    "range": _range,
-    "round": _round,
-    "str": str,
-    "sum": sum,
-}
-_OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
+_BOUNDED: Mapping[str, Any] = {"range": _range, "round": _round}
+_OPERATORS = {
+    **simpleeval.DEFAULT_OPERATORS,
     ast.Mult: _multiply,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: _modulo,
     ast.Pow: _power,
     ast.LShift: _shift_left,
-    ast.RShift: operator.rshift,
-    ast.BitAnd: operator.and_,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.Invert: operator.invert,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Not: operator.not_,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.In: lambda item, items: item in items,
-    ast.NotIn: lambda item, items: item not in items,
+    ast.Mod: _modulo,
 }
-
-FAILURES: tuple[type[Exception], ...] = (ArithmeticError, TypeError, ValueError, LookupError, RecursionError)
-FAILURES += (simpleeval.InvalidExpression,)
-"""What an expression may raise."""

@@ -42,13 +42,7 @@ _TIPS = {
 
 
 def read_document(path: Path) -> Node:
-    """The one document of a YAML file, as a tree of nodes.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The root node; every alias in it stands for the very node that it names.
+    """The root of the one document of a YAML file; every alias in it stands for the very node that it names.
 
     Raises:
         InvalidError: the file cannot be read, is no YAML, or breaks one of the bounds of this module.

@@ -10,10 +10,9 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lab.errors import ScenarioError
 from lab.spec.problems import did_you_mean, shown
@@ -22,39 +21,20 @@ FUNCTIONS = ("abs", "float", "int", "len", "list", "max", "min", "range", "round
 """Functions that an expression may call."""
 MAX_LENGTH = 2000
 """Longest text, in characters, that is looked at as an expression; longer text is a literal."""
+NOTHING_EXPECTED: Final = object()
+"""What `evaluate` gives for a rank that a mapping per rank does not name."""
 
 _QUOTE = "to mean this text itself, put it in quotes twice: \"'...'\""
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODES = (
-    ast.Expression,
-    ast.Constant,
-    ast.Name,
-    ast.List,
-    ast.Tuple,
-    ast.ListComp,
-    ast.GeneratorExp,
-    ast.comprehension,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.IfExp,
-    ast.Call,
-    ast.Subscript,
-    ast.Slice,
-    ast.JoinedStr,
-    ast.FormattedValue,
-    ast.expr_context,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-)
+    ast.Expression, ast.Constant, ast.Name, ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp, ast.comprehension,
+    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Subscript, ast.Slice, ast.JoinedStr,
+    ast.FormattedValue, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
 _REFUSED_NODES = (ast.MatMult, ast.Is, ast.IsNot)
+_WORDS = {"Is": "'is'", "IsNot": "'is not'", "Attribute": "a '.' behind a name", "Dict": "a mapping"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankVariables:
+class RankVariables(NamedTuple):
     """What an expression may use, as torchrun defines it, for one rank."""
 
     rank: int
@@ -67,27 +47,12 @@ class RankVariables:
     @classmethod
     def of(cls, rank: int, nnodes: int, nproc_per_node: int) -> RankVariables:
         """The variables of one rank of a run; ranks are node-major."""
-        return cls(
-            rank=rank,
-            local_rank=rank % nproc_per_node,
-            node_rank=rank // nproc_per_node,
-            world_size=nnodes * nproc_per_node,
-            nnodes=nnodes,
-            nproc_per_node=nproc_per_node,
-        )
+        node_rank, local_rank = divmod(rank, nproc_per_node)
+        return cls(rank, local_rank, node_rank, nnodes * nproc_per_node, nnodes, nproc_per_node)
 
 
-VARIABLES = tuple(field.name for field in fields(RankVariables))
+VARIABLES = RankVariables._fields
 """Names of the variables that an expression may use."""
-
-
-class _NothingExpected:
-    def __repr__(self) -> str:
-        return "NOTHING_EXPECTED"
-
-
-NOTHING_EXPECTED: Final = _NothingExpected()
-"""What `evaluate` gives for a rank that a mapping per rank does not name."""
 
 
 def rank_variables(nnodes: int, nproc_per_node: int) -> dict[int, RankVariables]:
@@ -143,12 +108,10 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
     from lab.spec import arithmetic  # imports simpleeval, which few scenarios need
 
     try:
-        return arithmetic.compute(tree, {name: getattr(variables, name) for name in VARIABLES})
+        return arithmetic.compute(tree, variables._asdict(), FUNCTIONS)
     except arithmetic.FAILURES as error:
         why = arithmetic.reason(error)
-        raise ScenarioError(
-            f"the expression {shown(text)} cannot be computed for rank {variables.rank}: {why}"
-        ) from None
+    raise ScenarioError(f"the expression {shown(text)} cannot be computed for rank {variables.rank}: {why}")
 
 
 @lru_cache(maxsize=4096)
@@ -156,17 +119,35 @@ def _understand(text: str) -> ast.Expression | str:
     """The parsed expression, or the literal that the text stands for."""
     tree = _parse(text)
     if tree is None:
-        _refuse_broken(text)
+        if _is_broken(text):
+            tip = "in a YAML list in brackets, an expression with a comma must be in quotes"
+            raise ScenarioError(f"the expression {shown(text)} is not complete; {tip}; {_QUOTE}")
         return text
     if isinstance(tree.body, ast.Constant) and isinstance(tree.body.value, str):
         return tree.body.value
     parts = list(ast.walk(tree))
-    used = _free_names(parts)
+    names = [part for part in parts if isinstance(part, ast.Name)]
+    used = {name.id for name in names} - {name.id for name in names if not isinstance(name.ctx, ast.Load)}
     if not used.intersection(VARIABLES):
-        _refuse_misspelt(text, parts, used)
+        misspelt = _misspelt(parts, used)
+        if misspelt is not None:
+            raise _unknown(text, "uses", "name", misspelt, VARIABLES)
         return text
-    _refuse_unknown(text, parts, used)
+    for part in parts:
+        what = _why_not(part)
+        if what is not None:
+            raise ScenarioError(f"the expression {shown(text)} uses {what}, which is not available; {_QUOTE}")
+    called = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
+    for name in sorted(called.difference(FUNCTIONS)):
+        raise _unknown(text, "calls", "function", name, FUNCTIONS)
+    for name in sorted(used - called - set(VARIABLES)):
+        raise _unknown(text, "uses", "name", name, VARIABLES)
     return tree
+
+
+def _unknown(text: str, does: str, what: str, name: str, allowed: Iterable[str]) -> ScenarioError:
+    found = f"the expression {shown(text)} {does} the unknown {what} {shown(name)}{did_you_mean(name, allowed)}"
+    return ScenarioError(f"{found}; allowed: {', '.join(allowed)}; {_QUOTE}")
 
 
 def _parse(text: str) -> ast.Expression | None:
@@ -180,79 +161,36 @@ def _parse(text: str) -> ast.Expression | None:
         return None
 
 
-def _free_names(parts: list[ast.AST]) -> set[str]:
-    """Names that are used and not bound by a comprehension."""
-    names = [part for part in parts if isinstance(part, ast.Name)]
-    bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
-    return {name.id for name in names} - bound
-
-
-def _refuse_unknown(text: str, parts: list[ast.AST], used: set[str]) -> None:
-    for part in parts:
-        what = _why_not(part)
-        if what is not None:
-            raise ScenarioError(f"the expression {shown(text)} uses {what}, which is not available; {_QUOTE}")
-    called = {part.func.id for part in parts if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)}
-    for name in sorted(called.difference(FUNCTIONS)):
-        meant = did_you_mean(name, FUNCTIONS)
-        allowed = f"allowed: {', '.join(FUNCTIONS)}; {_QUOTE}"
-        raise ScenarioError(f"the expression {shown(text)} calls the unknown function {shown(name)}{meant}; {allowed}")
-    for name in sorted(used - called - set(VARIABLES)):
-        meant = did_you_mean(name, VARIABLES)
-        allowed = f"allowed: {', '.join(VARIABLES)}; {_QUOTE}"
-        raise ScenarioError(f"the expression {shown(text)} uses the unknown name {shown(name)}{meant}; {allowed}")
-
-
 def _why_not(part: ast.AST) -> str | None:
     """What a part of an expression is, if expressions may not have it."""
     if not isinstance(part, _NODES) or isinstance(part, _REFUSED_NODES):
-        words = {"Is": "'is'", "IsNot": "'is not'", "Attribute": "a '.' behind a name", "Dict": "a mapping"}
-        kind = type(part).__name__
-        return words.get(kind, kind)
+        return _WORDS.get(type(part).__name__, type(part).__name__)
     if isinstance(part, ast.Constant) and isinstance(part.value, (bytes, type(...))):
         return repr(part.value)
     if isinstance(part, ast.Call) and (part.keywords or not isinstance(part.func, ast.Name)):
         return "a keyword argument" if part.keywords else "a call of something without a name"
     if isinstance(part, ast.FormattedValue) and (part.format_spec is not None or part.conversion != -1):
         return "a format in an f-string"
-    if isinstance(part, ast.comprehension) and (part.is_async or not _plain_target(part.target)):
-        return "such a 'for'"
+    if isinstance(part, ast.comprehension):
+        targets = part.target.elts if isinstance(part.target, ast.Tuple) else [part.target]
+        if part.is_async or not all(isinstance(target, ast.Name) for target in targets):
+            return "such a 'for'"
     return None
 
 
-def _plain_target(target: ast.expr) -> bool:
-    names = target.elts if isinstance(target, ast.Tuple) else [target]
-    return all(isinstance(name, ast.Name) for name in names)
+def _is_broken(text: str) -> bool:
+    """Whether text does not parse though it is made of nothing but known names, numbers and operators."""
+    words = set(re.findall("[A-Za-z_][A-Za-z0-9_]*", text)) if len(text) <= MAX_LENGTH else set()
+    is_known = bool(words.intersection(VARIABLES)) and words <= {*VARIABLES, *FUNCTIONS, "for", "in"}
+    return is_known and re.search(r"[-+*/%(\[<>=]\s*$|[*/%()\[\]<>=]", text) is not None
 
 
-def _refuse_broken(text: str) -> None:
-    """Refuses text made of nothing but known names, numbers and operators that still does not parse."""
-    words = set(_words(text))
-    if (
-        len(text) > MAX_LENGTH
-        or not words.intersection(VARIABLES)
-        or not words <= {*VARIABLES, *FUNCTIONS, "for", "in"}
-    ):
-        return
-    if re.search(r"[-+*/%(\[<>=]\s*$|[*/%()\[\]<>=]", text):
-        tip = "in a YAML list in brackets, an expression with a comma must be in quotes"
-        raise ScenarioError(f"the expression {shown(text)} is not complete; {tip}; {_QUOTE}")
-
-
-def _refuse_misspelt(text: str, parts: list[ast.AST], used: set[str]) -> None:
-    """Refuses `10 * rnk`: a number, an operator that prose does not have, and nearly a variable."""
+def _misspelt(parts: Iterable[ast.AST], used: Iterable[str]) -> str | None:
+    """What is nearly a variable, as in `10 * rnk`, beside a number and an operator that prose does not have."""
     if not any(isinstance(part, ast.Constant) and isinstance(part.value, (int, float)) for part in parts):
-        return
+        return None
     if not any(isinstance(part, (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.Add)) for part in parts):
-        return
+        return None
     from difflib import get_close_matches
 
-    for name in sorted(used):
-        meant = get_close_matches(name, VARIABLES, n=1, cutoff=0.85)
-        if meant:
-            found = f"the expression {shown(text)} uses the unknown name {shown(name)} (did you mean {meant[0]!r}?)"
-            raise ScenarioError(f"{found}; allowed: {', '.join(VARIABLES)}; {_QUOTE}")
-
-
-def _words(text: str) -> Iterator[str]:
-    return (match.group() for match in _WORD.finditer(text))
+    return next((name for name in sorted(used) if get_close_matches(name, VARIABLES, n=1, cutoff=0.85)), None)

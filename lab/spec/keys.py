@@ -75,12 +75,7 @@ def read_keys(value: Value, declared: type, planned: Collection[str] = ()) -> di
     """What a mapping says, by attribute of the dataclass that declares its keys, without what is a problem.
 
     Keys are read in the order of their declaration. Those of the scenario itself are noted in `Reading.known`, for
-    those that come after them.
-
-    Args:
-        value: the mapping.
-        declared: the dataclass.
-        planned: names that a later version gives a meaning.
+    those that come after them. `planned` are names that a later version gives a meaning.
 
     Raises:
         InvalidError: the value is no mapping.

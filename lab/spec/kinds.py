@@ -57,10 +57,7 @@ def text(allowed: str = "text") -> Kind:
 def read_text(value: Value, allowed: str, *, quotable: bool = True) -> str:
     """Text that may go into a file name, an argument or the environment: no NUL, no half of a surrogate pair.
 
-    Args:
-        value: what stands in the file.
-        allowed: what it may be, in words.
-        quotable: whether a number or a boolean in quotes could be meant.
+    Where it is `quotable`, a number or a boolean in quotes could be meant.
     """
     if value.kind in QUOTABLE and quotable:
         raise value.refused(f"{allowed} (put it in quotes: '{value.raw[:40]}')")

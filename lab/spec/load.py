@@ -1,6 +1,6 @@
 """From a file to a `Scenario`, or to an error that names every problem with its place.
 
-Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_script`).
+Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_script`); `open_scenario` takes either.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from lab.spec.problems import Position
 from lab.spec.scenario import PLANNED_KEYS, Scenario
 from lab.spec.value import Reading, Value
 
+SCRIPT_TIMEOUT_S = 600.0
+"""A plain script says nothing of how long it may take: longer than a scenario by default."""
+
+
+def open_scenario(path: Path) -> Scenario:
+    """The scenario in a YAML file, or that of a plain script.
+
+    Raises:
+        ScenarioError: it is not valid.
+    """
+    return scenario_from_script(path, SCRIPT_TIMEOUT_S) if path.suffix == ".py" else load_scenario(path)
+
 
 def load_scenario(path: Path) -> Scenario:
-    """Reads a scenario file.
-
-    Args:
-        path: the YAML file; the paths in it are relative to its folder.
-
-    Returns:
-        The scenario, with absolute paths.
+    """The scenario in a YAML file, with absolute paths; in the file they are relative to its folder.
 
     Raises:
         ScenarioError: the file cannot be read, or something in it is not valid. One line a problem, in the order of
@@ -45,10 +51,6 @@ def load_scenario(path: Path) -> Scenario:
 
 def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> Scenario:
     """The scenario of a plain script: named after its file, everything else by default.
-
-    Args:
-        path: the script; its folder is shipped to every node.
-        timeout_s: seconds after which the run is hung.
 
     Raises:
         ScenarioError: there is no such script; the message begins with `path:1:1: `.

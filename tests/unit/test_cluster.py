@@ -13,7 +13,7 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
-from lab.spec.open import open_scenario
+from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario
 from lab.spec.volumes import Volume
 from tests.unit.fake_engine import END, FakeEngine, exits, prints

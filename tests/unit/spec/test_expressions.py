@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
-from lab.spec import arithmetic
 from lab.spec.expressions import (
     FUNCTIONS,
     NOTHING_EXPECTED,
@@ -202,10 +201,6 @@ def test_an_expression_that_cannot_be_computed_is_named(text: str, reason: str) 
     assert refusal.value.message.startswith("the expression ")
     assert reason in refusal.value.message
     assert time.monotonic() - begin < 5
-
-
-def test_the_functions_that_are_named_are_those_that_are_there() -> None:
-    assert tuple(arithmetic.FUNCTIONS) == FUNCTIONS
 
 
 def test_the_evaluator_is_imported_only_for_an_expression() -> None:
