@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
-from yaml.events import AliasEvent
+from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, NodeEvent
 from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
@@ -27,6 +27,7 @@ MAX_NODES = 20_000
 MAX_DEPTH = 20
 """Deepest nesting of lists and mappings."""
 
+_LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _START = Position()
 _SUFFIXES = (".yaml", ".yml")
 _TIPS = {
@@ -49,7 +50,7 @@ def read_document(path: Path) -> Node:
     """
     text = _decode(_read_bytes(path))
     try:
-        root = _FastLoader(text).get_single_node()
+        root = _parse(text, _LOADER)
     except (yaml.YAMLError, ValueError, OverflowError):
         root = _parse_or_explain(text)
     if root is None or (isinstance(root, ScalarNode) and not root.value and not root.style):
@@ -57,73 +58,54 @@ def read_document(path: Path) -> Node:
     return root
 
 
-class _BoundedComposer(Composer):
-    """PyYAML's composer with bounds on depth and number of nodes, and without tags."""
+def _parse(text: str, loader: Any) -> Node | None:
+    _check_bounds(yaml.parse(text, Loader=loader))
+    return yaml.compose(text, Loader=loader)
 
-    def __init__(self) -> None:
-        Composer.__init__(self)
-        self._nodes = 0
-        self._depth = 0
-        self._open: set[str] = set()
-        self._size_of_anchor: dict[str, int] = {}
 
-    def compose_node(self, parent: Node | None, index: int) -> Node | None:
-        event = self.peek_event()  # type: ignore[attr-defined]
-        where = _position(event.start_mark)
-        anchor, is_alias = event.anchor, isinstance(event, AliasEvent)
-        if is_alias and anchor in self._open:
-            raise InvalidError(where, f"alias *{anchor} stands inside of what it names; write the value out")
-        before = self._nodes
-        self._nodes += self._size_of_anchor.get(anchor, 1) if is_alias else 1
-        if self._nodes > MAX_NODES:
-            what = f"alias *{anchor} repeats" if is_alias else "the file holds"
+def _check_bounds(events: Iterable[Any]) -> None:
+    """Refuses tags, and values that are more, or nested deeper, than is allowed, before anything is made of them."""
+    count = 0
+    opened: list[tuple[str | None, int]] = []  # anchor, values before it
+    sizes: dict[str | None, int] = {}
+    for event in events:
+        if isinstance(event, CollectionEndEvent):
+            anchor, before = opened.pop()
+            sizes[anchor] = count - before
+        if not isinstance(event, NodeEvent):
+            continue
+        where, is_alias = _position(event.start_mark), isinstance(event, AliasEvent)
+        if is_alias and event.anchor in (anchor for anchor, _ in opened):
+            raise InvalidError(where, f"alias *{event.anchor} stands inside of what it names; write the value out")
+        count += sizes.get(event.anchor, 1) if is_alias else 1
+        if count > MAX_NODES:
+            what = f"alias *{event.anchor} repeats" if is_alias else "the file holds"
             raise InvalidError(where, f"{what} too much; allowed: {MAX_NODES} values in all, aliases written out")
-        if is_alias:
-            return super().compose_node(parent, index)
-        if event.tag is not None:
-            found = f"found the tag {shown(event.tag.replace('tag:yaml.org,2002:', '!!'))}"
-            raise InvalidError(where, f"{found}; tags are not supported; allowed: the value without a tag")
-        if self._depth == MAX_DEPTH:
+        if len(opened) == MAX_DEPTH and not is_alias:
             raise InvalidError(where, f"nested too deep; allowed: {MAX_DEPTH} levels")
-        self._depth += 1
-        self._open.add(anchor)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        self._open.discard(anchor)
-        self._size_of_anchor[anchor] = self._nodes - before
-        return node
-
-
-class _PlainLoader(_BoundedComposer, yaml.SafeLoader):
-    def __init__(self, text: str) -> None:
-        yaml.SafeLoader.__init__(self, text)
-        _BoundedComposer.__init__(self)
-
-
-if yaml.__with_libyaml__:
-
-    class _FastLoader(_BoundedComposer, yaml.CSafeLoader):
-        def __init__(self, text: str) -> None:
-            yaml.CSafeLoader.__init__(self, text)
-            _BoundedComposer.__init__(self)
-
-else:
-    _FastLoader = _PlainLoader  # type: ignore[assignment,misc]
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            found = f"found the tag {shown(tag.replace('tag:yaml.org,2002:', '!!'))}"
+            raise InvalidError(where, f"{found}; tags are not supported; allowed: the value without a tag")
+        if isinstance(event, CollectionStartEvent):
+            opened.append((event.anchor, count - 1))
+        elif not is_alias:
+            sizes[event.anchor] = 1
 
 
 def _parse_or_explain(text: str) -> Node | None:
+    loader: Any = None
     try:
-        loader = _PlainLoader(text)
+        loader = yaml.SafeLoader(text)
+        _check_bounds(iter(loader.get_event, None))
+        return yaml.compose(text, Loader=yaml.SafeLoader)
     except ReaderError as error:
         found = f"found the control character {chr(error.character)!r}"
         raise InvalidError(_position_in(text, error.position), f"{found}; allowed: printable text") from None
-    try:
-        root: Node | None = loader.get_single_node()
-        return root
     except yaml.MarkedYAMLError as error:
         raise _syntax_problem(error, text) from None
     except (ValueError, OverflowError):  # from chr(), for an escape such as "\UFFFFFFFF"
-        where = _position(loader.get_mark())
+        where = _position(loader.get_mark()) if loader else _START
         raise InvalidError(where, "not valid YAML: found an escape that names no character") from None
 
 

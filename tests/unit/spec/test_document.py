@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.errors import ScenarioError
 from lab.spec import document
@@ -110,7 +111,9 @@ def test_too_many_values_are_refused() -> None:
     ],
     ids=["open", "lists", "mappings", "blocks"],
 )
-def test_deep_nesting_is_refused(nested: str) -> None:
+@pytest.mark.parametrize("loader", [document._LOADER, yaml.SafeLoader], ids=["libyaml", "PyYAML"])
+def test_deep_nesting_is_refused(nested: str, loader: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "_LOADER", loader)
     assert refusal_of(f"{SCRIPT}args: {nested}").endswith(": nested too deep; allowed: 20 levels")
 
 
@@ -129,5 +132,5 @@ def test_libyaml_and_pyyaml_s_own_parser_make_the_same_tree(monkeypatch: pytest.
     files = sorted(Path(__file__).parents[3].glob("scenarios/**/*.yaml"))
     assert len(files) > 50
     fast = [flat(document.read_document(file)) for file in files]
-    monkeypatch.setattr(document, "_FastLoader", document._PlainLoader)
+    monkeypatch.setattr(document, "_LOADER", yaml.SafeLoader)
     assert fast == [flat(document.read_document(file)) for file in files]
