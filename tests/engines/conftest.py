@@ -137,6 +137,13 @@ def scenario_of(script: str | Path, *args: object, expect: Expect | None = None,
     return replace(scenario, args=tuple(str(arg) for arg in args), expect=expect or Expect(), **more)
 
 
+def written(folder: Path, text: str) -> Path:
+    """Write a script into a folder of its own; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "main.py").write_text(text)
+    return folder / "main.py"
+
+
 def _pick(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: options.pop(name) for name in names if name in options}
 
