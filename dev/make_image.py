@@ -89,13 +89,17 @@ def make(client: docker.DockerClient, cache: Path, *, force: bool) -> int:
             print(f"   {error.message.splitlines()[0]}")
             print(f"== building {DEFAULT_IMAGE} from {dockerfile_base()} and wheels downloaded on this machine")
             wheels = download_wheels(client, dockerfile_base(), cache)
-            made = build_image(client, wheels=wheels, on_progress=Show())
+            made = build_image(client, plan_build(wheels=wheels), on_progress=Show())
     else:
         print(f"== building {DEFAULT_IMAGE} without a registry: base by mmdebstrap, wheels downloaded on this machine")
         make_base(client, LOCAL_BASE, PACKAGES)
         make_base(client, LOCAL_BUILD_BASE, BUILD_PACKAGES)
         wheels = download_wheels(client, LOCAL_BASE, cache)
-        made = build_image(client, base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels, on_progress=Show())
+        made = build_image(
+            client,
+            plan_build(base=LOCAL_BASE, build_base=LOCAL_BUILD_BASE, wheels=wheels),
+            on_progress=Show(),
+        )
     took = time.monotonic() - started
     print(f"== {made.name}: torch {made.torch}, {made.size_bytes / 1e9:.1f} GB, made in {took:.0f} s")
     return 0

@@ -33,18 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Build it, with progress."""
     from lab.engine.docker.connection import open_client
+    from lab.engine.image.context import plan_build
     from lab.engine.image.image import build_image
 
+    asked = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
+    context = plan_build(**{name: getattr(arguments, name) for name in asked})
     with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
         info = build_image(
             open_client(),
-            base=arguments.base,
-            build_base=arguments.build_base,
-            wheels=arguments.wheels,
+            context,
             tag=arguments.tag,
-            index_url=arguments.index_url,
-            extra_index_url=arguments.extra_index_url,
-            torch=arguments.torch,
             no_cache=arguments.no_cache,
             on_progress=lambda step: progress.announce(
                 f"[{step.step}/{step.total}] {step.text}" if step.total else step.text

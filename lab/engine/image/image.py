@@ -14,10 +14,9 @@ from lab.errors import EngineUnavailable, ImageError
 from lab.words import format_duration
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import docker
 
+    from lab.engine.image.context import BuildContext
     from lab.engine.image.progress import Event
 
 __all__ = ["DEFAULT_IMAGE", "ImageInfo", "ImageProgress", "build_image", "ensure_image", "inspect_image", "pull_image"]
@@ -98,14 +97,9 @@ def ensure_image(
 
 def build_image(
     client: docker.DockerClient,
+    context: BuildContext | None = None,
     *,
-    base: str | None = None,
-    build_base: str | None = None,
-    wheels: Path | None = None,
     tag: str = DEFAULT_IMAGE,
-    index_url: str | None = None,
-    extra_index_url: str | None = None,
-    torch: str | None = None,
     no_cache: bool = False,
     on_progress: OnProgress = _ignore,
 ) -> ImageInfo:
@@ -113,13 +107,8 @@ def build_image(
 
     Args:
         client: the engine.
-        base: base image; None: `LAB_IMAGE_BASE`, else the Dockerfile's own.
-        build_base: the same with a compiler, for the recorder; None: `LAB_IMAGE_BUILD_BASE`, else the base image.
-        wheels: folder of wheels to install from, without any index; None: `LAB_IMAGE_WHEELS`, else the index.
+        context: what is sent to it; None: as the environment says.
         tag: name of the image.
-        index_url: package index; None: `PIP_INDEX_URL`, else pip's own.
-        extra_index_url: further package index; None: `PIP_EXTRA_INDEX_URL`.
-        torch: version of torch; None: the one among the wheels, else the Dockerfile's own.
         no_cache: do every step again.
         on_progress: called for every line of output, and while wheels are sent.
 
@@ -127,16 +116,10 @@ def build_image(
         ImageError: the build failed, said nothing for `SILENT_S` seconds, or the wheels are not what they should be.
         EngineUnavailable: the engine does not answer.
     """
-    from lab.engine.image.context import plan_build
+    if context is None:
+        from lab.engine.image.context import plan_build
 
-    context = plan_build(
-        base=base,
-        build_base=build_base,
-        wheels=wheels,
-        index_url=index_url,
-        extra_index_url=extra_index_url,
-        torch=torch,
-    )
+        context = plan_build()
     log = BuildLog(context.upload_bytes)
     before = inspect_image(client, tag)
 
