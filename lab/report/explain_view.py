@@ -19,12 +19,7 @@ _SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
 
 
 def explanation_text(explanation: Explanation, style: Style) -> str:
-    """The explanation, wrapped at the terminal's width but never beyond 80 columns.
-
-    Args:
-        explanation: what to show.
-        style: how to paint it, and how wide the terminal is.
-    """
+    """The explanation, wrapped at the terminal's width but never beyond 80 columns."""
     width = max(40, min(_WIDTH, style.width or _WIDTH))
     sign = style.verdict(explanation.verdict)
     lines = [f"{sign}  {style.paint(explanation.scenario, 'bold')}", *_wrap(explanation.sentence, "  ", width)]

@@ -15,7 +15,7 @@ from lab.explain.explain import explain
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.pictures import choose, kind_of
-from lab.report.palette import UNKNOWN, VERDICTS, rank_colour
+from lab.report.palette import VERDICTS, rank_colour
 from lab.report.picture.svg import picture_svg
 from lab.report.timeline.svg import timeline_svg
 from lab.trace.steps import Step
@@ -49,7 +49,7 @@ class _Findings:
 def result_html(result: Result) -> str:
     """The result as HTML; of one whose record is gone, what it says itself."""
     found = _read(result)
-    sign, _, colour, _ = VERDICTS.get(result.verdict, UNKNOWN)
+    sign, _, colour, _ = VERDICTS[result.verdict]
     head = (
         f'<div><b style="color:{colour}">{sign} {escape(result.verdict)}</b> '
         f"<b>{escape(result.scenario)}</b> {escape(result.reason)}</div>"

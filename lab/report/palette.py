@@ -23,8 +23,6 @@ VERDICTS = {
     "hung": Tone("∞", "yellow", "#bf8700", "warn"),
     "error": Tone("!", "magenta", "#a371f7", "odd"),
 }
-UNKNOWN = Tone("?", "bold", "#888", "soft")
-"""Of a verdict that a damaged record does not name."""
 
 RANK_COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#AA3377", "#56B4E9", "#999933",

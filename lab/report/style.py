@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import IO
 
-from lab.report.palette import UNKNOWN, VERDICTS
+from lab.report.palette import VERDICTS
 
 _CODES = {
     "red": "31",
@@ -42,7 +42,7 @@ class Style:
 
     def verdict(self, verdict: str) -> str:
         """A verdict with its sign."""
-        tone = VERDICTS.get(verdict, UNKNOWN)
+        tone = VERDICTS[verdict]
         return self.paint(f"{tone.sign} {verdict}", tone.terminal, "bold")
 
 

@@ -9,13 +9,7 @@ from lab.words import clip
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> str:
-    """A table with a header; a line that is longer than the terminal is cut, so that rows stay rows.
-
-    Args:
-        header: names of the columns.
-        rows: cells as text.
-        style: how to paint the header, and how wide the terminal is.
-    """
+    """A table with a header; a line that is longer than the terminal is cut, so that rows stay rows."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:

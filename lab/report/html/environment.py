@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lab.record.read import Record
-from lab.record.result import RankResult, Result
+from lab.record.result import Result
 from lab.trace.model import Trace
 from lab.words import format_duration
 
@@ -31,26 +29,6 @@ def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]
         ("record", str(record.path)),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
-
-
-def worker_rows(record: Record, result: Result) -> list[dict[str, Any]]:
-    """A row for each rank: where it ran, how it ended."""
-    results = {rank.rank: rank for rank in result.ranks}
-    rows = []
-    for worker in record.plan().workers:
-        rank = results.get(worker.rank, RankResult(rank=worker.rank))
-        rows.append(
-            {
-                "rank": worker.rank,
-                "node": worker.node,
-                "local_rank": worker.local_rank,
-                "end": rank.ended or "not known",
-                "bad": bool(rank.error or rank.signal or rank.exit_code) and not rank.stopped,
-                "time": format_duration(rank.duration_s),
-                "error": rank.error,
-            }
-        )
-    return rows
 
 
 def variables(record: Record) -> tuple[list[tuple[str, str]], list[str], list[tuple[int, list[str]]]]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from lab.node.messages import Exited, Note, Started
 from lab.record.events import Fault, FaultHealed
 from lab.record.read import Record
-from lab.record.result import RankResult
 from lab.report.html.columns import microseconds
 from lab.words import format_value
 
@@ -58,8 +56,3 @@ def _end_text(event: Exited) -> str:
     if event.signal:
         return f"killed by {event.signal}"
     return f"exit {event.code}{f': {event.error}' if event.error else ''}"
-
-
-def note_rows(results: Iterable[RankResult]) -> list[tuple[int, str, str]]:
-    """Rank, name and value of the last note of each name."""
-    return [(rank.rank, name, format_value(value, 2000)) for rank in results for name, value in rank.notes.items()]

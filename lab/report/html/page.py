@@ -15,27 +15,24 @@ from jinja2 import Environment
 from lab import __version__
 from lab.errors import RecordError
 from lab.explain.explain import explain
-from lab.explain.model import Explanation
 from lab.operations import operation
 from lab.record.read import Record
-from lab.record.result import Result
+from lab.record.result import RankResult
 from lab.report.html import bundle
 from lab.report.html.columns import Names, call_columns, mark_columns, microseconds, step_columns
-from lab.report.html.environment import facts, variables, worker_rows
-from lab.report.html.logs import LogLine, log_lines
-from lab.report.html.moments import moments, note_rows, origin_of
+from lab.report.html.environment import facts, variables
+from lab.report.html.logs import log_lines
+from lab.report.html.moments import moments, origin_of
 from lab.report.html.operations import matrix_view, operation_rows
 from lab.report.html.pictures import choose, draw, stand_ins
 from lab.report.html.sources import cite, sources
-from lab.report.html.verdict import verdict_view
-from lab.report.palette import rank_colour
+from lab.report.palette import VERDICTS, rank_colour
 from lab.report.picture.model import unrecorded_ranks
-from lab.trace.model import Trace
-from lab.trace.steps import Step
 from lab.verdict.evidence import read_evidence
-from lab.words import format_duration, plural
+from lab.words import format_duration, format_value, plural
 
 NAME = "report.html"
+_MOST_TRACEBACK_LINES = 25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,17 +84,8 @@ def _write(record: Record, output: Path | None) -> Report:
     path = output if output is not None else record.path / NAME
     if path.is_dir():
         path = path / (NAME if path == record.path else f"{record.run}.html")
-    evidence = read_evidence(record)
-    trace, steps = evidence.trace, evidence.steps
-    explanation = explain(record, evidence)
-    drawn = choose(steps)
-    lines, left_out = log_lines(record)
-    if len(drawn) < len(steps):
-        left_out.append(
-            f"Pictures were drawn of {len(drawn)} of {len(steps)} steps; the others show one of their kind."
-        )
-    html = _render(record, explanation, trace, steps, drawn, lines, left_out)
-    data = html.encode("utf-8", "replace")
+    page = _Page(record)
+    data = page.html().encode("utf-8", "replace")
     temporary = path.with_name(f".{path.name}.new")
     try:
         temporary.write_bytes(data)
@@ -110,95 +98,103 @@ def _write(record: Record, output: Path | None) -> Report:
         path=path,
         run=record.run,
         bytes=len(data),
-        calls=sum(len(rank.calls) for rank in trace.ranks.values()),
-        steps=len(steps),
-        pictures=len(drawn),
-        log_lines=len(lines),
-        left_out=(*left_out, *explanation.problems),
+        calls=sum(len(rank.calls) for rank in page.trace.ranks.values()),
+        steps=len(page.steps),
+        pictures=len(page.drawn),
+        log_lines=len(page.lines),
+        left_out=(*page.left_out, *page.explanation.problems),
     )
 
 
-def _render(
-    record: Record,
-    explanation: Explanation,
-    trace: Trace,
-    steps: list[Step],
-    drawn: list[Step],
-    lines: list[LogLine],
-    left_out: list[str],
-) -> str:
-    result = record.result()
-    shown = sources(record)
-    workers = worker_rows(record, result)
-    ranks = sorted({*trace.ranks, *(row["rank"] for row in workers)})
-    colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
-    origin = origin_of(record, trace.origin)
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(duration=format_duration, plural=plural, cite=lambda text: cite(str(text), shown))
-    data = _data(record, result, trace, steps, drawn, lines, origin, colours)
-    shared, differing, by_rank = variables(record)
-    return environment.from_string(bundle.template()).render(
-        version=__version__,
-        run=record.run,
-        result=result,
-        verdict=verdict_view(result, explanation),
-        problems=explanation.problems,
-        left_out=left_out,
-        traced=bool(steps),
-        steps=len(steps),
-        pictures=len(drawn),
-        ranks=ranks,
-        colours=colours,
-        workers=workers,
-        facts=facts(record, result, trace),
-        variables=shared,
-        differing=differing,
-        variables_by_rank=by_rank,
-        matrix=matrix_view(steps, ranks),
-        operations=operation_rows(steps),
-        notes=note_rows(result.ranks),
-        expectations=result.expectations,
-        lines=[(line, line.time - origin) for line in lines],
-        log_ranks=sorted({line.rank for line in lines}),
-        sources=shown,
-        style=bundle.style_sheet(),
-        import_map=bundle.import_map(),
-        start=bundle.START,
-        policy=bundle.policy(),
-        data=bundle.pack(data),
-    )
+class _Page:
+    """What the page is made of, read once."""
+
+    def __init__(self, record: Record) -> None:
+        evidence = read_evidence(record)
+        self.record, self.result = record, record.result()
+        self.trace, self.steps = evidence.trace, evidence.steps
+        self.explanation = explain(record, evidence)
+        self.drawn = choose(self.steps)
+        self.lines, self.left_out = log_lines(record)
+        if len(self.drawn) < len(self.steps):
+            drawn = f"{len(self.drawn)} of {len(self.steps)} steps"
+            self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
+        ranks = sorted({*self.trace.ranks, *record.workers()})
+        self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
+        self.origin = origin_of(record, self.trace.origin)
+
+    def html(self) -> str:
+        """The page."""
+        result, shown = self.result, sources(self.record)
+        results = {rank.rank: rank for rank in result.ranks}
+        shared, differing, by_rank = variables(self.record)
+        environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        environment.filters.update(
+            cite=lambda text: cite(text, shown),
+            duration=format_duration,
+            last_lines=_last_lines,
+            plural=plural,
+            value=format_value,
+        )
+        return environment.from_string(bundle.template()).render(
+            version=__version__,
+            run=self.record.run,
+            result=result,
+            tone=VERDICTS[result.verdict],
+            explanation=self.explanation,
+            stacks=[rank for rank in result.ranks if rank.stack],
+            noted=[rank for rank in result.ranks if rank.notes],
+            left_out=self.left_out,
+            traced=bool(self.steps),
+            steps=len(self.steps),
+            pictures=len(self.drawn),
+            ranks=list(self.colours),
+            colours=self.colours,
+            workers=[(one, results.get(one.rank, RankResult(rank=one.rank))) for one in self.record.plan().workers],
+            facts=facts(self.record, result, self.trace),
+            variables=shared,
+            differing=differing,
+            variables_by_rank=by_rank,
+            matrix=matrix_view(self.steps, list(self.colours)),
+            operations=operation_rows(self.steps),
+            lines=[(line, line.time - self.origin) for line in self.lines],
+            log_ranks=sorted({line.rank for line in self.lines}),
+            sources=shown,
+            style=bundle.style_sheet(),
+            import_map=bundle.import_map(),
+            start=bundle.START,
+            policy=bundle.policy(),
+            data=bundle.pack(self._data()),
+        )
+
+    def _data(self) -> dict[str, Any]:
+        """Everything that the page's timeline and list of steps are drawn from."""
+        names = Names()
+        told = moments(self.record, self.origin)
+        nodes, unrecorded = self.record.workers(), unrecorded_ranks(self.trace)
+        begins = [life.get("begin", 0) for life in told["lives"].values()]
+        ends = [life.get("end", 0) for life in told["lives"].values()]
+        operations = {call.op for rank in self.trace.ranks.values() for call in rank.calls}
+        expectations, size = self.result.expectations, len(self.colours)
+        return {
+            "span": [min([0, *begins]), max([microseconds(self.trace.last), *ends, 1])],
+            "ranks": [{"rank": rank, "node": nodes.get(rank, ""), "colour": c} for rank, c in self.colours.items()],
+            "calls": call_columns(self.trace, self.steps, names),
+            "steps": {**step_columns(self.steps, names), "picture": stand_ins(self.steps, self.drawn)},
+            "marks": mark_columns(self.trace, names),
+            "logs": {
+                "t": [microseconds(line.time - self.origin) for line in self.lines],
+                "rank": [line.rank for line in self.lines],
+                "stream": [line.stream for line in self.lines],
+            },
+            **told,
+            "pictures": {step.number: draw(step, expectations, size, unrecorded) for step in self.drawn},
+            "colours": {op: operation(op).colour for op in sorted(operations)},
+            "names": names.words(),
+        }
 
 
-def _data(
-    record: Record,
-    result: Result,
-    trace: Trace,
-    steps: list[Step],
-    drawn: list[Step],
-    lines: list[LogLine],
-    origin: float,
-    colours: dict[int, str],
-) -> dict[str, Any]:
-    """Everything that the page's timeline and list of steps are drawn from."""
-    names = Names()
-    told = moments(record, origin)
-    nodes, unrecorded = record.workers(), unrecorded_ranks(trace)
-    begins = [life.get("begin", 0) for life in told["lives"].values()]
-    operations = {call.op for rank in trace.ranks.values() for call in rank.calls}
-    ends = [life.get("end", 0) for life in told["lives"].values()]
-    return {
-        "span": [min([0, *begins]), max([microseconds(trace.last), *ends, 1])],
-        "ranks": [{"rank": rank, "node": nodes.get(rank, ""), "colour": colour} for rank, colour in colours.items()],
-        "calls": call_columns(trace, steps, names),
-        "steps": {**step_columns(steps, names), "picture": stand_ins(steps, drawn)},
-        "marks": mark_columns(trace, names),
-        "logs": {
-            "t": [microseconds(line.time - origin) for line in lines],
-            "rank": [line.rank for line in lines],
-            "stream": [line.stream for line in lines],
-        },
-        **told,
-        "pictures": {step.number: draw(step, result.expectations, len(colours), unrecorded) for step in drawn},
-        "colours": {op: operation(op).colour for op in sorted(operations)},
-        "names": names.words(),
-    }
+def _last_lines(text: str) -> str:
+    lines = text.rstrip().splitlines()
+    cut = ["…"] if len(lines) > _MOST_TRACEBACK_LINES else []
+    return "\n".join([*cut, *lines[-_MOST_TRACEBACK_LINES:]])

@@ -58,13 +58,7 @@ class Axis:
 
 
 def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) -> Axis:
-    """The axis of a run.
-
-    Args:
-        busy: from when to when something happened, in seconds; stretches may overlap.
-        left: pixels at its beginning.
-        right: pixels at its end.
-    """
+    """The axis of a run: the stretches of seconds in which something happened, put between two pixels."""
     stretches = _merge(sorted(busy))
     if not stretches:
         return Axis((Piece(0.0, 0.0, left, right),))

@@ -51,13 +51,7 @@ def shown_marks(rank: RankTrace) -> list[Mark]:
 
 
 def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
-    """The bars of a rank, row by row: calls that overlap lie on different rows.
-
-    Args:
-        rank: whose calls.
-        axis: from seconds to pixels.
-        last: seconds until which calls last that never ended.
-    """
+    """The bars of a rank, row by row; calls that never ended last until `last`, in seconds."""
     numbers = rows_of(rank.calls)
     rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
     for call, number in zip(rank.calls, numbers, strict=True):
