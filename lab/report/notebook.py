@@ -160,7 +160,7 @@ def _notes(result: Result) -> str:
 
 
 def _line(rank: int, text: str, world_size: int) -> str:
-    return f"{_name(rank, world_size)} {escape(text[:500])}\n"
+    return f"{_name(rank, world_size)} {escape(clip(text, 500))}\n"
 
 
 def _name(rank: int, world_size: int) -> str:

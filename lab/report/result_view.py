@@ -6,9 +6,10 @@ from lab.record.result import Result
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
-from lab.words import NONE, format_duration, format_value
+from lab.words import NONE, clip, format_duration, format_value
 
-_LONGEST_NOTE = 70
+_LONGEST = 70
+"""Letters of an error or a note."""
 
 
 def result_text(result: Result, style: Style) -> str:
@@ -16,11 +17,12 @@ def result_text(result: Result, style: Style) -> str:
     parts = [verdict_text(result, style)]
     if result.ranks:
         rows = [
-            [str(r.rank), r.node, r.ended or NONE, format_duration(r.duration_s), r.error[:80]] for r in result.ranks
+            [str(r.rank), r.node, r.ended or NONE, format_duration(r.duration_s), clip(r.error, 80)]
+            for r in result.ranks
         ]
         parts.append(table_text(["rank", "node", "ended", "time", "error"], rows, style))
     notes = [
-        [str(r.rank), name, format_value(value, _LONGEST_NOTE)] for r in result.ranks for name, value in r.notes.items()
+        [str(r.rank), name, format_value(value, _LONGEST)] for r in result.ranks for name, value in r.notes.items()
     ]
     if notes:
         parts.append(table_text(["rank", "note", "value"], notes, style))

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.words import clip
+
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
 _RAISED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$', re.MULTILINE)
@@ -104,7 +106,7 @@ def _source(path: Path, number: int) -> str:
         with path.open(encoding="utf-8", errors="replace") as file:
             for index, line in enumerate(file, 1):
                 if index == number:
-                    return line.strip()[:120]
+                    return clip(line.strip(), 120)
     except OSError:
         pass
     return ""

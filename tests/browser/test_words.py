@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from lab.words import capital, format_bytes, format_duration, format_moment, name_ranks, plural
+from lab.words import capital, clip, format_bytes, format_duration, format_moment, name_ranks, plural
 from tests.browser.runs import training
 
 _NUMBERS = random.Random(1)
@@ -31,6 +31,7 @@ PYTHON: dict[str, Callable[..., str]] = {
     "nameRanks": name_ranks,
     "plural": plural,
     "capital": capital,
+    "clip": clip,
 }
 GIVEN: dict[str, list[list[Any]]] = {
     "duration": [[us] for us in WHOLE],
@@ -38,6 +39,7 @@ GIVEN: dict[str, list[list[Any]]] = {
     "moment": [list(axis) for axis in AXES],
     "nameRanks": [[ranks] for ranks in RANKS],
     "plural": [[count, "rank"] for count in WHOLE],
+    "clip": [["abcdef", 6], ["abcdefg", 6], ["abcd efg", 6], ["", 1]],
     "capital": [["ranks 0 and 1"], ["Élan"], [""]],
 }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.docker.direct import DirectApi, Refused, unix_socket
 from lab.errors import EngineUnavailable
+from lab.words import clip
 
 if TYPE_CHECKING:
     import docker
@@ -53,7 +54,7 @@ def _root_cause(error: BaseException) -> str:
         return "its socket does not exist"
     if "Connection refused" in text:
         return "connection refused"
-    return text.splitlines()[0][:200] if text else type(error).__name__
+    return clip(text.splitlines()[0], 200) if text else type(error).__name__
 
 
 def _fix_for(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.words import format_bytes
+from lab.words import clip, format_bytes
 
 Event = Mapping[str, Any]
 """One object of the engine's JSON stream, or `{"upload": bytes so far}` from the lab itself."""
@@ -83,7 +83,7 @@ class BuildLog:
             self.step, self.total, self.instruction = int(step[1]), int(step[2]), step[3]
             if self.instruction.upper().startswith("FROM") and self._layer:
                 self.stages.append(self._layer)
-            return self._progress(" ".join(self.instruction.split())[:100])
+            return self._progress(clip(" ".join(self.instruction.split()), 100))
         return self._progress(line.strip())
 
     def _progress(self, text: str) -> ImageProgress:

@@ -2,7 +2,7 @@
 
 import { element } from "lab/dom";
 import { titleOf } from "lab/model";
-import { bytes, duration, nameRanks } from "lab/words";
+import { bytes, clip, duration, nameRanks } from "lab/words";
 
 // A call: the operation first, then the line of the script, then how long and for whom it waited.
 export function callTip(model, call) {
@@ -47,5 +47,5 @@ export function laneTip(model, rank, moment) {
 }
 
 export function wordsTip(rank, head, text) {
-  return [element("b", {}, `rank ${rank} · ${head}`), element("p", {}, text.slice(0, 400))];
+  return [element("b", {}, `rank ${rank} · ${head}`), element("p", {}, clip(text, 400))];
 }

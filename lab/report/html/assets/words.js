@@ -60,6 +60,10 @@ export function nameRanks(ranks) {
   return `rank${ranks.length > 1 ? "s" : ""} ${words.length ? `${words.join(", ")} and ` : ""}${last}`;
 }
 
+export function clip(text, longest) {
+  return text.length <= longest ? text : `${text.slice(0, longest - 1).trimEnd()}…`;
+}
+
 export function capital(sentence) {
   return sentence.slice(0, 1).toUpperCase() + sentence.slice(1);
 }
