@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lab.report.export.data import step_facts
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
@@ -49,20 +50,10 @@ def steps_json(trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
 
 def _step_json(step: Step) -> dict[str, Any]:
     return {
-        "number": step.number,
-        "op": step.op,
-        "seq": step.seq,
+        **step_facts(step),
         "group": step.group.label,
         "group_ranks": step.group.ranks,
-        "source": step.source,
-        "destination": step.destination,
         "at": next((call.source for call in step.calls.values() if call.source), None),
         "bytes": max(call.bytes for call in step.calls.values()),
         "ranks": sorted(step.calls),
-        "missing": step.missing,
-        "state": step.state,
-        "begin_s": step.begin,
-        "ready_s": step.ready,
-        "end_s": step.end,
-        "last": step.last,
     }

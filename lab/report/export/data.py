@@ -46,24 +46,21 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
 
 def _step(step: Step) -> dict[str, Any]:
     return {
-        "number": step.number,
+        **step_facts(step),
         "title": step.title,
-        "op": step.op,
         "group": step.group.name,
-        "seq": step.seq,
-        "state": step.state,
-        "begin_s": step.begin,
-        "ready_s": step.ready,
-        "end_s": step.end,
         "bytes": size_of(step),
-        "source": step.source,
-        "destination": step.destination,
         "expected": list(step.expected),
-        "missing": list(step.missing),
-        "last": step.last,
         "waited_s": {str(rank): seconds for rank, seconds in step.waited.items()},
         "calls": [_call(call) for _, call in sorted(step.calls.items())],
     }
+
+
+def step_facts(step: Step) -> dict[str, Any]:
+    """What every view as JSON says of a step."""
+    names = ("number", "op", "seq", "state", "source", "destination", "last")
+    times = {"begin_s": step.begin, "ready_s": step.ready, "end_s": step.end}
+    return {**{name: getattr(step, name) for name in names}, **times, "missing": list(step.missing)}
 
 
 def _call(call: Call) -> dict[str, Any]:

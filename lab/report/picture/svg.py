@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 from xml.sax.saxutils import escape
 
 from lab.record.result import Expectation
@@ -49,10 +50,7 @@ def picture_svg(
     """The picture of a step as an `<svg>` element.
 
     Args:
-        step: the calls of all ranks that belong together.
-        expectations: those of the run.
-        world_size: ranks of the run; it decides on colours. 0: as many as the step shows.
-        unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
+        step, expectations, world_size, unrecorded: see `picture_of`.
         heading: whether it says itself what was called where; a page that does so around it needs no second one.
         standalone: whether it is a file of its own, with a background, and not a part of a page.
     """
@@ -63,7 +61,7 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
     """The same of a picture that is known already."""
     shapes = Shapes()
     y = _heading(picture, shapes) if heading else 0.0
-    y = _sentence(picture, shapes, y)
+    y = _paragraph(shapes, y, story.sentence(picture), 72, 19) + 12
     if any(rank.before or rank.after for rank in picture.ranks):
         y = _Sheet(picture, shapes).draw(y)
     else:
@@ -85,31 +83,27 @@ def _heading(picture: Picture, shapes: Shapes) -> float:
     y = 24.0
     text(shapes, 12, y, picture.title, size=16, weight="bold")
     for words in (" · ".join(story.facts(picture)), story.place(picture), story.parameters(picture)):
-        for one in textwrap.wrap(words, 80):
-            y += 16
-            text(shapes, 12, y, one, size=11.5, colour=SOFT)
+        y = _paragraph(shapes, y, words, 80, 16, size=11.5, colour=SOFT)
     return y
 
 
-def _sentence(picture: Picture, shapes: Shapes, y: float) -> float:
-    for one in textwrap.wrap(story.sentence(picture), 72):
-        y += 19
-        text(shapes, 12, y, one)
-    return y + 12
+def _paragraph(shapes: Shapes, y: float, words: str, letters: int, height: float, **look: Any) -> float:
+    """Words in lines of so many letters, below `y`; returns where they end."""
+    for one in textwrap.wrap(words, letters):
+        y += height
+        text(shapes, 12, y, one, **look)
+    return y
 
 
 def _below(picture: Picture, shapes: Shapes, y: float) -> float:
     kind, verdict = story.verdict(picture)
     y += 10
     sign, colour = {"good": ("✔", GOOD), "bad": ("✘", BAD)}.get(kind, ("?", WARN))
-    for one in textwrap.wrap(f"{sign} {verdict}", 64 if kind == "bad" else 72) if verdict else []:
-        y += 18
-        text(shapes, 12, y, one, colour=colour, weight="bold" if kind == "bad" else "")
+    letters, weight = (64, "bold") if kind == "bad" else (72, "")
+    if verdict:
+        y = _paragraph(shapes, y, f"{sign} {verdict}", letters, 18, colour=colour, weight=weight)
     for remark in story.remarks(picture):
-        y += 4
-        for one in textwrap.wrap(remark, 78):
-            y += 16
-            text(shapes, 12, y, one, size=12)
+        y = _paragraph(shapes, y + 4, remark, 78, 16, size=12)
     return y + 6
 
 
