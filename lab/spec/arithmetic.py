@@ -20,9 +20,6 @@ MAX_BITS = 16_384
 """Largest whole number, in bits."""
 MAX_DIGITS = 100
 """Most digits that `round` is asked for."""
-FAILURES: tuple[type[Exception], ...] = (ArithmeticError, TypeError, ValueError, LookupError, RecursionError)
-FAILURES += (simpleeval.InvalidExpression,)
-"""What an expression may raise."""
 
 
 class TooMuchError(ArithmeticError):
@@ -38,16 +35,16 @@ def compute(tree: ast.Expression, variables: Mapping[str, int], functions: Itera
         functions: names of the built-in functions that it may call.
 
     Raises:
-        Exception: one of `FAILURES`, among them `TooMuchError`.
+        ArithmeticError: it cannot be computed; the message says why in a few words.
     """
-    return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))
-
-
-def reason(error: Exception) -> str:
-    """Why an expression failed, in a few words."""
-    if isinstance(error, OverflowError):
-        return "the number is too large"
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+    try:
+        return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))
+    except OverflowError:
+        raise TooMuchError("the number is too large") from None
+    except RecursionError:
+        raise TooMuchError("it is nested too deep") from None
+    except (TypeError, ValueError, LookupError, simpleeval.InvalidExpression) as error:
+        raise ArithmeticError(str(error)) from None
 
 
 class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]

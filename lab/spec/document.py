@@ -2,7 +2,7 @@
 
 Nothing is constructed: a node holds the text that the person wrote, and `lab.spec.value` says what it is. So no tag can
 make an object, and no alias, depth or size can make the lab slow. libyaml reads the file where PyYAML comes with it;
-where it refuses, PyYAML's own parser, eight times slower, says what is wrong: its words are the better ones.
+where it refuses, PyYAML's own parser, ten times slower, says what is wrong: its words are the better ones.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from lab.errors import ScenarioError
 from lab.spec.expressions import RankVariables, evaluate, is_expression
 from lab.spec.kinds import Kind, boolean, list_of, read_text, whole_number
-from lab.spec.problems import InvalidError
-from lab.spec.value import NUMBER, Reading, Value
+from lab.spec.problems import InvalidError, Reading
+from lab.spec.value import NUMBER, Value
 
 MAX_RANK = 1024 * 1024 - 1
 """Highest rank of the largest cluster that a scenario may ask for."""

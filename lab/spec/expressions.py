@@ -109,9 +109,9 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
 
     try:
         return arithmetic.compute(tree, variables._asdict(), FUNCTIONS)
-    except arithmetic.FAILURES as error:
-        why = arithmetic.reason(error)
-    raise ScenarioError(f"the expression {shown(text)} cannot be computed for rank {variables.rank}: {why}")
+    except ArithmeticError as error:
+        why = f"cannot be computed for rank {variables.rank}: {error}"
+        raise ScenarioError(f"the expression {shown(text)} {why}") from None
 
 
 @lru_cache(maxsize=4096)

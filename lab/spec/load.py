@@ -11,9 +11,9 @@ from pathlib import Path
 from lab.spec.keys import read_keys
 from lab.spec.kinds import slug
 from lab.spec.paths import missing_script, script_problem
-from lab.spec.problems import Position
+from lab.spec.problems import Position, Reading
 from lab.spec.scenario import PLANNED_KEYS, Scenario
-from lab.spec.value import Reading, Value
+from lab.spec.value import Value
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lab.errors import ScenarioError
 from lab.words import clip
@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class InvalidError(Exception):
-    """One problem, on its way to `Problems`; it never leaves `lab.spec`."""
+    """One problem, on its way to `Reading`; it never leaves `lab.spec`."""
 
     def __init__(self, where: Position, message: str) -> None:
         super().__init__(where, message)
@@ -34,8 +34,8 @@ class InvalidError(Exception):
         self.message = message
 
 
-class Problems:
-    """Collects what is wrong with one file, so that a person sees all of it at once.
+class Reading:
+    """A scenario file that is being read; collects what is wrong with it, so that a person sees all of it at once.
 
     Args:
         path: the file, as the person named it; every line of the error begins with it.
@@ -43,6 +43,10 @@ class Problems:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.folder = Path(os.path.abspath(path)).parent
+        """What the paths in it are relative to."""
+        self.known: dict[str, Any] = {}
+        """Attributes of the scenario read so far, without those that are a problem."""
         self._found: set[tuple[Position, str]] = set()
 
     def add(self, where: Position, message: str) -> None:

@@ -6,13 +6,11 @@ number, and numbers in base 8 or 60 (`010`, `1:30`) are refused by what reads th
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.spec.problems import InvalidError, Position, Problems, shown
+from lab.spec.problems import InvalidError, Position, Reading, shown
 from lab.words import clip
 
 if TYPE_CHECKING:  # a plain script is run without YAML
@@ -26,17 +24,6 @@ TRUE = ("yes", "true", "on")
 """What YAML reads as true, in lower case."""
 
 _KINDS = {"null": "nothing", "bool": "boolean", "int": "integer", "float": "number"}
-
-
-class Reading(Problems):
-    """A scenario file that is being read."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.folder = Path(os.path.abspath(path)).parent
-        """What the paths in it are relative to."""
-        self.known: dict[str, Any] = {}
-        """Attributes of the scenario read so far, without those that are a problem."""
 
 
 class Value:

@@ -13,7 +13,8 @@ import yaml
 from lab.errors import ScenarioError
 from lab.spec import kinds
 from lab.spec.keys import dump_keys, key, keys_of, read_keys, section
-from lab.spec.value import Reading, Value
+from lab.spec.problems import Reading
+from lab.spec.value import Value
 
 
 @dataclass(frozen=True, kw_only=True)
