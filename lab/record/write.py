@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,8 +61,10 @@ class RecordWriter:
 
     def finish(self, result: Result) -> None:
         """Write the result, whole or not at all, and close."""
-        self._write_whole(RESULT, json.dumps(result.to_json(), indent=2))
-        self.close()
+        try:
+            self._write_whole(RESULT, json.dumps(result.to_json(), indent=2))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close every file."""
@@ -75,6 +78,14 @@ class RecordWriter:
             import shutil
 
             shutil.rmtree(self.path, ignore_errors=True)
+
+    def keep(self, folder: Path, name: str) -> None:
+        """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""
+        source, target = (folder / name).resolve(), self.path / name
+        if source.is_relative_to(folder.resolve()) and source.suffix == ".py" and not target.exists():
+            with suppress(OSError):  # one that is gone by now is told without its text
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(source.read_bytes())
 
     def log_path(self, rank: int) -> Path:
         """Where a rank's log is."""

@@ -12,6 +12,7 @@ from typing import Any
 from lab.engine.protocol import Channel, Engine
 from lab.errors import EngineUnavailable, LabError, NodeLost
 from lab.node import wire
+from lab.node.messages import Exited
 from lab.plan.plan import Plan
 from lab.record import events
 from lab.record.write import RecordWriter
@@ -19,7 +20,6 @@ from lab.run.collect import Collector
 from lab.run.observe import Observer
 from lab.run.ship import file_messages
 from lab.verdict.facts import RankFacts, RunFacts
-from lab.verdict.peers import lost_a_peer
 from lab.words import format_duration
 
 _ANSWER_DEADLINE_S = 60.0
@@ -171,6 +171,8 @@ class Driver:
 
     def _explained(self) -> bool:
         """Whether somebody failed by its own fault, or nobody is left whose fault it could be."""
+        from lab.verdict.peers import lost_a_peer  # not at the start: a run that passes needs none of it
+
         ended = [rank for rank in self.facts.ranks if rank.ended is not None]
         told = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
         return told or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
@@ -219,7 +221,8 @@ class Driver:
         message = {"op": "check", "run": self.plan.run, "check": reference, "results": results, "env": env}
         self._send(first, wire.encode(message))
         if not self._pump(lambda: facts.over, None, str, until=time.monotonic() + deadline_s):
-            facts.error = f"the check did not end within {format_duration(deadline_s)}"
+            error = f"the check did not end within {format_duration(deadline_s)}"
+            self.collector.fact(Exited(time=time.time(), rank=-1, node="node0", error=error))
         return facts
 
     def _release(self) -> None:

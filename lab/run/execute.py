@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
-from lab.errors import LabError, RecordError
+from lab.errors import LabError
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
-from lab.record.result import Expectation, RankResult, Result
+from lab.record.result import RankResult, Result
 from lab.record.write import RecordWriter
 from lab.run.drive import Driver
 from lab.run.observe import Observer
 from lab.run.ship import pack_folder
 from lab.spec.dump import dump_scenario
-from lab.spec.expressions import RankVariables, rank_variables
-from lab.spec.scenario import Expect, Scenario
+from lab.spec.expressions import rank_variables
 from lab.verdict.evidence import Evidence
-from lab.verdict.expectations import check_expectations
 from lab.verdict.facts import RankFacts, RunFacts, begin_facts
 from lab.verdict.judge import judge
-from lab.verdict.judgement import Judgement
-from lab.verdict.stacks import shorten_paths, shorten_stack
-from lab.verdict.whole import check_whole_run
+from lab.verdict.settle import settle
 
 _CHECK_DEADLINE_S = 60.0
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
@@ -41,15 +37,7 @@ def execute(
     writer: RecordWriter,
     observer: Observer,
 ) -> Result:
-    """Run a plan on a cluster and judge it.
-
-    Args:
-        plan: what to run.
-        cluster: where.
-        engine: the cluster's.
-        channels: to the agents of the nodes that take part.
-        writer: the record, new.
-        observer: watches.
+    """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
 
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
@@ -80,34 +68,26 @@ def execute(
     except BaseException:
         writer.close()
         raise
-    bare = judge(Evidence(facts=facts, record=Record(path=writer.path)))
-    result = _result(plan, cluster, facts, bare, writer)
+    _keep_sources(facts, scenario.script.parent, writer)
+    result = _result(plan, cluster, Evidence(facts=facts, record=Record(path=writer.path)), writer)
     writer.finish(result)
     return result
 
 
-def _result(plan: Plan, cluster: ClusterInfo, facts: RunFacts, bare: Judgement, writer: RecordWriter) -> Result:
-    expect = plan.scenario.expect
+def _result(plan: Plan, cluster: ClusterInfo, evidence: Evidence, writer: RecordWriter) -> Result:
+    facts = evidence.facts
     ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
-    expectations: tuple[Expectation, ...] = ()
-    if bare.verdict != "error":
-        variables = rank_variables(plan.nnodes, plan.nproc_per_node)
-        expectations = (
-            *check_expectations(expect, ranks, variables),
-            *_check_calls(expect, Record(path=writer.path), variables),
-            *_check_function(expect.check, facts.check),
-            *check_whole_run(expect, bare),
-        )
-    verdict, reason = _final(bare, expectations, plan.scenario)
-    exit_code = 130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[verdict]
+    variables = rank_variables(plan.nnodes, plan.nproc_per_node)
+    judgement, expectations = settle(judge(evidence), plan.scenario.expect, evidence, ranks, variables)
+    exit_code = 130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict]
     return Result(
-        verdict=verdict,
-        reason=reason,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
         scenario=plan.scenario.name,
         run=plan.run,
         engine=cluster.engine,
         cluster=cluster.name,
-        culprit=bare.culprit,
+        culprit=judgement.culprit,
         ranks=ranks,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
@@ -116,40 +96,13 @@ def _result(plan: Plan, cluster: ClusterInfo, facts: RunFacts, bare: Judgement, 
     )
 
 
-def _final(bare: Judgement, expectations: Iterable[Expectation], scenario: Scenario) -> tuple[Any, str]:
-    """What becomes of the bare verdict when the scenario's expectations are considered."""
-    unmet = [expectation for expectation in expectations if not expectation.met]
-    wanted = scenario.expect.verdict
-    if bare.verdict == "error" or (bare.verdict != wanted and wanted == "passed"):
-        return bare.verdict, bare.reason
-    if unmet:
-        more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        return "failed", f"{unmet[0].sentence()}{more}"
-    if wanted != "passed":
-        return "passed", f"{wanted} as expected: {bare.reason}"
-    return "passed", bare.reason
+def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter) -> None:
+    told = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
+    if told:
+        from lab.verdict.stacks import script_files
 
-
-def _check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterable[Expectation]:
-    if expect.calls is None:
-        return ()
-    from lab.verdict.calls import check_calls  # not at the start: few scenarios expect calls, and a trace takes a while
-
-    return check_calls(expect, record, variables)
-
-
-def _check_function(reference: str | None, facts: RankFacts | None) -> tuple[Expectation, ...]:
-    if reference is None or facts is None:
-        return ()
-    met = facts.code == 0 and not facts.error
-    got = "it passed" if met else _how_check_ended(facts)
-    return (Expectation(what=f"check {reference}", rank=None, expected="it passes", got=got, met=met),)
-
-
-def _how_check_ended(facts: RankFacts) -> str:
-    if facts.error.strip():
-        return facts.error.strip().splitlines()[0]
-    return f"killed by {facts.signal}" if facts.signal else f"exit code {facts.code}"
+        for name in script_files(told):
+            writer.keep(folder, name)
 
 
 def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
@@ -159,6 +112,11 @@ def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
         error = "killed for want of memory"
     elif facts.node_lost:
         error = "its node went away"
+    traceback, stack = facts.traceback, facts.stack
+    if traceback or stack:
+        from lab.verdict.stacks import shorten_paths, shorten_stack
+
+        traceback, stack = shorten_paths(traceback), shorten_stack(stack)
     return RankResult(
         rank=facts.rank,
         node=facts.node,
@@ -167,8 +125,8 @@ def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
         signal=facts.signal,
         stopped=facts.stopped,
         error=error,
-        traceback=shorten_paths(facts.traceback),
-        stack=shorten_stack(facts.stack),
+        traceback=traceback,
+        stack=stack,
         notes=dict(facts.notes),
         duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
         log_path=writer.log_path(facts.rank),
@@ -181,25 +139,21 @@ def _plain(result: RankResult) -> dict[str, Any]:
     return data
 
 
-def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: LabError) -> Result:
-    """The result of a run that could not begin.
+def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: LabError) -> None:
+    """Write the result of a run that could not begin.
 
     Raises:
         RecordError: it cannot be written.
     """
-    result = Result(
-        verdict="error",
-        reason=error.message,
-        scenario=plan.scenario.name,
-        run=plan.run,
-        engine=cluster.engine,
-        cluster=cluster.name,
-        exit_code=error.exit_code,
-        path=writer.path,
+    writer.finish(
+        Result(
+            verdict="error",
+            reason=error.message,
+            scenario=plan.scenario.name,
+            run=plan.run,
+            engine=cluster.engine,
+            cluster=cluster.name,
+            exit_code=error.exit_code,
+            path=writer.path,
+        )
     )
-    try:
-        writer.finish(result)
-    except RecordError:
-        writer.close()
-        raise
-    return result

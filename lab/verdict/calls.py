@@ -10,25 +10,17 @@ from lab.record.result import Expectation
 from lab.spec.calls import Pattern, parse_calls
 from lab.spec.expressions import RankVariables
 from lab.spec.scenario import Expect
-from lab.trace.model import Group, RankTrace
+from lab.trace.model import Call, Group, RankTrace
 from lab.trace.notation import render_call
 from lab.trace.read import read_trace
 from lab.trace.sequence import Departure, first_departure
+from lab.words import plural
 
 _NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
 
 
 def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterator[Expectation]:
-    """Compare what each rank called with what it had to call.
-
-    Args:
-        expect: what must come out.
-        record: of the run, with its traces.
-        variables: what arithmetic may use, by rank.
-
-    Yields:
-        One expectation for each rank of which calls are stated: as stated, or the first place where they differ.
-    """
+    """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
     stated = expect.calls
     if stated is None:
         return
@@ -51,23 +43,21 @@ def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVari
 
 def _compare(patterns: list[Pattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
     departure = first_departure(patterns, rank.calls, groups)
-    if departure is None:
-        count = f"{len(rank.calls)} call{'' if len(rank.calls) == 1 else 's'}"
-        return Expectation(what="calls", rank=rank.rank, expected="as stated", got=f"as stated: {count}", met=True)
-    expected = "no further call" if departure.expected is None else departure.expected.text
-    return Expectation(what="calls", rank=rank.rank, expected=expected, got=_got(departure, rank, groups), met=False)
+    expected, got = "as stated", f"as stated: {plural(len(rank.calls), 'call')}"
+    if departure is not None:
+        expected = "no further call" if departure.expected is None else departure.expected.text
+        got = _got(departure, rank, groups)
+    return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
 
 
 def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> str:
-    call = departure.got
-    if call is None:
-        more = "nothing like it" if departure.after_gap else "nothing more"
-        return f"{more}, after {_last(rank, groups)}" if rank.calls else "no call at all"
-    states_phase = departure.expected is not None and departure.expected.phase is not None
+    if departure.got is not None:
+        phase = departure.expected is not None and departure.expected.phase is not None
+        return _shown(departure.got, groups, phase=phase)
+    more = "nothing like it" if departure.after_gap else "nothing more"
+    return f"{more}, after {_shown(rank.calls[-1], groups)}" if rank.calls else "no call at all"
+
+
+def _shown(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
     where = f" at {call.source}" if call.source else ""
-    return f"call {call.index}: {render_call(call, groups, phase=states_phase)}{where}"
-
-
-def _last(rank: RankTrace, groups: Mapping[str, Group]) -> str:
-    call = rank.calls[-1]
-    return f"call {call.index}: {render_call(call, groups)}{f' at {call.source}' if call.source else ''}"
+    return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"

@@ -10,12 +10,9 @@ from lab.verdict.hang import explain_hang
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:
-    """Why a run hung or failed; what ranks called differently is found in any run.
+    """Why a run hung or failed; what ranks called differently is found in any run, one that ended well too.
 
-    Args:
-        evidence: of the run.
-        culprit: the rank that the verdict names, if it does.
-        ended_well: whether every rank ended as it was meant to, whatever its exit code.
+    The culprit is the rank that the verdict names, if there is a verdict already.
     """
     ranks = evidence.facts.ranks
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
@@ -23,4 +20,4 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     stopping, other = that_stop_a_run(evidence)
     if any(rank.failed or rank.node_lost for rank in ranks):
         return [*stopping, *explain_failure(evidence, culprit), *other]
-    return [*stopping, *explain_hang(evidence, stopping, culprit), *other]
+    return [*stopping, *explain_hang(evidence, stopping), *other]

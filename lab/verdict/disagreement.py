@@ -11,7 +11,7 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.verdict.rhythm import beats, out_of_step
 from lab.verdict.slips import find_slips
-from lab.words import capital, format_duration, listing, name_ranks, plural
+from lab.words import format_duration, listing, name_ranks, plural
 
 _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
 """What a rank did with what it differs in; of tensors, it brought them."""
@@ -115,12 +115,5 @@ def _at(step: Step, ranks: Sequence[int]) -> str:
 
 def _finding(kind: str, sentence: str, clash: Clash, odd: tuple[int, ...], others: tuple[int, ...]) -> Finding:
     step = clash.step
-    lines = dict.fromkeys(step.calls[rank].source for rank in (*odd, *others))
-    return Finding(
-        kind=kind,
-        sentence=capital(sentence),
-        ranks=odd,
-        others=others,
-        step=step.title,
-        lines=tuple(filter(None, lines)),
-    )
+    lines = tuple(step.calls[rank].source for rank in (*odd, *others))
+    return Finding(kind=kind, sentence=sentence, ranks=odd, others=others, step=step.title, lines=lines)

@@ -1,15 +1,19 @@
-"""What a rank did at the end of its run, in words that follow its name."""
+"""What a rank did at the end of its run, in words that follow its name, and what it shows for it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from lab.record.result import Culprit
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
+from lab.verdict.stacks import CodePlace, shorten_paths, shorten_stack
 from lab.verdict.waits import Wait, describe_wait
 from lab.words import clip, format_limit, name_ranks, plural, was
 
+_LINES = 12
+"""Lines of a traceback or stack that a verdict shows."""
 _LONGEST_ERROR = 160
 _SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
 
@@ -37,13 +41,7 @@ def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
 
 
 def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> str:
-    """`raised ValueError: ... at train.py:30`.
-
-    Args:
-        evidence: of the run.
-        rank: that failed.
-        brief: whether to leave out addresses of PyTorch's sources, and cut off what is longer than a line or two.
-    """
+    """`raised ValueError: ... at train.py:30`; if brief, cut short and without addresses of PyTorch's sources."""
     if rank.out_of_memory:
         limit = evidence.facts.memory_bytes
         allowed = f": its node's limit is {format_limit(limit)}" if limit else ""
@@ -52,7 +50,7 @@ def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -
         place = evidence.stood(rank)
         return f"was killed by {rank.signal}{f' {place.sentence()}' if place is not None else ''}"
     place = evidence.raised(rank)
-    where = f" at {place.file}:{place.line}" if place is not None else ""
+    where = f" at {place.at}" if place is not None else ""
     error = (rank.error.strip().splitlines() or [""])[0]
     if error and not error.startswith("SystemExit"):
         return f"raised {clip(_SOURCE_OF_TORCH.sub('', error), _LONGEST_ERROR) if brief else error}{where}"
@@ -101,3 +99,24 @@ def _after(evidence: Evidence, number: int) -> str:
         return ", before its first call" if evidence.traced else ""
     step = evidence.step(calls[-1])
     return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
+
+
+def blame(rank: RankFacts, error: str, traceback: str = "") -> Culprit:
+    """A rank as the culprit, with the end of its traceback or the innermost of its stack, or else somebody else's."""
+    raised = "" if rank.stopped else _tail(rank.traceback)
+    shown = raised or _head(rank.stack) or _tail(traceback)
+    return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown)
+
+
+def went_alone(place: CodePlace | None, gone: list[int]) -> str:
+    """What a rank did that called a collective after most others had ended with code 0."""
+    where = f" {place.sentence()}" if place else ""
+    return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
+
+
+def _head(stack: str) -> str:
+    return "\n".join(shorten_stack(stack).splitlines()[:_LINES])
+
+
+def _tail(traceback: str) -> str:
+    return "\n".join(shorten_paths(traceback).strip().splitlines()[-_LINES:])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from lab.record.layout import TRACE
 from lab.verdict.facts import RankFacts, RunFacts, read_facts
-from lab.verdict.stacks import CodePlace, find_place, find_raised
 
 if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
+    from lab.verdict.stacks import CodePlace
 
 _MOST_BYTES = 16 << 20
 """A verdict does not wait until longer traces have been read; `lab explain` does."""
@@ -21,7 +21,11 @@ _MOST_BYTES = 16 << 20
 
 @dataclass(kw_only=True)
 class Evidence:
-    """The same at the end of a run as from its record; traces are read when they are asked for."""
+    """The same at the end of a run as from its record.
+
+    Traces are read when they are asked for, and what reads them and stacks is imported then: a run that passes needs
+    neither.
+    """
 
     facts: RunFacts
     record: Record
@@ -87,10 +91,14 @@ class Evidence:
 
     def stood(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank was when its stack was taken."""
+        from lab.verdict.stacks import find_place
+
         return find_place(rank.stack, self.record.path) if rank.stack else None
 
     def raised(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank raised."""
+        from lab.verdict.stacks import find_raised
+
         return find_raised(rank.traceback, self.record.path)
 
     def place(self, rank: RankFacts) -> CodePlace | None:

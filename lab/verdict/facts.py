@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from lab.record.events import Cancelled, EngineLost, Event, NodeLost, Over, Refu
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
+    from lab.record.plan import RecordedPlan
     from lab.record.read import Record
     from lab.record.result import RankResult, Result
 
@@ -58,8 +60,7 @@ class RankFacts:
         """Whether it ended in a way that nobody expected, by itself."""
         if self.stopped or self.ended is None:
             return False
-        code = -signal.Signals[self.signal] if self.signal and hasattr(signal, self.signal) else self.code
-        return code != self.expected_code
+        return returncode(self.code, self.signal) != self.expected_code
 
     @property
     def left(self) -> bool:
@@ -67,14 +68,10 @@ class RankFacts:
         return self.ended is not None and not self.stopped and not self.failed
 
 
-@dataclass
-class LostNode:
-    """A node that went away in mid-run."""
-
-    node: str
-    how: str
-    """How it ended, as the end of a sentence that begins with its name."""
-    time: float
+def returncode(code: int | None, name: str | None) -> int | None:
+    """An exit code, or -9 for an end by SIGKILL, as `subprocess` and torchrun write it; None where neither is known."""
+    number = signal.Signals.__members__.get(name or "")
+    return code if number is None else -number
 
 
 @dataclass
@@ -82,10 +79,11 @@ class RunFacts:
     """What is known of a run."""
 
     ranks: list[RankFacts]
+    """In order."""
     timeout_s: float = 0.0
     memory_bytes: int | None = None
     """Memory limit of a node."""
-    lost_nodes: list[LostNode] = field(default_factory=list)
+    lost_nodes: list[NodeLost] = field(default_factory=list)
     timed_out: bool = False
     interrupted: bool = False
     engine_lost: str = ""
@@ -101,13 +99,10 @@ class RunFacts:
         if number < 0:
             self.check = self.check or RankFacts(rank=-1, node="node0", local_rank=-1)
             return self.check
-        if number < len(self.ranks) and self.ranks[number].rank == number:
-            return self.ranks[number]
-        known = next((rank for rank in self.ranks if rank.rank == number), None)
-        if known is None:
-            known = RankFacts(rank=number)
-            self.ranks = sorted([*self.ranks, known], key=lambda rank: rank.rank)
-        return known
+        position = bisect_left(self.ranks, number, key=lambda rank: rank.rank)
+        if position == len(self.ranks) or self.ranks[position].rank != number:
+            self.ranks.insert(position, RankFacts(rank=number))
+        return self.ranks[position]
 
     def take(self, event: Event) -> None:
         """Add what an event tells."""
@@ -119,7 +114,7 @@ class RunFacts:
             if isinstance(event, EngineLost):
                 self.engine_lost = event.reason
             else:
-                self.lost_nodes.append(LostNode(event.node, event.how, event.time))
+                self.lost_nodes.append(event)
         elif isinstance(event, Refusal):
             self.refused = self.refused or event.reason
         elif isinstance(event, TimedOut):
@@ -130,27 +125,19 @@ class RunFacts:
             self.duration_s = event.duration_s
 
 
-def begin_facts(plan: Plan, memory_bytes: int | None) -> RunFacts:
+def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts:
     """What is known of a run before it begins."""
-    ranks = [
-        RankFacts(
-            rank=worker.rank,
-            node=worker.node,
-            local_rank=worker.local_rank,
-            expected_code=worker.expected_code,
-        )
-        for worker in plan.workers
-    ]
-    return RunFacts(ranks=ranks, timeout_s=plan.timeout_s, memory_bytes=memory_bytes)
+    facts = RunFacts(ranks=[], timeout_s=plan.timeout_s or 0.0, memory_bytes=memory_bytes)
+    for worker in plan.workers:
+        rank = facts.rank(worker.rank)
+        rank.node, rank.local_rank, rank.expected_code = worker.node, worker.local_rank, worker.expected_code
+    return facts
 
 
 def read_facts(record: Record) -> RunFacts:
     """What a record knows of its run: the facts that its verdict was made from."""
     plan = record.plan()
-    facts = RunFacts(ranks=[], timeout_s=plan.timeout_s or 0.0, memory_bytes=plan.memory_bytes)
-    for worker in plan.workers:
-        rank = facts.rank(worker.rank)
-        rank.node, rank.local_rank, rank.expected_code = worker.node, worker.local_rank, worker.expected_code
+    facts = begin_facts(plan, plan.memory_bytes)
     told = False
     for event in record.events():
         facts.take(event)

@@ -8,11 +8,11 @@ from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import full_name, how_it_failed, last_call, where_it_was
+from lab.verdict.ends import blame, full_name, how_it_failed, last_call, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding
-from lab.verdict.judgement import Judgement, blame, went_alone
+from lab.verdict.judgement import Judgement
 from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
 from lab.words import capital, format_duration, listing, name_ranks, was
 
@@ -44,7 +44,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     odd = find_odd_one(failed)
     if odd is not None:
         place = evidence.raised(facts.rank(odd.rank))
-        where = f" at {place.file}:{place.line}" if place is not None else ""
+        where = f" at {place.at}" if place is not None else ""
         return _blame(facts.rank(odd.rank), f"called {odd.call}{where} where most others called {odd.others}")
     found = _odd_call(evidence) if all(map(failed_in_torch, own)) else None
     if found is not None:
@@ -103,12 +103,7 @@ def _left_early(evidence: Evidence, victim: RankFacts) -> RankFacts | None:
 
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
-    """Who failed first, and in which calls that found the others.
-
-    Args:
-        evidence: of the run.
-        culprit: the rank that the verdict names; None where there is no verdict: then the one that it would name.
-    """
+    """Who failed first, the culprit if one is known already, and in which calls that found the others."""
     if culprit is None:
         judged = judge_failure(evidence).culprit
         culprit = judged.rank if judged is not None else None
@@ -116,7 +111,6 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     if first is None:
         return []
     hit = _hit(evidence, first)
-    met = next((step for step, _ in hit), None)
     alone = _alone_in(evidence, first)
     if alone is not None:
         return [_went_alone(evidence, first, alone)]
@@ -131,20 +125,18 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
         head, kind = f"{full_name(first)} was {place.sentence()} and no longer with the others", "left_early"
     else:
         return []
-    sentence = f"{capital(head)}, {last_call(evidence, first.rank)}." if evidence.traced else f"{capital(head)}."
+    sentence = f"{head}, {last_call(evidence, first.rank)}." if evidence.traced else f"{head}."
     sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
-    others = tuple(sorted(call.rank for _, calls in hit for call in calls))
-    lines = [f"{place.file}:{place.line}"] if place is not None else []
-    lines += [call.source for call in evidence.calls(first.rank)[-1:] if not lines]
-    lines += [call.source for _, calls in hit for call in calls]
+    found = [call for _, calls in hit for call in calls]
+    own = [place.at] if place is not None else [c.source for c in evidence.calls(first.rank)[-1:]]
     return [
         Finding(
             kind=kind,
             sentence=sentence,
             ranks=(first.rank,),
-            others=others,
-            step=met.title if met is not None else "",
-            lines=tuple(line for line in dict.fromkeys(lines) if line),
+            others=tuple(sorted(call.rank for call in found)),
+            step=hit[0][0].title if hit else "",
+            lines=(*own, *(call.source for call in found)),
         )
     ]
 
@@ -184,15 +176,8 @@ def _went_alone(evidence: Evidence, first: RankFacts, alone: tuple[Call, Step]) 
     at = f" at {call.source}" if call.source else ""
     how = f" {next(iter(ended))}" if len(ended) == 1 else ""
     sentence = (
-        f"{capital(full_name(first))} went on alone: it called {step.title}{at}, which "
-        f"{name_ranks(gone)} never {'called' if not step.message else 'answered'}; they had ended with code 0{how}."
+        f"{full_name(first)} went on alone: it called {step.title}{at}, which {name_ranks(gone)} never "
+        f"{'called' if not step.message else 'answered'}; they had ended with code 0{how}."
     )
     lines = (call.source, *(calls[-1].source for rank in gone if (calls := evidence.calls(rank))))
-    return Finding(
-        kind="went_alone",
-        sentence=sentence,
-        ranks=(first.rank,),
-        others=gone,
-        step=step.title,
-        lines=tuple(line for line in dict.fromkeys(lines) if line),
-    )
+    return Finding(kind="went_alone", sentence=sentence, ranks=(first.rank,), others=gone, step=step.title, lines=lines)

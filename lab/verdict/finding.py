@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab.words import capital
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -23,6 +25,11 @@ class Finding:
     """The lines of the script, `file:line`; those of `ranks` first."""
     seconds: float | None = None
     """How long the others waited, or whatever time the sentence speaks of."""
+
+    def __post_init__(self) -> None:
+        """Its lines are each named once, and its sentence begins with a capital letter."""
+        object.__setattr__(self, "lines", tuple(dict.fromkeys(filter(None, self.lines))))
+        object.__setattr__(self, "sentence", capital(self.sentence))
 
     @property
     def headline(self) -> str:

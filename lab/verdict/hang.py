@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import together, what_it_did, where_it_was
+from lab.verdict.ends import blame, together, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding
-from lab.verdict.judgement import Judgement, blame, went_alone
+from lab.verdict.judgement import Judgement
+from lab.verdict.standing import Standing
 from lab.verdict.waits import (
     Wait,
     describe_wait,
-    describe_waiting,
     find_cycle,
     find_waits,
     majority_step,
@@ -30,23 +29,21 @@ NOBODYS_FAULT = frozenset({"deadlock", "mismatch", "dtype", "shape", "reduce_op"
 
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
-    ranks = evidence.facts.ranks
-    calls = {rank.rank: where_it_was(evidence, rank) for rank in ranks if (at := evidence.stood(rank)) and at.call}
-    waiting = [rank for rank in ranks if rank.rank in calls]
-    absent = [rank for rank in ranks if rank.alive and rank not in waiting]
-    gone = sorted((rank for rank in ranks if not rank.alive), key=lambda rank: rank.ended or 0.0)
-    culprit, error = _waited_for(evidence, waiting, absent, gone)
+    facts, standing = evidence.facts, Standing.of(evidence)
+    culprit, error = standing.waited_for(evidence)
     clauses = [
-        *together(_numbers(absent), lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}"),
-        *together(_numbers(waiting), lambda rank: f"waited {calls[rank]}"),
-        *together(_numbers(gone), lambda _: "had ended"),
+        *together(standing.absent, lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}"),
+        *together(standing.waiting, lambda rank: f"waited {where_it_was(evidence, evidence.ranks[rank])}"),
+        *together(standing.gone, lambda _: "had ended"),
     ]
     cause = _cause(evidence) if evidence.at_hand else None
     if cause is not None and _tells_more(cause, culprit):
-        culprit, error = next((rank for rank in ranks if rank.rank in cause.ranks), None), cause.headline
+        culprit, error = next(iter(cause.ranks), None), cause.headline
         clauses.insert(0, cause.headline)
-    reason = f"no end after {format_duration(evidence.facts.timeout_s)}: {'; '.join(clauses)}"
-    return Judgement(verdict="hung", reason=reason, culprit=None if culprit is None else blame(culprit, error))
+    reason = f"no end after {format_duration(facts.timeout_s)}: {'; '.join(clauses)}"
+    return Judgement(
+        verdict="hung", reason=reason, culprit=None if culprit is None else blame(facts.rank(culprit), error)
+    )
 
 
 def _cause(evidence: Evidence) -> Finding | None:
@@ -56,44 +53,15 @@ def _cause(evidence: Evidence) -> Finding | None:
     return found[0] if found and found[0].step else None
 
 
-def _numbers(ranks: Sequence[RankFacts]) -> list[int]:
-    return [rank.rank for rank in ranks]
-
-
-def _tells_more(cause: Finding, culprit: RankFacts | None) -> bool:
+def _tells_more(cause: Finding, culprit: int | None) -> bool:
     """Whether the trace blames somebody else than the stacks do, or knows that nobody can be blamed."""
     if cause.ranks:
-        return culprit is None or culprit.rank not in cause.ranks
+        return culprit not in cause.ranks
     return cause.kind in NOBODYS_FAULT
 
 
-def _waited_for(
-    evidence: Evidence, waiting: Sequence[RankFacts], absent: Sequence[RankFacts], gone: Sequence[RankFacts]
-) -> tuple[RankFacts | None, str]:
-    """Who kept the others waiting and what it did, as far as stacks tell."""
-    if absent:
-        missed = "did not come to the collective that others waited in, it " if waiting else ""
-        return absent[0], f"{missed}was {where_it_was(evidence, absent[0])}"
-    if len(gone) > len(waiting):
-        return (waiting[0], went_alone(evidence.stood(waiting[0]), _numbers(gone))) if waiting else (None, "")
-    if gone and waiting:
-        return gone[0], "exited early, with code 0, while others waited for it"
-    places = Counter(where_it_was(evidence, rank) for rank in waiting)
-    common, count = places.most_common(1)[0] if places else ("", 0)
-    if len(places) == 1 or 2 * count <= len(waiting):
-        return None, ""  # no majority: whose call is the wrong one cannot be told from where they stand
-    odd = next(rank for rank in waiting if where_it_was(evidence, rank) != common)
-    return odd, f"was {where_it_was(evidence, odd)} while others were {common}"
-
-
-def explain_hang(evidence: Evidence, differing: Sequence[Finding], culprit: int | None = None) -> list[Finding]:
-    """What kept the run from going on.
-
-    Args:
-        evidence: of the run.
-        differing: what ranks called differently; whoever waits after that waits because of it.
-        culprit: whom the verdict names; told where there is no trace to find more.
-    """
+def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
+    """What kept the run from going on; whoever waits after ranks called differently waits because of that."""
     waits = find_waits(evidence)
     findings = []
     cycle = find_cycle(waits)
@@ -106,7 +74,7 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding], culprit: int 
             explained = bool(findings or differing)
             findings.append(_missed(step, waiting, missing, waits, evidence, explained=explained))
     findings += _all_there(waits, evidence, named={finding.step for finding in differing})
-    return findings or ([] if differing or waits else _no_waits(evidence, culprit))
+    return findings or ([] if differing or waits else _no_waits(evidence))
 
 
 def _missed(
@@ -125,13 +93,14 @@ def _missed(
     did = _what_they_did(missing, waits, evidence)
     verb = "never sent" if ours[0].call.operation.receives else "never received" if step.message else "never entered"
     what = step.title if not step.message else describe_wait(ours[0]).partition(" at ")[0]
+    lines = listing(wait.call.source for wait in ours)
+    took = f"{format_duration(waited(evidence, ours))}{f', at {lines}' if lines else ''}"
     if step.message:
-        head = f"{capital(name_ranks(waiting))} waited in {what} {format_duration(waited(evidence, ours))}"
-        head += f", at {listing(wait.call.source for wait in ours)}: {name_ranks(missing)} {verb}"
-        sentence = f"{head}. {capital(did)}."
+        sentence = f"{name_ranks(waiting)} waited in {what} {took}: {name_ranks(missing)} {verb}. {capital(did)}."
     else:
-        head = f"{capital(name_ranks(missing))} {verb} {step.title}"
-        sentence = f"{head}. {capital(describe_waiting(evidence, waiting, waits))}; {did}."
+        sentence = (
+            f"{name_ranks(missing)} {verb} {step.title}. {capital(name_ranks(waiting))} waited there {took}; {did}."
+        )
     kind, ranks = "never_entered", free
     if gone and len(gone) == len(free):
         alone = len(gone) > len(waiting)
@@ -139,15 +108,8 @@ def _missed(
     elif not free:
         kind = "elsewhere"
         ranks = missing if majority_step(waits) == step.number and not explained else ()
-    return Finding(
-        kind=kind,
-        sentence=sentence,
-        ranks=ranks,
-        others=tuple(rank for rank in (*missing, *waiting) if rank not in ranks),
-        step=step.title,
-        lines=_lines(evidence, waits, ranks, waiting),
-        seconds=round(waited(evidence, ours), 6),
-    )
+    found = _finding(kind, sentence, evidence, waits, waiting, ranks, step)
+    return replace(found, others=tuple(rank for rank in (*missing, *waiting) if rank not in ranks))
 
 
 def _how_gone(gone: Sequence[int], evidence: Evidence) -> str:
@@ -158,20 +120,37 @@ def _what_they_did(ranks: Sequence[int], waits: dict[int, Wait], evidence: Evide
     return listing(together(ranks, lambda rank: what_it_did(evidence, rank, waits)))
 
 
-def _lines(evidence: Evidence, waits: dict[int, Wait], ranks: Sequence[int], waiting: Sequence[int]) -> tuple[str, ...]:
-    """Where ranks were: those that are to blame first."""
+def _finding(
+    kind: str,
+    sentence: str,
+    evidence: Evidence,
+    waits: dict[int, Wait],
+    others: Sequence[int],
+    ranks: Sequence[int] = (),
+    step: Step | None = None,
+) -> Finding:
+    """A finding with the lines where ranks were, and for how long the others had waited."""
     lines = []
-    for rank in (*ranks, *waiting):
+    for rank in (*ranks, *others):
         facts = evidence.ranks.get(rank)
         place = evidence.place(facts) if facts is not None and not facts.left else None
         calls = evidence.calls(rank)
         if rank in waits:
             lines.append(waits[rank].call.source)
         elif place is not None:
-            lines.append(f"{place.file}:{place.line}")
+            lines.append(place.at)
         elif calls:
             lines.append(calls[-1].source)
-    return tuple(line for line in dict.fromkeys(lines) if line)
+    ours = [waits[rank] for rank in others if rank in waits]
+    return Finding(
+        kind=kind,
+        sentence=sentence,
+        ranks=tuple(ranks),
+        others=tuple(others),
+        step=step.title if step is not None else "",
+        lines=tuple(lines),
+        seconds=round(waited(evidence, ours), 6) if ours else None,
+    )
 
 
 def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> Finding:
@@ -180,17 +159,8 @@ def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> F
     chain = " → ".join(map(str, (*cycle, cycle[0])))
     each = listing(f"rank {wait.rank} in {describe_wait(wait)}" for wait in ours)
     took = format_duration(waited(evidence, ours))
-    sentence = (
-        f"{capital(name_ranks(cycle))} wait for each other in a ring ({chain}), for {took} now: {each}. {_advice(ours)}"
-    )
-    return Finding(
-        kind="deadlock",
-        sentence=sentence,
-        others=tuple(sorted(cycle)),
-        step=ours[0].step.title,
-        lines=_lines(evidence, waits, (), sorted(cycle)),
-        seconds=round(waited(evidence, ours), 6),
-    )
+    sentence = f"{name_ranks(cycle)} wait for each other in a ring ({chain}), for {took} now: {each}. {_advice(ours)}"
+    return _finding("deadlock", sentence, evidence, waits, sorted(cycle), step=ours[0].step)
 
 
 def _advice(ring: Sequence[Wait]) -> str:
@@ -219,39 +189,33 @@ def _all_there(waits: dict[int, Wait], evidence: Evidence, named: set[str]) -> l
             f"({format_duration(waited(evidence, ours))}, at {listing(wait.call.source for wait in ours)}): "
             "the data did not arrive, or there was no time left for it."
         )
-        findings.append(
-            Finding(kind="in_flight", sentence=sentence, others=ranks, step=step.title,
-                    lines=_lines(evidence, waits, (), ranks), seconds=round(waited(evidence, ours), 6))
-        )  # fmt: skip
+        findings.append(_finding("in_flight", sentence, evidence, waits, ranks, step=step))
     return findings
 
 
-def _no_waits(evidence: Evidence, culprit: int | None) -> list[Finding]:
+def _no_waits(evidence: Evidence) -> list[Finding]:
     """Nobody waited in a call on record: where everybody was."""
-    alive = [number for number, rank in evidence.ranks.items() if rank.alive and rank.stack]
+    standing = Standing.of(evidence)
+    outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
+    alive = sorted([*standing.waiting, *outside])
     if not alive:
         return []
-    calls = {rank: place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
     did = _what_they_did(alive, {}, evidence)
-    lines = _lines(evidence, {}, (), alive)
-    if set(calls.values()) == {"init_process_group"}:
-        sentence = (
-            f"{capital(did)}: the rendezvous waits until as many ranks have come as world_size says, here more than "
-            f"the {plural(len(evidence.ranks), 'rank')} that there are, or one that went elsewhere."
+    calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
+    if calls == {"init_process_group"}:
+        did += (
+            ": the rendezvous waits until as many ranks have come as world_size says, here more than the "
+            f"{plural(len(evidence.ranks), 'rank')} that there are, or one that went elsewhere"
         )
-        return [Finding(kind="rendezvous", sentence=sentence, others=tuple(alive), lines=lines)]
-    inside = tuple(rank for rank in alive if calls.get(rank))
-    outside = tuple(rank for rank in alive if rank not in inside)
-    if inside and outside:
-        return [
-            Finding(kind="never_entered", sentence=f"{capital(did)}.", ranks=outside, others=inside,
-                    lines=_lines(evidence, {}, outside, inside))
-        ]  # fmt: skip
-    what = "Nobody waited in a collective or for a message" if outside else "Everybody was in torch.distributed"
-    kind, sentence = "own_code" if outside else "waiting", f"{what}: {did}."
-    if culprit is None or culprit not in alive or evidence.traced or outside:
-        return [Finding(kind=kind, sentence=sentence, others=tuple(alive), lines=lines)]
-    sentence += f" Rank {culprit} was not where most others were."
-    others = tuple(rank for rank in alive if rank != culprit)
-    lines = _lines(evidence, {}, (culprit,), others)
-    return [Finding(kind=kind, sentence=sentence, ranks=(culprit,), others=others, lines=lines)]
+        return [_finding("rendezvous", f"{did}.", evidence, {}, alive)]
+    if standing.waiting and outside:
+        return [_finding("never_entered", f"{did}.", evidence, {}, standing.waiting, outside)]
+    if outside:
+        sentence = f"Nobody waited in a collective or for a message: {did}."
+        return [_finding("own_code", sentence, evidence, {}, alive)]
+    odd, _ = standing.waited_for(evidence)
+    sentence = f"Everybody was in torch.distributed: {did}."
+    if odd not in alive or evidence.traced:
+        return [_finding("waiting", sentence, evidence, {}, alive)]
+    sentence += f" Rank {odd} was not where most others were."
+    return [_finding("waiting", sentence, evidence, {}, [rank for rank in alive if rank != odd], [odd])]

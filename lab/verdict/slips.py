@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.words import capital, name_ranks
+from lab.words import name_ranks
 
 _LEAST_SHIFTED = 2
 """So many calls have to be those that the others made one earlier or later."""
@@ -47,9 +47,7 @@ def _slip(steps: Sequence[Step]) -> Finding | None:
         f"{who} made one call {less} than {name_ranks(others)}: from {step.title} on they met one call off, the first "
         f"time {who} from {mine[0]} and {name_ranks(others)} from {common}."
     )
-    return Finding(
-        kind="slipped", sentence=capital(sentence), ranks=odd, others=others, step=step.title, lines=(*mine, common)
-    )
+    return Finding(kind="slipped", sentence=sentence, ranks=odd, others=others, step=step.title, lines=(*mine, common))
 
 
 def _sources(steps: Sequence[Step], rank: int) -> list[str]:

@@ -27,7 +27,7 @@ _COMMUNICATES = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|to
 
 @dataclass(frozen=True, kw_only=True)
 class CodePlace:
-    """Where a rank was."""
+    """A line of the script where a rank was."""
 
     file: str
     """Relative to the script's folder; a whole path where the script's own code was not on the stack."""
@@ -37,20 +37,22 @@ class CodePlace:
     source: str = ""
     """The text of the line; empty where it is not known."""
 
+    @property
+    def at(self) -> str:
+        """`train.py:41`."""
+        return f"{self.file}:{self.line}"
+
     def sentence(self) -> str:
         """The place in words: `in all_reduce at train.py:41`."""
-        where = f"{self.file}:{self.line}"
         if self.call:
-            return f"in {self.call} at {where}"
-        return f"at {where} ({self.source})" if self.source else f"at {where}"
+            return f"in {self.call} at {self.at}"
+        return f"at {self.at} ({self.source})" if self.source else f"at {self.at}"
 
 
 def find_place(dump: str, folder: Path) -> CodePlace | None:
     """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
 
-    Args:
-        dump: what faulthandler wrote, innermost frame first; the main thread comes last.
-        folder: the script's folder on the host, for the text of the line.
+    faulthandler writes the innermost frame first, and the main thread last.
     """
     frames = [match.groupdict() for match in _FRAME.finditer(_main_part(dump))]
     return _innermost(frames, folder)
@@ -82,10 +84,8 @@ def is_communicating(dump: str) -> bool:
 def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
     for index, frame in enumerate(frames):
         if _WORK.match(frame["file"]) or not frame["file"].startswith(_ELSEWHERE):
-            file, line = _WORK.sub("", frame["file"]), int(frame["line"])
-            return CodePlace(
-                file=file, line=line, call=_function_of_torch(frames[:index]), source=_source(folder / file, line)
-            )
+            file, line, call = _WORK.sub("", frame["file"]), int(frame["line"]), _function_of_torch(frames[:index])
+            return CodePlace(file=file, line=line, call=call, source=_source(folder, file, line))
     if not frames:
         return None
     return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="")
@@ -101,10 +101,20 @@ def _function_of_torch(inner: list[dict[str, str]]) -> str:
     return ""
 
 
-def _source(path: Path, number: int) -> str:
+def script_files(text: str) -> set[str]:
+    """The files of the script's folder that a stack or traceback names; what leads out of it is not among them."""
+    frames = [*_FRAME.finditer(text), *_RAISED.finditer(text)]
+    names = {_WORK.sub("", frame["file"]) for frame in frames if _WORK.match(frame["file"])}
+    return {name for name in names if not name.startswith("/") and ".." not in Path(name).parts}
+
+
+def _source(folder: Path, file: str, number: int) -> str:
+    path = folder / file
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for index, line in enumerate(file, 1):
+        if not path.resolve().is_relative_to(folder.resolve()):
+            return ""
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for index, line in enumerate(lines, 1):
                 if index == number:
                     return clip(line.strip(), 120)
     except OSError:

@@ -11,7 +11,6 @@ from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.stacks import is_communicating
-from lab.words import format_duration, listing, name_ranks
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 
@@ -122,11 +121,3 @@ def describe_wait(wait: Wait) -> str:
 def waited(evidence: Evidence, waits: list[Wait]) -> float:
     """Seconds that the first of these ranks had been waiting when the run was over."""
     return max((max(0.0, evidence.over - wait.call.begin) for wait in waits), default=0.0)
-
-
-def describe_waiting(evidence: Evidence, ranks: tuple[int, ...], waits: dict[int, Wait], where: str = "there") -> str:
-    """`ranks 0 and 1 waited there 8 s, at train.py:41`."""
-    ours = [waits[rank] for rank in ranks]
-    lines = listing(wait.call.source for wait in ours)
-    took = format_duration(waited(evidence, ours))
-    return f"{name_ranks(ranks)} waited {where} {took}{f', at {lines}' if lines else ''}"

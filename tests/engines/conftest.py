@@ -24,8 +24,12 @@ from lab import Cluster, Result
 from lab.engine.local.channel import LocalChannel
 from lab.node import processes
 from lab.plan.cluster import Node
+from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario
+from lab.verdict.evidence import Evidence
+from lab.verdict.facts import read_facts
+from lab.verdict.judge import judge
 from tests.engines.lessons import Lesson, Lessons
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -107,7 +111,9 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
     def run(script: str | Path, *args: object, on: Cluster | None = None, **options: Any) -> Result:
         scenario = scenario_of(script, *args, **_pick(options, "expect", "env", "timeout_s", "cold"))
         options.setdefault("nodes", None if on else 3)
-        return (on or cluster).run(scenario, runs=tmp_path / "runs", **options)
+        result = (on or cluster).run(scenario, runs=tmp_path / "runs", **options)
+        judge_again(result)
+        return result
 
     return run
 
@@ -129,6 +135,16 @@ def hang(run: Run) -> Run:
             timeout_s *= 3
 
     return hang
+
+
+def judge_again(result: Result) -> None:
+    """Judge a run from its record: the verdict has to be the one at its end."""
+    assert result.path is not None, result.reason
+    record = Record(path=result.path)
+    again = judge(Evidence(facts=read_facts(record), record=record))
+    unmet = [expectation.sentence() for expectation in result.expectations if not expectation.met]
+    assert again.culprit == result.culprit
+    assert again.reason in result.reason or result.reason.startswith(tuple(unmet)), result.reason
 
 
 def scenario_of(script: str | Path, *args: object, expect: Expect | None = None, **more: Any) -> Scenario:

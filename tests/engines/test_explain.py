@@ -11,7 +11,7 @@ from lab import Result
 from lab.explain.explain import explain
 from lab.explain.model import Explanation
 from lab.record.read import Record
-from tests.engines.conftest import SCRIPTS
+from tests.engines.conftest import SCRIPTS, judge_again
 from tests.engines.lessons import LIBRARY, Lesson, on_engines
 
 Run = Callable[..., Result]
@@ -51,7 +51,9 @@ def test_every_broken_scenario_has_an_explanation_here() -> None:
 @on_engines(f"broken/{name}" for name in EXPECTED)
 def test_a_broken_scenario_is_explained(name: str, lesson: Lesson) -> None:
     kind, ranks, words = EXPECTED[name.removeprefix("broken/")]
-    explanation = explained(lesson(name))
+    result = lesson(name)
+    judge_again(result)
+    explanation = explained(result)
 
     assert explanation.findings, explanation
     first = explanation.findings[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,18 @@ def test_the_rank_that_never_comes_to_the_collective_is_the_culprit(hang: Run, w
     assert f"({line})" in result.reason
     assert "ranks 0 and 2 waited in all_reduce at hang.py:" in result.reason
     assert f"in {way}" in result.culprit.traceback
+
+
+@pytest.mark.local_first
+def test_a_line_of_a_module_is_shown_at_the_end_and_from_the_record(hang: Run, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("import time\n\n\ndef rest():\n    time.sleep(3600)\n")
+    main = tmp_path / "main.py"
+    main.write_text('import time\nfrom lab import note\nfrom work import rest\nnote("ready_at", time.time())\nrest()\n')
+    result = hang(main, nodes=1)  # every run is judged again from its record
+
+    assert "rank 0 was at work.py:5 (time.sleep(3600))" in result.reason
+    assert result.path is not None
+    assert (result.path / "work.py").exists()
 
 
 @pytest.mark.local_first

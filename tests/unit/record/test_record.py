@@ -59,6 +59,22 @@ def written(tmp_path: Path, script: Path) -> Record:
     return Record(path=writer.path)
 
 
+def test_a_source_is_kept_once_and_only_from_the_folder_of_the_scenario(tmp_path: Path, script: Path) -> None:
+    folder = tmp_path / "scenario"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg" / "model.py").write_text("import torch\n")
+    (folder / "data.csv").write_text("1\n")
+    (folder / "link.py").symlink_to(script)
+    writer = RecordWriter(tmp_path / "runs", "scatter")
+    for name in ("pkg/model.py", "../scatter.py", "link.py", "data.csv", "gone.py"):
+        writer.keep(folder, name)
+    (folder / "pkg" / "model.py").write_text("changed\n")
+    writer.keep(folder, "pkg/model.py")
+    writer.close()
+    assert [path.name for path in tmp_path.rglob("runs/*/**/*") if path.is_file()] == ["model.py"]
+    assert (writer.path / "pkg" / "model.py").read_text() == "import torch\n"
+
+
 # -- whole
 
 

@@ -26,7 +26,7 @@ from lab.run.observe import Silence
 from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
-from lab.verdict.facts import RunFacts, begin_facts
+from lab.verdict.facts import RunFacts, begin_facts, read_facts
 from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
 
 
@@ -51,6 +51,7 @@ class Driven:
             timeout_s=timeout_s,
         )
         self.archive = pack_folder(script.parent)
+        self.writer.describe("", script, self.plan.to_json())
         self.record = Record(path=self.writer.path)
 
     def drive(self, observer: Any = None, **more: Any) -> RunFacts:
@@ -65,9 +66,11 @@ class Driven:
             facts=begin_facts(self.plan, None),
         )
         try:
-            return self.driver.drive(self.archive, **more)
+            facts = self.driver.drive(self.archive, **more)
         finally:
             self.writer.close()
+        assert read_facts(self.record) == facts  # whatever happened
+        return facts
 
 
 @pytest.fixture

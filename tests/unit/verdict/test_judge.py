@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from lab.record.events import NodeLost
 from lab.record.read import Record
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import LostNode, RankFacts, RunFacts
+from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.judge import judge
 from lab.words import name_ranks
 
@@ -49,8 +50,8 @@ def stopped(number: int, at: float = 11.0, **more: Any) -> RankFacts:
     return rank(number, None, at, signal="SIGKILL", stopped=True, **more)
 
 
-def dies(node: int, at: float, how: str = "was killed (SIGKILL)") -> LostNode:
-    return LostNode(node=f"node{node}", how=how, time=at)
+def dies(node: int, at: float, how: str = "was killed (SIGKILL)") -> NodeLost:
+    return NodeLost(node=f"node{node}", how=how, time=at)
 
 
 def stack(line: int, call: str = "", name: str = "train.py") -> str:

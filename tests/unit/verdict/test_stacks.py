@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.verdict.stacks import CodePlace, find_place, find_raised, shorten_paths, shorten_stack
+from lab.verdict.stacks import CodePlace, find_place, find_raised, script_files, shorten_paths, shorten_stack
 
 DUMP = """Thread 0x00007f11 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait
@@ -106,3 +106,17 @@ def test_a_stack_is_shown_without_the_labs_own_frames():
 
 def test_a_crash_is_shown_without_the_list_of_extension_modules():
     assert "Extension modules" not in shorten_stack(CRASH)
+
+
+def test_the_files_of_the_script_are_named_and_none_beside_its_folder(folder: Path):
+    raised = 'Traceback (most recent call last):\n  File "/var/lab/run/work/helper.py", line 3, in help\nKeyError: 1\n'
+    assert script_files(DUMP + raised) == {"main.py", "pkg/train.py", "helper.py"}
+    forged = "".join(f'  File "/var/lab/run/work/{name}", line 1 in x\n' for name in ("../secret.py", "/etc/passwd"))
+    assert script_files(forged) == set()
+
+
+def test_a_line_outside_the_folder_is_never_read(folder: Path):
+    (folder / "secret.txt").write_text("the secret\n")
+    place = find_place('  File "/var/lab/run/work/../secret.txt", line 1 in x\n', folder / "pkg")
+    assert place is not None
+    assert place.source == ""

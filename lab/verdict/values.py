@@ -1,0 +1,64 @@
+"""Whether a value that a rank noted is the expected one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
+    """Whether a noted value is the expected one.
+
+    Two whole numbers, text, booleans and None have to be the same; numbers of which one is a float may differ by the
+    larger of `absolute` and `relative` times the expected one; lists and mappings are compared item by item. NaN equals
+    NaN; a boolean is not a number. What was noted is JSON: floats that it lacks are the strings `nan`, `inf`, `-inf`.
+    """
+    if isinstance(expected, (list, tuple)):
+        return (
+            isinstance(got, (list, tuple))
+            and len(expected) == len(got)
+            and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
+        )
+    if isinstance(expected, Mapping):
+        return (
+            isinstance(got, Mapping)
+            and expected.keys() == got.keys()
+            and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
+        )
+    if isinstance(expected, float) and isinstance(got, str):
+        got = _NON_FINITE.get(got, got)
+    if not _is_number(expected) or not _is_number(got):
+        return type(expected) is type(got) and bool(expected == got)
+    if isinstance(expected, int) and isinstance(got, int):
+        return expected == got
+    return _close(expected, got, relative, absolute)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _close(expected: float, got: float, relative: float, absolute: float) -> bool:
+    try:
+        expected, got = float(expected), float(got)
+    except OverflowError:  # a whole number beyond every float
+        return False
+    if math.isnan(expected) or math.isnan(got):
+        return math.isnan(expected) and math.isnan(got)
+    if math.isinf(expected) or math.isinf(got):
+        return expected == got
+    return abs(expected - got) <= max(relative * abs(expected), absolute)
+
+
+def as_json(value: Any) -> Any:
+    """The value with the floats that JSON lacks written as notes write them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    return value
