@@ -110,8 +110,8 @@ def bench_runs(image: str, repeats: int, folder: Path) -> list[Row]:
             return took
 
         rows = [
-            Row("lab run, warm", command(*run, "--name", warm), (0.12, "torchrun")),
-            Row("Cluster.run (API), warm", api, (0.04, "torchrun")),
+            Row("lab run, warm", command(*run, "--name", warm), (0.05, "torchrun")),
+            Row("Cluster.run (API), warm", api, (0.025, "torchrun")),
             Row("lab run --cold", command(*run, "--name", warm, "--cold")),
             Row("torchrun", command(*torchrun(), SCRIPT)),
             Row("lab run, no cluster", command(*run, "--name", f"{warm}-own"), (1.0, "docker CLI loop")),
@@ -158,7 +158,7 @@ def bench_start(image: str, repeats: int, sizes: tuple[int, ...]) -> tuple[list[
 def bench_help(repeats: int) -> list[Row]:
     """How soon `lab --help` is there."""
     rows = [
-        Row("lab --help", command(*LAB, "--help"), (5.0, "python -c pass")),
+        Row("lab --help", command(*LAB, "--help"), (3.0, "python -c pass")),
         Row("python -c pass", command(sys.executable, "-c", "pass")),
     ]
     measure(rows, repeats * 3)

@@ -6,11 +6,12 @@ first used, so that `import lab` costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # not from typing, which takes longer to import than all else that `lab --help` needs
 if TYPE_CHECKING:
+    from typing import Any
+
     from lab.cluster import Cluster
     from lab.errors import LabError
     from lab.node.note import note

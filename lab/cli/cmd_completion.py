@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from lab.cli.main import VERBS, Parser, load_verb
+from lab.cli.call import Parser, load_verb
+from lab.cli.overview import VERBS
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 _HOWTO = """examples:

@@ -34,6 +34,8 @@ from tests.engines.lessons import Lesson, Lessons
 
 SCRIPTS = Path(__file__).parent / "scripts"
 NODES = 5
+ENGINES = ["local", pytest.param("docker", marks=pytest.mark.docker)]
+"""Every test here runs on each of them."""
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
 
@@ -60,7 +62,7 @@ def person() -> Iterator[None]:
     shutil.rmtree(home)
 
 
-@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, person: None) -> str:
     """Name of the engine under test."""
     return str(request.param)

@@ -1,0 +1,44 @@
+"""What `lab --help` says; it imports nothing, so that it is there at once."""
+
+VERBS = {
+    "up": "start a cluster of nodes",
+    "run": "run a scenario or a script on every rank and say passed or failed",
+    "status": "show clusters and their nodes",
+    "logs": "show what ranks printed",
+    "exec": "run a command in a node",
+    "shell": "open a shell in a node",
+    "down": "remove a cluster and everything that belongs to it",
+    "runs": "list runs",
+    "show": "show the result of a run",
+    "report": "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
+    "explain": "say what happened in a run: who waited for whom, who differed, where time went",
+    "trace": "show what ranks sent each other; write it for Perfetto or Chrome",
+    "diff": "show what two runs did differently",
+    "learn": "take a scenario as a lesson: predict, run, compare",
+    "new": "write a scenario and its script to start from",
+    "scenarios": "list scenarios with one line each",
+    "validate": "check scenarios without running them",
+    "doctor": "look at engine, image, kernel and machine",
+    "image": "build the image of the nodes",
+    "completion": "print a completion script for your shell",
+}
+OVERVIEW = f"""usage: lab VERB [options]
+
+A distributed-PyTorch laboratory.
+
+verbs:
+{chr(10).join(f"  {name:<12}{text}" for name, text in VERBS.items())}
+
+options:
+  -h, --help  show this help message and exit
+  --version   show program's version number and exit
+
+examples:
+  lab up --nodes 3                                start three nodes
+  lab run scenarios/scatter.yaml                  run a scenario on them (or on nodes of its own)
+  lab run train.py --nodes 2 -- --epochs 3        run any script
+  lab down                                        remove them
+
+exit codes: 0 passed, 1 failed, 2 bad usage or scenario, 3 no engine, 4 hung, 130 interrupted
+
+`lab VERB --help` says more."""

@@ -1,0 +1,231 @@
+"""What every engine owes to the layers above it. A new engine is one more in `ENGINES` of tests/engines/conftest.py."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lab import Cluster
+from lab.engine.doctor import Wanted
+from lab.engine.ownership import owner
+from lab.engine.protocol import Channel, Engine, NodeState, Removed
+from lab.engine.ready import HELLO, wait_ready
+from lab.engine.select import select_engine
+from lab.errors import ClusterError
+from lab.plan.cluster import ClusterInfo, Node, Shape
+
+MakeCluster = Callable[..., Cluster]
+Create = Callable[..., ClusterInfo]
+
+
+@pytest.fixture
+def subject(engine: str) -> Engine:
+    """The engine under test."""
+    return select_engine(engine).engine  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def there(make_cluster: MakeCluster) -> ClusterInfo:
+    """A cluster that tests only look at."""
+    info = make_cluster(nodes=2).info()
+    assert info is not None
+    return info
+
+
+@pytest.fixture
+def create(subject: Engine) -> Iterator[Create]:
+    """Makes clusters that a test may break; what is left of them is removed."""
+    names = []
+
+    def create(nodes: int = 1, run: str | None = None, **more: Any) -> ClusterInfo:
+        names.append(f"t-{uuid.uuid4().hex[:12]}")
+        more.setdefault("announce", lambda _: None)
+        return subject.create(names[-1], Shape(nodes=nodes), run=run, **more)
+
+    yield create
+    for name in names:
+        subject.remove(name)
+        assert subject.find(name) == []
+
+
+def ended(channel: Channel) -> bool:
+    """Waits until nobody is at the other end of a channel, and closes it."""
+    try:
+        while select.select([channel], [], [], 20.0)[0]:
+            if channel.receive() == b"":
+                return True
+        return False
+    finally:
+        channel.close()
+
+
+def settled(subject: Engine, node: Node) -> NodeState:
+    """The state of a node that is ending, when it has ended."""
+    end = time.monotonic() + 20
+    while (state := subject.node_state(node)).running and time.monotonic() < end:
+        time.sleep(0.01)
+    return state
+
+
+# -- making and finding
+
+
+def test_requests_are_plain_data_the_same_again_and_make_nothing(subject: Engine):
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    once, again = (subject.requests(name, Shape(nodes=2), run=None) for _ in range(2))
+    assert once == again
+    assert once
+    assert json.loads(json.dumps([vars(request) for request in once])) == [vars(request) for request in once]
+    assert all(name in request.what or name in json.dumps(request.body) for request in once)
+    assert subject.find(name) == []
+
+
+def test_a_cluster_that_was_made_is_ready_and_found_as_it_was_made(subject: Engine, create: Create):
+    said: list[str] = []
+    made = create(nodes=2, run="20200101-x", announce=said.append)
+    assert (made.engine, made.state, made.owner, made.run, made.stays) == (
+        subject.name,
+        "ready",
+        owner(),
+        "20200101-x",
+        False,
+    )
+    assert [(node.name, node.node_rank, node.state) for node in made.nodes] == [
+        ("node0", 0, "running"),
+        ("node1", 1, "running"),
+    ]
+    assert len({node.address for node in made.nodes} | {node.handle for node in made.nodes}) == 4
+    assert any("2 nodes" in text or "2 local nodes" in text for text in said)
+    assert subject.find(made.name) == [made]
+
+
+def test_all_clusters_are_listed_and_one_alone_by_its_name(subject: Engine, there: ClusterInfo, create: Create):
+    other = create()
+    assert {there.name, other.name} <= {info.name for info in subject.find()}
+    assert [info.name for info in subject.find(other.name)] == [other.name]
+    assert subject.find("t-never-made") == []
+
+
+def test_the_shape_that_was_asked_for_is_told_by_the_cluster_itself(subject: Engine):
+    name, shape = f"t-{uuid.uuid4().hex[:12]}", Shape(nodes=1, nproc_per_node=3, env={"A": "one two"})
+    try:
+        subject.create(name, shape, run=None, announce=lambda _: None)
+        (found,) = subject.find(name)
+        assert (found.shape, found.stays) == (shape, True)
+    finally:
+        subject.remove(name)
+
+
+def test_a_cluster_whose_making_is_interrupted_leaves_nothing(subject: Engine):
+    name = f"t-{uuid.uuid4().hex[:12]}"
+
+    def interrupt(text: str) -> None:
+        if "import" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        subject.create(name, Shape(nodes=2), run=None, announce=interrupt)
+    assert subject.find(name) == []
+    assert not subject.remove(name)
+
+
+# -- using
+
+
+def test_the_agent_of_every_node_answers_on_its_channel_again_and_again(subject: Engine, there: ClusterInfo):
+    for _ in range(2):
+        channels = subject.connect(there, there.nodes)
+        try:
+            assert [channel.node for channel in channels] == list(there.nodes)
+            for channel in channels:
+                channel.send(HELLO)
+            said: list[str] = []
+            assert wait_ready(channels, 60.0, said.append) is None
+            assert said[-1].startswith("2/2 nodes ready")
+        finally:
+            for channel in channels:
+                channel.close()
+
+
+def test_a_node_that_runs_says_so_and_what_memory_it_uses(subject: Engine, there: ClusterInfo):
+    assert all(subject.node_state(node).running for node in there.nodes)
+    used = subject.memory_bytes(there.nodes[0])
+    assert used is None or used > 2**20
+
+
+def test_a_command_runs_in_a_node_with_the_streams_and_the_exit_code_of_its_caller(
+    subject: Engine, there: ClusterInfo, capfd: pytest.CaptureFixture[str]
+):
+    argv = ["sh", "-c", "echo out; echo err >&2; exit 7"]
+    assert subject.execute(there, there.nodes[1], argv, tty=False) == 7
+    said = capfd.readouterr()
+    assert (said.out, said.err) == ("out\n", "err\n")
+
+
+def test_a_command_that_does_not_exist_is_a_sentence(subject: Engine, there: ClusterInfo):
+    with pytest.raises(ClusterError, match="no-such-command"):
+        subject.execute(there, there.nodes[0], ["no-such-command"], tty=False)
+
+
+# -- losing
+
+
+def test_a_killed_node_ends_its_channel_and_is_told_from_its_peers(subject: Engine, create: Create):
+    made = create(nodes=2)
+    (channel,) = subject.connect(made, made.nodes[1:])
+    subject.kill(made.nodes[1])
+    assert ended(channel)
+    state = settled(subject, made.nodes[1])
+    assert (state.running, state.gone, state.sentence()) == (False, False, "was killed (SIGKILL)")
+    assert subject.node_state(made.nodes[0]).running
+    (found,) = subject.find(made.name)
+    assert (found.state, found.stays, [node.state == "running" for node in found.nodes]) == (
+        "partial",
+        False,
+        [True, False],
+    )
+
+
+def test_a_node_that_was_removed_is_gone(subject: Engine, create: Create):
+    made = create()
+    subject.remove(made.name)
+    state = settled(subject, made.nodes[0])
+    assert (state.running, state.gone, state.sentence()) == (False, True, "was removed")
+
+
+# -- removing
+
+
+def test_what_was_removed_is_counted_and_removing_again_finds_nothing(
+    subject: Engine, there: ClusterInfo, create: Create
+):
+    made = create(nodes=2)
+    removed = subject.remove(made.name)
+    assert (removed.clusters, removed.nodes) == ((made.name,), 2)
+    assert subject.remove(made.name) == Removed()
+    assert [info.name for info in subject.find(there.name)] == [there.name]
+
+
+def test_the_remains_of_a_cluster_are_removed_as_a_whole_one_is(subject: Engine, create: Create):
+    made = create(nodes=2)
+    subject.kill(made.nodes[0])
+    settled(subject, made.nodes[0])
+    assert subject.remove(made.name, settle=True).clusters == (made.name,)
+
+
+# -- saying
+
+
+def test_a_check_that_is_not_well_says_what_to_do(subject: Engine):
+    checks = subject.examine(Wanted(nodes=2))
+    assert "engine" in {check.what for check in checks}
+    for check in checks:
+        assert check.level in ("ok", "warning", "failed")
+        assert check.found
+        assert check.fix or check.level == "ok", check
