@@ -40,9 +40,9 @@ def _standing_out(steps: list[Step]) -> str:
         return ""
     took = (longest.end or 0.0) - longest.begin
     if took >= _WORTH_TELLING_S and len(ended) > 1:
-        ready, last = longest.ready, longest.last
-        spent = (ready or longest.begin) - longest.begin
-        late = f", {format_duration(spent)} of it until rank {last} came" if spent > took / 2 else ""
+        pacer = longest.pacer
+        spent = pacer.begin - longest.begin if pacer is not None else 0.0
+        late = f", {format_duration(spent)} of it until rank {pacer.rank} came" if pacer and spent > took / 2 else ""
         return f"The longest was {longest.title}{_at(longest)}: {format_duration(took)}{late}."
     largest = max(ended, key=lambda step: max(call.bytes for call in step.calls.values()))
     size = max(call.bytes for call in largest.calls.values())
