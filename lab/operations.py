@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 
 class Who(Enum):
@@ -48,17 +49,17 @@ class Operation:
     joined: bool = False
     """Whether what comes from several ranks is put into one tensor, rather than into one tensor for each."""
 
-    @property
+    @cached_property
     def rooted(self) -> bool:
         """Whether a root is named."""
         return Who.ROOT in (self.giver, self.taker)
 
-    @property
+    @cached_property
     def sends(self) -> bool:
         """Whether it is the sender's end of a message."""
         return self.giver is Who.SELF
 
-    @property
+    @cached_property
     def receives(self) -> bool:
         """Whether it is the receiver's end of a message."""
         return self.taker is Who.SELF
@@ -68,12 +69,12 @@ class Operation:
         """Whether tensors take part; a barrier has none."""
         return self.giver is not Who.NOBODY
 
-    @property
+    @cached_property
     def synchronises(self) -> bool:
         """Whether nobody can be done before everybody has come."""
         return not (self.rooted or self.sends or self.receives)
 
-    @property
+    @cached_property
     def alike(self) -> bool:
         """Whether every rank has to bring as many elements as the others."""
         return self.reduces or (self.cut is Cut.WHOLE and (self.joined or self.giver is Who.ROOT))

@@ -117,7 +117,9 @@ class Call:
         return self._one(self.operation.taker)
 
     def _one(self, who: Who) -> int | None:
-        return {Who.ROOT: self.root, Who.PEER: self.peer, Who.SELF: self.rank}.get(who)
+        if who is Who.ALL or who is Who.NOBODY:
+            return None
+        return self.root if who is Who.ROOT else self.peer if who is Who.PEER else self.rank
 
     @property
     def bytes(self) -> int:

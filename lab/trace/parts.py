@@ -76,8 +76,9 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
     if op.cut is Cut.SPLITS:
         return _by_splits(step, call, index)
     ranks, me = step.group.ranks, _place(step, call.rank)
-    where = {Cut.WHOLE: (index, 0), Cut.TENSORS: (me, 0), Cut.SLICES: (index, me * count)}.get(op.cut)
-    if where is None or not op.moves_data or op.sends or (op.taker is Who.ROOT and call.rank != call.root):
+    where = (me if op.cut is Cut.TENSORS else index, me * count if op.cut is Cut.SLICES else 0)
+    nothing = op.cut is Cut.OTHER or op.sends or not op.moves_data
+    if nothing or (op.taker is Who.ROOT and call.rank != call.root):
         return ()
     if op.giver is not Who.ALL:
         return () if call.giver is None else (Part(count, (Source(call.giver, *where),)),)

@@ -186,6 +186,7 @@ def test_every_call_is_recorded_as_it_was_made(traced: Callable[..., tuple[Resul
 
 def test_the_recorders_keep_to_the_table_of_operations(traced: Callable[..., tuple[Result, Trace]]) -> None:
     result, _ = traced("battery.py", nodes=3)
+    assert result.passed, result.reason
     begun = [line for rank in range(3) for line in lines_of(result, rank) if line["k"] == "begin"]
 
     for line in begun:
