@@ -12,6 +12,7 @@ from lab.record.events import Clock, Event, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
 from lab.verdict.facts import RunFacts
+from lab.words import format_duration
 
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""
@@ -69,8 +70,9 @@ class Collector:
         self.answered["finished"].add(node)
 
     def _on_busy(self, node: str, message: wire.Message) -> None:
+        age = format_duration(round(message["age_s"]))
         raise ClusterBusy(
-            f"{node} is busy with run {message['run']} of {message['owner']}, for {message['age_s']:.0f} s",
+            f"{node} is busy with run {message['run']} of {message['owner']}, for {age}",
             "wait until it ends, or use another cluster with --name",
         )
 
