@@ -1,0 +1,266 @@
+// A backend that writes down when each call began and when it was over.
+#pragma once
+
+#include <optional>
+
+#include "native_call.hpp"
+#include "native_forwarding.hpp"
+#include "native_log.hpp"
+
+namespace recorder {
+
+class RecordingBackend : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+
+  // -- what is recorded
+
+  WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& options) override {
+    return record(
+        {"broadcast", OpType::BROADCAST},
+        [&](Begin& begin) { begin.in_place(tensors).root(options.rootRank).async(options); },
+        [&] { return inner_->broadcast(tensors, options); });
+  }
+
+  WorkPtr allreduce(Tensors& tensors, const AllreduceOptions& options) override {
+    return record(
+        {"all_reduce", OpType::ALLREDUCE},
+        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->allreduce(tensors, options); });
+  }
+
+  WorkPtr allreduce_sparse(Tensors& tensors, const AllreduceOptions& options) override {
+    return record(
+        {"all_reduce", OpType::_ALLREDUCE_SPARSE},
+        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->allreduce_sparse(tensors, options); });
+  }
+
+  WorkPtr allreduce_coalesced(Tensors& tensors, const AllreduceCoalescedOptions& options) override {
+    return record(
+        {"all_reduce_coalesced", OpType::ALLREDUCE_COALESCED},
+        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->allreduce_coalesced(tensors, options); });
+  }
+
+  WorkPtr reduce(Tensors& tensors, const ReduceOptions& options) override {
+    return record(
+        {"reduce", OpType::REDUCE},
+        [&](Begin& begin) {
+          begin.in_place(tensors).reduce(options.reduceOp).root(options.rootRank).async(options);
+        },
+        [&] { return inner_->reduce(tensors, options); });
+  }
+
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
+    return record(
+        {"all_gather", OpType::ALLGATHER},
+        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).async(options); },
+        [&] { return inner_->allgather(outputs, inputs, options); });
+  }
+
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const AllgatherOptions& options) override {
+    return record(
+        {"all_gather_into_tensor", OpType::_ALLGATHER_BASE},
+        [&](Begin& begin) { begin.from_to({input}, {output}).async(options); },
+        [&] { return inner_->_allgather_base(output, input, options); });
+  }
+
+  WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
+    return record(
+        {"all_gather_coalesced", OpType::ALLGATHER_COALESCED},
+        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).async(options); },
+        [&] { return inner_->allgather_coalesced(outputs, inputs, options); });
+  }
+
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const AllgatherOptions& options)
+      override {
+    return record(
+        {"all_gather_into_tensor_coalesced", OpType::COALESCED},
+        [&](Begin& begin) { begin.from_to(inputs, outputs).async(options); },
+        [&] { return inner_->allgather_into_tensor_coalesced(outputs, inputs, options); });
+  }
+
+  WorkPtr gather(TensorLists& outputs, Tensors& inputs, const GatherOptions& options) override {
+    return record(
+        {"gather", OpType::GATHER},
+        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).root(options.rootRank).async(options); },
+        [&] { return inner_->gather(outputs, inputs, options); });
+  }
+
+  WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const ScatterOptions& options) override {
+    return record(
+        {"scatter", OpType::SCATTER},
+        [&](Begin& begin) { begin.from_to(flat(inputs), outputs).root(options.rootRank).async(options); },
+        [&] { return inner_->scatter(outputs, inputs, options); });
+  }
+
+  WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const ReduceScatterOptions& options) override {
+    return record(
+        {"reduce_scatter", OpType::REDUCE_SCATTER},
+        [&](Begin& begin) { begin.from_to(flat(inputs), outputs).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->reduce_scatter(outputs, inputs, options); });
+  }
+
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const ReduceScatterOptions& options) override {
+    return record(
+        {"reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE},
+        [&](Begin& begin) { begin.from_to({input}, {output}).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->_reduce_scatter_base(output, input, options); });
+  }
+
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const ReduceScatterOptions& options)
+      override {
+    return record(
+        {"reduce_scatter_tensor_coalesced", OpType::REDUCE_SCATTER_TENSOR_COALESCED},
+        [&](Begin& begin) { begin.from_to(inputs, outputs).reduce(options.reduceOp).async(options); },
+        [&] { return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+  }
+
+  WorkPtr alltoall_base(
+      at::Tensor& output,
+      at::Tensor& input,
+      std::vector<int64_t>& output_splits,
+      std::vector<int64_t>& input_splits,
+      const AllToAllOptions& options) override {
+    return record(
+        {"all_to_all_single", OpType::ALLTOALL_BASE},
+        [&](Begin& begin) { begin.from_to({input}, {output}).split(output_splits, input_splits).async(options); },
+        [&] { return inner_->alltoall_base(output, input, output_splits, input_splits, options); });
+  }
+
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override {
+    return record(
+        {"all_to_all", OpType::ALLTOALL},
+        [&](Begin& begin) { begin.from_to(inputs, outputs).async(options); },
+        [&] { return inner_->alltoall(outputs, inputs, options); });
+  }
+
+  WorkPtr send(Tensors& tensors, int destination, int tag) override {
+    return record(
+        {"send", OpType::SEND},
+        [&](Begin& begin) { begin.from_to(tensors, {}).peer(destination, tag); },
+        [&] { return inner_->send(tensors, destination, tag); });
+  }
+
+  WorkPtr recv(Tensors& tensors, int source, int tag) override {
+    return record(
+        {"recv", OpType::RECV},
+        [&](Begin& begin) { begin.from_to({}, tensors).peer(source, tag); },
+        [&] { return inner_->recv(tensors, source, tag); });
+  }
+
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    return record(
+        {"recv", OpType::RECVANYSOURCE},
+        [&](Begin& begin) { begin.from_to({}, tensors).peer(-1, tag); },
+        [&] { return inner_->recvAnysource(tensors, tag); });
+  }
+
+  WorkPtr barrier(const BarrierOptions& options) override {
+    return record(
+        {"barrier", OpType::BARRIER},
+        [&](Begin& begin) { begin.async(options); },
+        [&] { return inner_->barrier(options); });
+  }
+
+  void monitoredBarrier(const BarrierOptions& options, bool wait_all_ranks) override {
+    record(
+        {"monitored_barrier", OpType::UNKNOWN},
+        [&](Begin& begin) { begin.async(false); },
+        [&]() -> WorkPtr {
+          inner_->monitoredBarrier(options, wait_all_ranks);
+          return nullptr;
+        });
+  }
+
+  // -- what makes another backend
+
+  c10::intrusive_ptr<Backend> split(
+      const c10::intrusive_ptr<Store>& store,
+      const std::vector<int>& ranks,
+      const c10::intrusive_ptr<Options>& options) override {
+    return wrap(inner_->split(store, ranks, options));
+  }
+
+  c10::intrusive_ptr<Backend> merge(
+      const c10::intrusive_ptr<Store>& store,
+      const c10::intrusive_ptr<Options>& options,
+      const int& rank,
+      const int& size) override {
+    return wrap(inner_->merge(store, options, rank, size));
+  }
+
+  c10::intrusive_ptr<Backend> shrink(
+      const std::vector<int64_t>& excluded,
+      int flags,
+      const c10::intrusive_ptr<Options>& options) override {
+    return wrap(inner_->shrink(excluded, flags, options));
+  }
+
+  static c10::intrusive_ptr<Backend> wrap(c10::intrusive_ptr<Backend> backend) {
+    if (!backend || dynamic_cast<RecordingBackend*>(backend.get()) != nullptr)
+      return backend;
+    return c10::make_intrusive<RecordingBackend>(std::move(backend));
+  }
+
+ private:
+  // Writes the begin line, issues the call, and sees to the end line. No lock is held on the way.
+  template <class Describe, class Issue>
+  WorkPtr record(Operation operation, Describe&& describe, Issue&& issue) {
+    std::optional<End> end = begin(operation, describe);
+    if (!end)
+      return issue();
+    WorkPtr work;
+    try {
+      work = issue();
+    } catch (...) {
+      end->write(std::current_exception());
+      throw;
+    }
+    if (!work) {
+      end->write();
+      return work;
+    }
+    if (const auto future = future_of(work, operation.type)) {
+      future->addCallback(
+          [end = *std::move(end)](Future& done) { end.write(done.hasError() ? done.exception_ptr() : nullptr); }, false);
+      return work;
+    }
+    return c10::make_intrusive<RecordedWork>(std::move(work), *std::move(end), operation.type);
+  }
+
+  // Nothing where recording is off, or the call cannot be described: it is then issued all the same.
+  template <class Describe>
+  std::optional<End> begin(Operation operation, Describe&& describe) noexcept {
+    if (!log().on.load(std::memory_order_relaxed))
+      return std::nullopt;
+    const int64_t seq = isP2POp(operation.type) ? 0 : ++collectives_;
+    try {
+      Begin begin(operation.name, pg_uid_, seq);
+      describe(begin);
+      return begin.write();
+    } catch (...) { // such as shapes that are symbols
+      return std::nullopt;
+    }
+  }
+
+  c10::intrusive_ptr<Future> future_of(const WorkPtr& work, OpType type) {
+    const uint32_t bit = 1u << (static_cast<uint8_t>(type) & 31);
+    if (without_future_.load(std::memory_order_relaxed) & bit)
+      return nullptr;
+    try {
+      if (auto future = work->getFuture())
+        return future;
+    } catch (const std::exception&) { // the backend has none for such calls; being told so is slow, so ask only once
+    }
+    without_future_ |= bit;
+    return nullptr;
+  }
+
+  std::atomic<int64_t> collectives_{0};
+  // A bit for each type of operation whose works turned out to have no future.
+  std::atomic<uint32_t> without_future_{0};
+};
+
+} // namespace recorder
