@@ -7,6 +7,7 @@ session for all who look at it.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -27,6 +28,8 @@ from lab.plan.cluster import Node
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario
+from lab.trace.model import Trace
+from lab.trace.read import read_trace
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import read_facts
 from lab.verdict.judge import judge
@@ -118,6 +121,46 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
         return result
 
     return run
+
+
+each_recorder = pytest.mark.parametrize(
+    ("engine", "recorder"),
+    [
+        pytest.param("local", "python"),
+        pytest.param("docker", "auto", marks=pytest.mark.docker),
+        pytest.param("docker", "python", marks=[pytest.mark.docker, pytest.mark.long]),
+    ],
+    indirect=True,
+)
+"""The recorder that a run picks by itself: on Docker the compiled one of the image. And the other one there."""
+
+
+@pytest.fixture
+def recorder(request: pytest.FixtureRequest) -> str:
+    """The recorder under test; see `each_recorder`."""
+    return str(request.param)
+
+
+@pytest.fixture
+def traced(run: Run, recorder: str) -> Callable[..., tuple[Result, Trace]]:
+    """Runs a script with a recorder; its result and what was recorded."""
+
+    def traced(*words: object, **options: Any) -> tuple[Result, Trace]:
+        result = run(*words, env={"LAB_RECORDER": recorder}, **options)
+        return result, trace_of(result)
+
+    return traced
+
+
+def trace_of(result: Result) -> Trace:
+    assert result.path is not None
+    return read_trace(Record(path=result.path))
+
+
+def lines_of(result: Result, rank: int) -> list[dict[str, Any]]:
+    assert result.path is not None
+    path = result.path / "trace" / f"rank{rank}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import pickle
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,14 +51,12 @@ class Lessons:
         size = nodes or own_size(name)[0], nproc_per_node or own_size(name)[1]
         folder = self.folder / f"{name}-{size[0]}x{size[1]}"
         folder.mkdir(parents=True, exist_ok=True)
-        kept = folder / "result"
+        record = folder / "record"
         with (folder / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not kept.exists():
-                result = self.cluster().run(
-                    FILES[name], nodes=nodes, nproc_per_node=nproc_per_node, runs=folder / "runs"
-                )
-                kept.write_bytes(pickle.dumps(result))
-        result = pickle.loads(kept.read_bytes())
-        assert isinstance(result, Result)
-        return result
+            if not record.exists():
+                runs = folder / "runs"
+                result = self.cluster().run(FILES[name], nodes=nodes, nproc_per_node=nproc_per_node, runs=runs)
+                assert result.path is not None
+                record.symlink_to(result.path)
+        return Result.load(record.resolve())

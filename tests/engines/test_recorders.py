@@ -20,18 +20,19 @@ import pytest
 
 from lab import Result
 from lab.node.recorder import build
+from tests.engines.conftest import each_recorder
 
 Run = Callable[..., Result]
 Line = dict[str, Any]
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-@pytest.fixture(params=["auto", "python"])
-def recorded(request: pytest.FixtureRequest, run: Run) -> Callable[..., tuple[Result, list[list[Line]]]]:
+@pytest.fixture
+def recorded(recorder: str, run: Run) -> Callable[..., tuple[Result, list[list[Line]]]]:
     """Runs a script with a recorder; its result and the lines of every rank."""
 
     def recorded(*words: object, **options: Any) -> tuple[Result, list[list[Line]]]:
-        result = run(*words, env={"LAB_RECORDER": request.param}, **options)
+        result = run(*words, env={"LAB_RECORDER": recorder}, **options)
         assert result.path is not None
         files = sorted((result.path / "trace").iterdir())
         return result, [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
@@ -45,6 +46,7 @@ def calls(lines: list[Line], op: str) -> list[tuple[Line, Line]]:
     return [(line, ended[line["i"]]) for line in lines if line["k"] == "begin" and line["op"] == op]
 
 
+@each_recorder
 def test_elements_of_every_type_are_kept(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
     result, ranks = recorded("recorded.py", "sends_all_types", nodes=2)
     assert result.passed, result.reason
@@ -65,6 +67,7 @@ def test_elements_of_every_type_are_kept(recorded: Callable[..., tuple[Result, l
     assert sent == received == [([[dtype, shape]], [values]) for dtype, shape, values in expected]
 
 
+@each_recorder
 def test_a_summary_tells_what_is_in_a_large_tensor(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
     result, ranks = recorded("recorded.py", "sends_many", nodes=2)
     assert result.passed, result.reason
@@ -80,6 +83,7 @@ def test_a_summary_tells_what_is_in_a_large_tensor(recorded: Callable[..., tuple
     assert (whole[0]["min"], whole[0]["max"]) == (0, 999 * 2**50)
 
 
+@each_recorder
 def test_the_reason_of_a_failed_call_is_kept(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
     result, ranks = recorded("recorded.py", "fails", nodes=2)
     assert result.path is not None
@@ -92,6 +96,7 @@ def test_the_reason_of_a_failed_call_is_kept(recorded: Callable[..., tuple[Resul
         assert "ov" not in end
 
 
+@each_recorder
 def test_names_are_kept_whatever_is_in_them(
     recorded: Callable[..., tuple[Result, list[list[Line]]]], tmp_path: Path
 ) -> None:
@@ -110,6 +115,7 @@ def test_names_are_kept_whatever_is_in_them(
     assert (begin["at"], begin["fn"], begin["via"]) == (f"{script.name}:4", "größer", "all_reduce")
 
 
+@each_recorder
 def test_haste_neither_deadlocks_nor_loses_a_call(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
     result, ranks = recorded("recorded.py", "hurries", nodes=3, timeout_s=150.0)
     assert result.passed, result.reason

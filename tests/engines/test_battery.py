@@ -1,0 +1,135 @@
+"""Every operation is on record as it was called, by each recorder and in each way in which a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab import Result
+from lab.operations import OPERATIONS
+from lab.trace.model import Call, Trace
+from lab.trace.steps import match
+from tests.engines.battery import ANY, Expected, expected_calls
+from tests.engines.conftest import each_recorder, lines_of
+
+Run = Callable[..., Result]
+Lines = list[dict[str, Any]]
+
+
+@each_recorder
+def test_every_call_is_recorded_as_it_was_made(traced: Callable[..., tuple[Result, Trace]]) -> None:
+    result, trace = traced("battery.py", nodes=3)
+
+    assert result.passed, result.reason
+    assert trace.problems == []
+    for rank in range(3):
+        expected = expected_calls(rank)
+        calls = trace.ranks[rank].calls
+        assert [call.op for call in calls] == [wanted.op for wanted in expected]
+        for call, wanted in zip(calls, expected, strict=True):
+            compare(call, wanted)
+
+
+@each_recorder
+def test_the_recorders_keep_to_the_table_of_operations(traced: Callable[..., tuple[Result, Trace]]) -> None:
+    result, _ = traced("battery.py", nodes=3)
+    assert result.passed, result.reason
+    begun = [line for rank in range(3) for line in lines_of(result, rank) if line["k"] == "begin"]
+
+    for line in begun:
+        row = OPERATIONS[line["op"]]
+        said = ("red" in line, "root" in line, "peer" in line)
+        assert said == (row.reduces, row.rooted, row.sends or row.receives), line
+        assert row.moves_data or not line.get("in"), line
+    not_by_gloo = {"all_gather_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"}
+    assert {line["op"] for line in begun} >= set(OPERATIONS) - not_by_gloo
+
+
+def compare(call: Call, wanted: Expected) -> None:
+    assert (call.source, call.function) == (wanted.source, "<module>"), wanted
+    if wanted.before is not ANY:
+        assert [buffer.values for buffer in call.inputs] == wanted.before, wanted
+    if wanted.after is not ANY:
+        assert [buffer.values for buffer in call.outputs] == wanted.after, wanted
+    found = {name: getattr(call, name) for name in wanted.more}
+    assert found == wanted.more, wanted
+    if "state" not in wanted.more:
+        assert call.state == "completed", wanted
+
+
+@each_recorder
+def test_the_ranks_of_a_group_agree_on_what_it_did(traced: Callable[..., tuple[Result, Trace]]) -> None:
+    _, trace = traced("battery.py", nodes=3)
+
+    assert sorted(group.ranks for group in trace.groups.values()) == [(0,), (0, 1, 2), (1, 2)]
+    for step in match(trace):
+        assert step.missing == (), step
+        if not step.message:
+            assert len({(call.op, call.seq, call.reduce_op, call.root) for call in step.calls.values()}) == 1
+
+
+@each_recorder
+def test_large_tensors_are_summarised_and_larger_ones_from_a_sample(
+    traced: Callable[..., tuple[Result, Trace]],
+) -> None:
+    _, trace = traced("battery.py", nodes=3)
+    calls = {call.source: call for call in trace.ranks[0].calls}
+    summary = calls[Expected("summary", "").source].inputs[0].summary
+    sample = calls[Expected("sample", "").source].outputs[0].summary
+
+    assert summary is not None
+    assert (summary["n"], summary["min"], summary["max"]) == (1000, 0, 999)
+    assert summary["norm"] == pytest.approx(sum(i * i for i in range(1000)) ** 0.5)
+    assert "sampled" not in summary
+    assert sample is not None
+    assert (sample["n"], sample["min"]) == (10_000, 0)
+    assert sample["sampled"] == 1024
+    assert 9900 < sample["max"] <= 9999
+    for other in (trace.ranks[1], trace.ranks[2]):
+        same = {call.source: call for call in other.calls}[Expected("summary", "").source].inputs[0].summary
+        assert same == summary
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run: Run) -> None:
+    compiled, python = (run("battery.py", nodes=3, env={"LAB_RECORDER": name}) for name in ("auto", "python"))
+
+    assert compiled.passed, compiled.reason
+    assert python.passed, python.reason
+    assert lines_of(compiled, 0)[0]["recorder"] == "compiled"
+    for rank in range(3):
+        assert lines_of(python, rank)[0]["recorder"] == "python"
+        assert comparable(lines_of(python, rank)) == comparable(lines_of(compiled, rank))
+
+
+@each_recorder
+def test_a_cold_worker_records_what_a_warm_one_does(traced: Callable[..., tuple[Result, Trace]]) -> None:
+    (warm, _), (cold, _) = traced("battery.py", nodes=3), traced("battery.py", nodes=3, cold=True)
+
+    assert warm.passed, warm.reason
+    assert cold.passed, cold.reason
+    for rank in range(3):
+        assert comparable(lines_of(cold, rank)) == comparable(lines_of(warm, rank))
+
+
+def comparable(lines: Lines) -> tuple[Lines, Lines]:
+    """What does not differ between traces of the same: beginnings in order, ends in the order of their beginnings."""
+    partial = {line["i"] for line in lines if line.get("op") == "reduce"}  # what it leaves elsewhere than at its root
+    kept = [
+        {key: plain(value) for key, value in line.items() if key != "t" and (key != "ov" or line["i"] not in partial)}
+        for line in lines
+    ]
+    begun = [line for line in kept if line["k"] not in ("start", "end")]
+    ended = sorted((line for line in kept if line["k"] == "end"), key=lambda line: line["i"])
+    return begun, ended
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items() if key != "hash"}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return f"{value:.4g}" if isinstance(value, float) else value
