@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable
 
 Choice = Literal["auto", "docker", "local"]
-CHOICES: tuple[Choice, ...] = ("auto", "docker", "local")
+CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +31,15 @@ def select_engine(choice: Choice, cluster: str | None = None) -> Selected:
     Raises:
         EngineUnavailable: the engine that was asked for does not answer, or none does.
     """
-    if choice == "local":
-        return Selected(engine=_local())
-    if choice == "docker":
-        return Selected(engine=_docker())
+    if choice != "auto":
+        return Selected(engine=OPENERS[choice]())
     if cluster is not None and _exists_locally(cluster):
-        return Selected(engine=_local())
+        return Selected(engine=OPENERS["local"]())
     try:
-        return Selected(engine=_docker())
+        return Selected(engine=OPENERS["docker"]())
     except EngineUnavailable as no_docker:
         try:
-            return Selected(engine=_local(), why=f"using the local engine ({no_docker.message})")
+            return Selected(engine=OPENERS["local"](), why=f"using the local engine ({no_docker.message})")
         except EngineUnavailable as no_local:
             raise EngineUnavailable(f"{no_docker.message}; and {no_local.message}", no_local.hint) from None
 
@@ -48,9 +47,9 @@ def select_engine(choice: Choice, cluster: str | None = None) -> Selected:
 def available_engines() -> list[Engine]:
     """Every engine that answers."""
     engines: list[Engine] = []
-    for opener in (_docker, _local):
+    for open_engine in OPENERS.values():
         try:
-            engines.append(opener())
+            engines.append(open_engine())
         except EngineUnavailable:
             continue
     return engines
@@ -66,6 +65,10 @@ def _local() -> Engine:
     from lab.engine.local.engine import LocalEngine
 
     return LocalEngine()
+
+
+OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _local}
+"""What opens each engine; raises EngineUnavailable where it does not answer."""
 
 
 def _exists_locally(cluster: str) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from lab.engine import select as subject
 from lab.engine.ownership import check_name, default_name
-from lab.engine.select import available_engines, select_engine
+from lab.engine.select import CHOICES, OPENERS, available_engines, select_engine
 from lab.errors import EngineUnavailable, UsageError
 from tests.unit.fake_engine import FakeEngine
 
@@ -28,8 +28,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeEn
 
         return open_it
 
-    monkeypatch.setattr(subject, "_docker", opener("docker"))
-    monkeypatch.setattr(subject, "_local", opener("local"))
+    monkeypatch.setattr(subject, "OPENERS", {name: opener(name) for name in found})
     return found
 
 
@@ -62,6 +61,10 @@ def test_the_engine_that_was_asked_for_is_never_replaced(engines, choice: str):
     engines[choice] = "not there"
     with pytest.raises(EngineUnavailable, match="not there"):
         select_engine(choice)
+
+
+def test_every_engine_can_be_asked_for_and_opened():
+    assert set(OPENERS) == {*CHOICES} - {"auto"}
 
 
 def test_available_engines_leaves_out_those_that_do_not_answer(engines):
