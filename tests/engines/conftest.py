@@ -165,16 +165,16 @@ def lines_of(result: Result, rank: int) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def hang(run: Run) -> Run:
-    """Runs a script that hangs; again with more time, if not all ranks were ready in half of what they had.
+    """Runs a script that hangs; again with more time, if not all ranks were ready in a third of what they had.
 
     A rank says that by `note("ready_at", time.time())`: what it still has to do then takes no time to speak of.
     """
 
-    def hang(*words: object, timeout_s: float = 1.5, **options: Any) -> Result:
+    def hang(*words: object, timeout_s: float = 2.0, **options: Any) -> Result:
         while True:
             began = time.time()
             result = run(*words, timeout_s=timeout_s, **options)
-            ready = all(rank.notes.get("ready_at", math.inf) < began + timeout_s / 2 for rank in result.ranks)
+            ready = all(rank.notes.get("ready_at", math.inf) < began + timeout_s / 3 for rank in result.ranks)
             if ready or timeout_s > 30:
                 return result
             timeout_s *= 3
