@@ -16,7 +16,7 @@ from pathlib import Path
 import docker
 
 from lab.engine.image.context import BASE_VARIABLE, WHEELS_VARIABLE, find_dockerfile, plan_build
-from lab.engine.image.image import DEFAULT_IMAGE, Progress, build_image, inspect_image, pull_image
+from lab.engine.image.image import DEFAULT_IMAGE, ImageProgress, build_image, inspect_image, pull_image
 from lab.errors import ImageError, LabError
 
 SUITE = "bookworm"
@@ -33,7 +33,7 @@ class Show:
     def __init__(self) -> None:
         self.last: tuple[int, float] = (-1, 0.0)
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: ImageProgress) -> None:
         """Show one piece of progress, or not."""
         step, then = self.last
         now = time.monotonic()
