@@ -129,7 +129,7 @@ def test_a_new_operation_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_compiled_recorder_keeps_to_the_table() -> None:
-    source = (RECORDER / "native.cpp").read_text()
+    source = (RECORDER / "native_backend.hpp").read_text()
     methods = re.findall(r'\{"(\w+)", OpType::(\w+)\},(.*?)(?=\{"\w+", OpType|\Z)', source, re.DOTALL)
     assert {op for op, _, _ in methods} == KNOWN
     for op, kind, body in methods:
