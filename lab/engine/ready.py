@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, NodeLost
 from lab.node import wire
+from lab.node.messages import Hello, Ready
 from lab.plan.cluster import ClusterInfo
 from lab.words import format_duration
 
 _GREETING_TIMEOUT_S = 90.0
-HELLO = wire.encode({"op": "hello", "id": "up"})
+HELLO = wire.encode(Hello())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
         The first node that ended instead, or None if all answered.
 
     Raises:
-        ClusterError: the deadline passed; the message names who was waited for.
+        ClusterError: the deadline passed, or an agent is of another version; the message names who.
     """
     waiting = {channel.node.name: channel for channel in channels}
     readers = {channel.node.name: wire.LineReader() for channel in channels}
@@ -58,9 +59,11 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
                 if data == b"":
                     return Lost(channel=channel)
                 for message in readers[channel.node.name].feed(data or b""):
-                    if message.get("ev") == "hello" and waiting.pop(channel.node.name, None):
+                    if isinstance(message, wire.Malformed):
+                        raise ClusterError(f"{channel.node.name} cannot be understood: {message.reason}")
+                    if isinstance(message, Ready) and waiting.pop(channel.node.name, None) is not None:
                         done = len(channels) - len(waiting)
-                        announce(f"{done}/{len(channels)} nodes ready (torch {message['torch']})")
+                        announce(f"{done}/{len(channels)} nodes ready (torch {message.torch})")
     return None
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import processes, trace_file, warm, worker
+from .messages import Raised, WorkerStart
 
 _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
@@ -23,7 +24,6 @@ class Worker:
     """A rank's process and the agent's ends of its pipes."""
 
     rank: int
-    local_rank: int
     pid: int
     streams: dict[int, int]
     """Read end -> 1 (standard output) or 2 (standard error)."""
@@ -34,8 +34,10 @@ class Worker:
     """What its recorder writes; None where it is not recorded."""
     status: int | None = None
     """Wait status; None while it runs."""
-    error: dict[str, Any] | None = None
+    raised: Raised | None = None
     """What it raised, as it said itself."""
+    out_of_memory: bool = False
+    """Whether the agent killed it for want of memory."""
     stack: bytes = b""
     """What faulthandler wrote."""
     stopped: bool = False
@@ -91,17 +93,14 @@ class LaunchContext:
     cold: bool
     import_root: str
     """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
-    trace: dict[str, Any] | None = None
-    """`values`: how many elements of a tensor are recorded; None: nothing is."""
+    trace: bool = False
+    """Whether calls are recorded."""
+    trace_values: int | None = None
+    """How many elements of a tensor are; None: as many as the recorder thinks right."""
 
 
-def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
-    """Fork a worker that waits at its gate.
-
-    Args:
-        description: `rank`, `local_rank`, `env`, `argv`; `script` where argv[0] is not its path.
-        context: what it shares with the other workers.
-    """
+def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
+    """Fork a worker that waits at its gate."""
     out_r, out_w = os.pipe2(os.O_CLOEXEC)
     err_r, err_w = os.pipe2(os.O_CLOEXEC)
     stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
@@ -111,21 +110,18 @@ def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
         except OSError:
             pass  # a larger pipe is only faster
-    trace = None
-    if context.trace is not None and description["rank"] >= 0:
-        trace = trace_file.TraceFile()
+    trace = trace_file.TraceFile() if context.trace and start.rank >= 0 else None
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_worker(description, context, agent, gate_r, out_w, err_w, stack_w, trace)
+        _become_worker(start, context, agent, gate_r, out_w, err_w, stack_w, trace)
         os._exit(70)
     for fd in (out_w, err_w, stack_w, gate_r):
         os.close(fd)
     for fd in (out_r, err_r, stack_r):
         os.set_blocking(fd, False)
     return Worker(
-        rank=description["rank"],
-        local_rank=description["local_rank"],
+        rank=start.rank,
         pid=pid,
         streams={out_r: 1, err_r: 2},
         stack_fd=stack_r,
@@ -135,7 +131,7 @@ def start_worker(description: dict[str, Any], context: LaunchContext) -> Worker:
 
 
 def _become_worker(
-    description: dict[str, Any],
+    start: WorkerStart,
     context: LaunchContext,
     agent: int,
     gate: int,
@@ -153,19 +149,17 @@ def _become_worker(
         processes.drop_privileges(context.uid, context.gid)
         processes.die_with_parent(agent)
         processes.prefer_as_oom_victim()
-        environment = description["env"]
-        changed = {name: value for name, value in environment.items() if os.environ.get(name) != value}
-        os.environ.update(environment)
-        argv = description["argv"]
-        spec = {
-            "rank": description["rank"],
-            "argv": argv,
-            "script": description.get("script", argv[0]),
+        changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
+        os.environ.update(start.env)
+        spec: dict[str, Any] = {
+            "rank": start.rank,
+            "argv": start.argv,
+            "script": start.script or start.argv[0],
             "folder": context.folder,
             "note_socket": context.note_socket,
             "stack_fd": stack,
             "trace_fd": trace_fd,
-            "trace_values": context.trace["values"] if context.trace else None,
+            "trace_values": context.trace_values,
         }
         os.read(gate, 1)
         os.close(gate)
@@ -174,10 +168,10 @@ def _become_worker(
                 if fd is not None:
                     os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
-            start = (
+            code = (
                 f"import sys; sys.path.append({context.import_root!r}); from labnode.worker import start_cold as s; s()"
             )
-            os.execv(sys.executable, [sys.executable, "-u", "-c", start])
+            os.execv(sys.executable, [sys.executable, "-u", "-c", code])
         spec["missing"] = warm.missing_modules()
         worker.prepare_fork(changed)
         worker.run_worker(spec)

@@ -12,6 +12,22 @@ PROTOCOL = 2
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
+class Config(NamedTuple):
+    """What an agent is started with: the last argument of its process, as JSON."""
+
+    node: str
+    root: str
+    """A folder of its own."""
+    container: bool
+    """Whether /tmp belongs to this node alone."""
+    import_root: str
+    """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
+    socket: Optional[str] = None
+    """Where it listens; None: it speaks over its standard streams."""
+    memory_bytes: Optional[int] = None
+    """A limit for the agent to enforce; None where the kernel does."""
+
+
 # -- from the lab to an agent
 
 
@@ -33,8 +49,10 @@ class Claim(NamedTuple):
     gid: int
     """Of whoever calls; workers run as these on the local engine."""
     cold: bool = False
+    trace: bool = False
+    """Whether calls are recorded."""
     trace_values: Optional[int] = None
-    """How many elements of a tensor are recorded; None: there are no traces."""
+    """How many elements of a tensor are recorded; None: as many as the recorder thinks right."""
     version: int = PROTOCOL
 
 
@@ -70,7 +88,7 @@ class Prepare(NamedTuple):
     """Asks for workers that wait at their gate."""
 
     run: str
-    workers: list[WorkerStart]
+    workers: tuple[WorkerStart, ...]
     store: Optional[Store] = None
 
 
@@ -264,7 +282,5 @@ class Imported(NamedTuple):
 
 
 Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish]
-Answer = Union[
-    Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Exited, Finished
-]  # fmt: skip
+Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Exited, Finished]
 Statement = Union[Note, Raised, Imported]

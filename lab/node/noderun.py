@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import os
@@ -10,38 +9,32 @@ import pathlib
 import shutil
 import signal
 import socket
-import sys
 import tarfile
 import time
 import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
-from . import check, launch, note, processes, store, wire
+from . import check, launch, messages, note, processes, store, strays, wire
 
 _READ_BYTES = 1 << 16
 _NOTE_BYTES = 1 << 18
-_STRAY_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
-
-Emit = Callable[[dict[str, Any]], None]
 
 
 class NodeRun:
     """The state of the run that this node takes part in.
 
     Args:
-        run: name of the run.
-        root: folder in which the run's own folder is made.
-        options: `uid`, `gid`, `cold`, `container` (whether /tmp belongs to this node alone), `memory_bytes`, `trace`
-            (`values`; None: no traces).
+        claim: whose run it is, and how its workers are started.
+        config: of the agent.
         emit: sends a message to the lab.
     """
 
-    def __init__(self, run: str, root: str, options: dict[str, Any], emit: Emit) -> None:
-        self.run = run
-        self.options = options
+    def __init__(self, claim: messages.Claim, config: messages.Config, emit: Callable[[wire.Message], None]) -> None:
+        self.claim = claim
+        self.config = config
+        self.run = claim.run
         self.emit = emit
-        self.home = os.path.join(root, "run")
+        self.home = os.path.join(config.root, "run")
         self.folder = os.path.join(self.home, "work")
         self.workers: dict[int, launch.Worker] = {}
         self.store_pid: int | None = None
@@ -50,7 +43,7 @@ class NodeRun:
         """Slow parts of torch that a worker had to import."""
         self._archive: list[bytes] = []
         self._oom_kills = processes.oom_kills()
-        self._stray = _listing() if options["container"] else set()
+        self._strays = strays.listing() if config.container else set()
         shutil.rmtree(self.home, ignore_errors=True)
         os.makedirs(os.path.join(self.home, "home"), mode=0o755)
         os.makedirs(self.folder)
@@ -62,67 +55,61 @@ class NodeRun:
 
     # -- before the start
 
-    def take_files(self, chunk: str, last: bool) -> None:
+    def take_files(self, files: messages.Files) -> None:
         """Take a piece of the compressed tar of the scenario's folder; unpack it after the last piece."""
-        self._archive.append(base64.b64decode(chunk))
-        if not last:
+        self._archive.append(files.data)
+        if not files.last:
             return
         data = zlib.decompress(b"".join(self._archive))
         self._archive = []
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             archive.extractall(self.folder)
         if os.geteuid() == 0:
-            uid, gid = self.options["uid"], self.options["gid"]
             for path in (self.home, *(str(p) for p in pathlib.Path(self.home).rglob("*"))):
-                os.chown(path, uid, gid, follow_symlinks=False)
+                os.chown(path, self.claim.uid, self.claim.gid, follow_symlinks=False)
 
-    def prepare(self, workers: list[dict[str, Any]], master: dict[str, Any] | None) -> None:
+    def prepare(self, workers: Iterable[messages.WorkerStart], hosted: messages.Store | None = None) -> None:
         """Start the store, if it is this node's, and every worker, waiting at its gate.
 
         Raises:
             StoreError: the store cannot listen.
         """
-        uid, gid = self.options["uid"], self.options["gid"]
-        if master is not None:
-            self.store_pid = store.start_store(master["address"], master["port"], master["world_size"], uid, gid)
+        claim = self.claim
+        if hosted is not None:
+            self.store_pid = store.start_store(*hosted, claim.uid, claim.gid)
         context = launch.LaunchContext(
             folder=self.folder,
             note_socket=self._note_path,
-            uid=uid,
-            gid=gid,
-            cold=self.options["cold"],
-            import_root=self.options["import_root"],
-            trace=self.options.get("trace"),
+            uid=claim.uid,
+            gid=claim.gid,
+            cold=claim.cold,
+            import_root=self.config.import_root,
+            trace=claim.trace,
+            trace_values=claim.trace_values,
         )
-        for description in workers:
-            description["env"].update(self._own_variables())
-            self.workers[description["rank"]] = launch.start_worker(description, context)
+        for start in workers:
+            start.env.update(self._own_variables())
+            self.workers[start.rank] = launch.start_worker(start, context)
 
-    def check(self, reference: str, results: list[dict[str, Any]], environment: dict[str, str]) -> None:
+    def check(self, asked: messages.Check) -> None:
         """Start the scenario's own check of the results as one more worker, rank -1."""
         path = os.path.join(self.home, "results.json")
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(results, file)
-        environment = {**environment, check.RESULTS_VARIABLE: path}
-        argv = [reference.partition(":")[0], reference]
-        description = {"rank": -1, "local_rank": -1, "env": environment, "argv": argv, "script": check.__file__}
-        self.prepare([description], None)
+            json.dump(asked.results, file)
+        argv = [asked.reference.partition(":")[0], asked.reference]
+        self.prepare([messages.WorkerStart(-1, -1, {**asked.env, check.RESULTS_VARIABLE: path}, argv, check.__file__)])
         self.workers[-1].open_gate()
 
     def _own_variables(self) -> dict[str, str]:
-        own = {note.SOCKET_VARIABLE: self._note_path}
-        if self.options["container"]:
-            own["HOME"] = os.path.join(self.home, "home")
-        else:
-            own["TMPDIR"] = os.path.join(self.home, "tmp")
-        return own
+        name, folder = ("HOME", "home") if self.config.container else ("TMPDIR", "tmp")
+        return {note.SOCKET_VARIABLE: self._note_path, name: os.path.join(self.home, folder)}
 
     def go(self) -> None:
         """Open every worker's gate."""
         self.going = True
         for worker in self.workers.values():
             worker.open_gate()
-            self.emit({"ev": "started", "rank": worker.rank, "pid": worker.pid, "time": worker.started})
+            self.emit(messages.Started(worker.rank, worker.started, self.config.node, self.run, worker.pid))
 
     # -- while it runs
 
@@ -150,8 +137,7 @@ class NodeRun:
             os.close(fd)
             del worker.streams[fd]
             return 0
-        message = {"ev": "output", "rank": worker.rank, "stream": worker.streams[fd], "time": time.time()}
-        self.emit({**message, **wire.pack_bytes(chunk)})
+        self.emit(messages.Output(self.run, worker.rank, worker.streams[fd], time.time(), chunk))
         return len(chunk)
 
     def _read_all(self, worker: launch.Worker) -> None:
@@ -171,7 +157,7 @@ class NodeRun:
             if worker.trace is None:
                 continue
             for chunk in worker.trace.chunks(ended=worker.status is not None):
-                self.emit({"ev": "trace", "rank": worker.rank, **wire.pack_bytes(chunk)})
+                self.emit(messages.Trace(self.run, worker.rank, chunk))
                 if congested():
                     return True
         return False
@@ -179,20 +165,20 @@ class NodeRun:
     def _read_notes(self) -> None:
         while True:
             try:
-                message = json.loads(self.notes.recv(_NOTE_BYTES))
+                told = wire.decode(self.notes.recv(_NOTE_BYTES))
             except BlockingIOError:
                 return
-            except (ValueError, RecursionError):
+            if (
+                not isinstance(told, (messages.Note, messages.Raised, messages.Imported))
+                or told.rank not in self.workers
+            ):
                 continue  # not from `note`
-            if not isinstance(message, dict) or message.get("rank") not in self.workers:
-                continue
-            worker = self.workers[message["rank"]]
-            if message.get("kind") == "error":
-                worker.error = message
-            elif message.get("kind") == "imported":
-                self.imported.update(name for name in message.get("names", ()) if isinstance(name, str))
-            elif message.get("kind") == "note":
-                self.emit({"ev": "note", **{key: message[key] for key in ("rank", "name", "value", "time")}})
+            if isinstance(told, messages.Raised):
+                self.workers[told.rank].raised = told
+            elif isinstance(told, messages.Imported):
+                self.imported.update(told.names)
+            else:
+                self.emit(told._replace(node=self.config.node, run=self.run))
 
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
@@ -207,46 +193,42 @@ class NodeRun:
             self._read_notes()
             self._read_all(worker)
             worker.read_stack()
-            self.emit(self._exit_message(worker, ended))
+            self.emit(self._exited(worker, ended))
 
-    def _exit_message(self, worker: launch.Worker, ended: float) -> dict[str, Any]:
+    def _exited(self, worker: launch.Worker, ended: float) -> messages.Exited:
         status = worker.status or 0
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         kills = processes.oom_kills()
-        out_of_memory = killed_by == signal.SIGKILL and not worker.stopped and kills > self._oom_kills
-        if out_of_memory:
+        killed_by_kernel = killed_by == signal.SIGKILL and not worker.stopped and kills > self._oom_kills
+        if killed_by_kernel:
             self._oom_kills += 1
-        error = worker.error or {}
-        return {
-            "ev": "exit",
-            "rank": worker.rank,
-            "code": None if killed_by else os.WEXITSTATUS(status),
-            "signal": _signal_name(killed_by),
-            "out_of_memory": out_of_memory or bool(error.get("out_of_memory")),
-            "stopped": worker.stopped,
-            "error": error.get("error", ""),
-            "traceback": error.get("traceback", ""),
-            "error_time": error.get("time"),
-            "stack": worker.stack.decode("utf-8", "replace") if killed_by else "",
-            "time": ended,
-        }
+        raised = worker.raised
+        return messages.Exited(
+            rank=worker.rank,
+            time=ended,
+            node=self.config.node,
+            run=self.run,
+            code=None if killed_by else os.WEXITSTATUS(status),
+            signal=processes.signal_name(killed_by),
+            out_of_memory=killed_by_kernel or worker.out_of_memory,
+            stopped=worker.stopped,
+            error=raised.error if raised else "",
+            traceback=raised.traceback if raised else "",
+            raised=raised.time if raised else None,
+            stack=worker.stack.decode("utf-8", "replace") if killed_by else "",
+        )
 
     def watch_memory(self) -> None:
         """Do what the kernel does for a container: kill the largest worker when the node is over its limit."""
-        limit = self.options.get("memory_bytes")
+        limit = self.config.memory_bytes
         if not limit or not self.going:
             return
-        pids = processes.descendants(os.getpid())
-        if processes.resident_bytes(pids) < limit:
-            return
-        sizes = processes.memory_bytes(pids)
-        if sum(sizes.values()) < limit:
-            return
-        running = {worker.pid: worker for worker in self.workers.values() if worker.status is None}
-        victim = max((pid for pid in sizes if pid in running), key=sizes.__getitem__, default=None)
-        if victim is not None:
-            running[victim].error = {"out_of_memory": True}
-            running[victim].signal(signal.SIGKILL)
+        sizes = processes.sizes_over(limit, processes.descendants(os.getpid()))
+        running = [worker for worker in self.workers.values() if worker.status is None and worker.pid in sizes]
+        if running:
+            largest = max(running, key=lambda worker: sizes[worker.pid])
+            largest.out_of_memory = True
+            largest.signal(signal.SIGKILL)
 
     @property
     def running(self) -> bool:
@@ -281,24 +263,20 @@ class NodeRun:
             worker.read_stack()
             if worker.status is None:
                 text = worker.stack.decode("utf-8", "replace")
-                self.emit({"ev": "stack", "rank": worker.rank, "text": text, "time": time.time()})
+                self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 
-    def clean(
-        self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None
-    ) -> dict[str, Any]:
+    def clean(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
         """Leave nothing: end every process, pass on their last words, remove every file.
 
         Args:
             congested: whether much waits to be sent.
             drain: waits until less does.
-
-        Returns:
-            `processes`: how many outlived their workers.
         """
         self.stop(signal.SIGKILL)
         keep = {self.store_pid} if self.store_pid else set()
         keep.update(worker.pid for worker in self.workers.values() if worker.status is None)
-        outlived = processes.kill_descendants(keep) if self.workers else 0
+        if self.workers:
+            processes.kill_descendants(keep)
         deadline = time.monotonic() + 2.0
         while self.running and time.monotonic() < deadline:
             self.reap()
@@ -316,34 +294,5 @@ class NodeRun:
         self.notes.close()
         self.workers = {}
         shutil.rmtree(self.home, ignore_errors=True)
-        for path in _listing() - self._stray if self.options["container"] else ():
-            _remove(path)
-        return {"processes": outlived}
-
-
-def _signal_name(number: int) -> str | None:
-    """Name of a signal, `SIGRTMIN+3` among them; None for 0."""
-    if not number:
-        return None
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
-
-
-def _listing() -> set[str]:
-    found: set[str] = set()
-    for folder in _STRAY_FOLDERS:
-        if os.path.isdir(folder):
-            found.update(os.path.join(folder, name) for name in os.listdir(folder))
-    return found
-
-
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        try:
-            os.unlink(path)
-        except OSError:
-            print(f"cannot remove {path}", file=sys.stderr)
+        if self.config.container:
+            strays.remove(strays.listing() - self._strays)

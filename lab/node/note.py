@@ -12,6 +12,9 @@ import socket
 import time
 from typing import Any
 
+from . import wire
+from .messages import Note, Statement
+
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
@@ -35,20 +38,20 @@ def note(name: str, value: Any) -> None:
     if path is None:
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
-    send(path, {"kind": "note", "rank": rank, "name": str(name), "value": plain, "time": time.time()})
+    send(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
 
 
-def send(path: str, message: dict[str, Any]) -> None:
+def send(path: str, message: Statement) -> None:
     """Send one datagram to the agent of this node.
 
     Raises:
         ValueError: the message is too large.
     """
-    data = json.dumps(message).encode()
+    data = wire.encode(message)
     if len(data) > LIMIT_BYTES:
         raise ValueError(
-            f"{message['kind']} {message.get('name', '')!r} is {len(data):,} bytes as JSON, at most {LIMIT_BYTES:,} "
-            "are allowed: note a summary (shape, norm, a slice) instead"
+            f"{wire.kind_of(message)} {getattr(message, 'name', '')!r} is {len(data):,} bytes as JSON, "
+            f"at most {LIMIT_BYTES:,} are allowed: note a summary (shape, norm, a slice) instead"
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.connect(path)

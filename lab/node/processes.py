@@ -110,27 +110,22 @@ def descendants(*roots: int) -> list[int]:
     return found
 
 
-def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> int:
+def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> None:
     """Kill everything below this process, again and again until nothing new appears.
 
     Args:
         keep: children that stay.
         deadline_s: how long to try.
-
-    Returns:
-        How many processes were found.
     """
     me, end = os.getpid(), time.monotonic() + deadline_s
-    found: set[int] = set()
     while True:
         reap(keep)
         left = [pid for pid in descendants(me) if pid not in keep]
         if not left or time.monotonic() > end:
-            return len(found)
+            return
         for pid in left:
             if _is_zombie(pid):
                 continue  # its parent has to go first
-            found.add(pid)
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
@@ -186,3 +181,19 @@ def resident_bytes(pids: list[int]) -> int:
         except OSError:
             continue
     return total
+
+
+def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
+    """Memory that each process holds, where together they hold as much as the limit; otherwise empty."""
+    sizes = memory_bytes(pids) if resident_bytes(pids) >= limit_bytes else {}
+    return sizes if sum(sizes.values()) >= limit_bytes else {}
+
+
+def signal_name(number: int) -> str | None:
+    """Name of a signal, `SIGRTMIN+3` among them; None for 0."""
+    if not number:
+        return None
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"

@@ -21,6 +21,7 @@ import types
 from typing import Any
 
 from . import note, warm
+from .messages import Imported, Raised
 from .recorder import install as recorder
 
 STACK_SIGNAL = signal.SIGRTMAX - 2
@@ -186,15 +187,8 @@ def _report(error: BaseException, spec: dict[str, Any]) -> None:
     if type(error).__module__ not in ("builtins", "__main__"):
         name = f"{type(error).__module__}.{name}"
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    message = {
-        "kind": "error",
-        "rank": spec["rank"],
-        "error": f"{name}: {error}"[:4000],
-        "traceback": text[-60_000:],
-        "time": time.time(),
-    }
     try:
-        note.send(spec["note_socket"], message)
+        note.send(spec["note_socket"], Raised(spec["rank"], time.time(), f"{name}: {error}"[:4000], text[-60_000:]))
     except (OSError, ValueError):
         pass  # the traceback is still printed
 
@@ -204,7 +198,7 @@ def _report_imports(spec: dict[str, Any]) -> None:
     names = [name for name in spec.get("missing", ()) if name in sys.modules]
     if names:
         try:
-            note.send(spec["note_socket"], {"kind": "imported", "rank": spec["rank"], "names": names})
+            note.send(spec["note_socket"], Imported(spec["rank"], names))
         except OSError:
             pass  # the next run imports them itself
 

@@ -7,15 +7,14 @@ import json
 import os
 import signal
 import sys
-from typing import Any
 
-from . import agent, processes
+from . import agent, messages, processes, typed
 
 
 def main() -> None:
     """Entry point: the last arguments are the file to hold while this process lives, and the agents' configurations."""
     life, configs_json = sys.argv[-2:]
-    configs: list[dict[str, Any]] = json.loads(configs_json)
+    configs = [typed.read(messages.Config, config) for config in json.loads(configs_json)]
     sys.argv = [""]
     life_fd = os.open(life, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(life_fd, fcntl.LOCK_EX)

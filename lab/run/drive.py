@@ -1,22 +1,21 @@
-"""The conversation with the agents of a run: claim, ship, prepare, go, follow, stop, finish."""
+"""A run on its nodes, from the claim to the end: claim, prepare, go, follow, finish."""
 
 from __future__ import annotations
 
 import os
-import selectors
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from lab.engine.protocol import Channel, Engine
-from lab.errors import EngineUnavailable, LabError, NodeLost
-from lab.node import wire
-from lab.node.messages import Exited
+from lab.errors import LabError, NodeLost
+from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store, WorkerStart
 from lab.plan.plan import Plan
 from lab.record import events
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
+from lab.run.conversation import Conversation
 from lab.run.observe import Observer
 from lab.run.ship import file_messages
 from lab.verdict.facts import RankFacts, RunFacts
@@ -32,9 +31,7 @@ _STOP_DEADLINE_S = 3.0
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
 _STACK_DEADLINE_S = 2.0
-_PING_S = 5.0
 _LEASE_S = 60.0
-_TICK_S = 1.0
 
 
 class Driver:
@@ -62,22 +59,13 @@ class Driver:
         facts: RunFacts,
     ) -> None:
         self.plan = plan
-        self.engine = engine
-        self.writer = writer
         self.observer = observer
         self.owner = owner
-        self.alive = {channel.node.name: channel for channel in channels}
-        self.readers = {channel.node.name: wire.LineReader() for channel in channels}
         self.facts = facts
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
-        self.collector = Collector(self.facts, writer, observer)
-        self.selector = selectors.DefaultSelector()
-        for channel in channels:
-            self.selector.register(channel.fileno(), selectors.EVENT_READ, channel)
-        self._pinged = self._ticked = time.monotonic()
-
-    # -- the run
+        self.collector = Collector(facts, writer, observer)
+        self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
 
     def drive(self, archive: bytes, *, afterwards: Callable[[RunFacts], None] = lambda _: None) -> RunFacts:
         """Run the plan to its end, whatever end that is; nothing of it is left in any node.
@@ -92,81 +80,81 @@ class Driver:
             RecordError: the record cannot be written; the run was cancelled.
         """
         try:
-            self._begin(archive)
-            if self.began:
+            self._claim()
+            self._prepare(archive)
+            if not self._cannot_begin():
+                self._go()
                 self._follow()
                 if not (self.facts.timed_out or self._failed()):
                     afterwards(self.facts)
         except KeyboardInterrupt:
-            self._send_all({"op": "stop", "hard": True})
-            self.collector.fact(events.Cancelled(time.time()))
-            self._note_duration()
+            self._cancel()
         finally:
-            self._release()
+            self._finish()
         return self.facts
 
-    def _begin(self, archive: bytes) -> None:
-        claim = {
-            "op": "claim",
-            "run": self.plan.run,
-            "owner": self.owner,
-            "lease_s": _LEASE_S,
-            "uid": os.getuid(),
-            "gid": os.getgid(),
-            "cold": self.plan.cold,
-            "trace": {"values": self.plan.trace.values} if self.plan.trace.on else None,
-        }
-        files = b"".join(file_messages(self.plan.run, archive))
-        for name, channel in list(self.alive.items()):
-            workers = [
-                {"rank": w.rank, "local_rank": w.local_rank, "env": dict(w.env), "argv": list(w.argv)}
-                for w in self.plan.workers
-                if w.node == name
-            ]
-            prepare: dict[str, Any] = {"op": "prepare", "run": self.plan.run, "workers": workers}
-            if channel.node.node_rank == 0:
-                prepare["master"] = {
-                    "address": self.plan.master_addr,
-                    "port": self.plan.master_port,
-                    "world_size": self.plan.world_size,
-                }
-            self.collector.claims_sent[name] = time.time()
-            self._send(channel, wire.encode(claim) + files + wire.encode(prepare))
-        wanted = set(self.alive)
-        self._pump(
-            lambda: self.collector.answered["prepared"] >= wanted or self._cannot_begin(),
+    # -- before the start
+
+    def _claim(self) -> None:
+        claim = Claim(
+            run=self.plan.run,
+            owner=self.owner,
+            lease_s=_LEASE_S,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            cold=self.plan.cold,
+            trace=self.plan.trace.on,
+            trace_values=self.plan.trace.values,
+        )
+        for node in list(self.agents.alive):
+            self.collector.claims_sent[node] = time.time()
+            self.agents.say(node, claim)
+
+    def _prepare(self, archive: bytes) -> None:
+        """Ship the scenario's folder and have every worker wait at its gate, and the store listen."""
+        plan, nodes = self.plan, set(self.agents.alive)
+        files = tuple(file_messages(plan.run, archive))
+        for node, channel in list(self.agents.alive.items()):
+            workers = (
+                WorkerStart(w.rank, w.local_rank, dict(w.env), list(w.argv)) for w in plan.workers if w.node == node
+            )
+            store = Store(plan.master_addr, plan.master_port, plan.world_size) if channel.node.node_rank == 0 else None
+            self.agents.say(node, *files, Prepare(plan.run, tuple(workers), store))
+        self.agents.await_nodes(
+            lambda: self.collector.prepared >= nodes or self._cannot_begin(),
             _ANSWER_DEADLINE_S,
-            lambda: f"{_names(wanted - self.collector.answered['prepared'])} to prepare the run",
+            lambda: f"{_names(nodes - self.collector.prepared)} to prepare the run",
         )
         if self.facts.lost_nodes:
             lost = self.facts.lost_nodes[0]
             raise NodeLost(
                 f"{lost.node} {lost.how} before the run began", "make a new cluster with `lab down` and `lab up`"
             )
-        if self._cannot_begin():
-            return
-        self.began = time.monotonic()
-        self._send_all({"op": "go"})
 
     def _cannot_begin(self) -> bool:
         return bool(self.facts.refused or self.facts.lost_nodes or self.facts.engine_lost)
 
+    # -- while it runs
+
+    def _go(self) -> None:
+        self.began = time.monotonic()
+        self.agents.say_all(Go(self.plan.run))
+
     def _follow(self) -> None:
-        end = self.began + self.plan.timeout_s
-        finished = self._pump(lambda: self._all_over() or self._failed(), None, str, until=end)
-        if finished and not self._all_over() and not self.facts.engine_lost:
-            self._await_culprit()
-        elif not finished:
+        """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
+        in_time = self.agents.listen(lambda: self._all_over() or self._failed(), self.began + self.plan.timeout_s)
+        if not in_time:
             self.collector.fact(events.TimedOut(time.time()))
             self._collect_stacks()
+        elif not self._all_over() and not self.facts.engine_lost:
+            self._await_culprit()
         self._note_duration()
         self._stop()
 
     def _await_culprit(self) -> None:
         """After a first failure, learn what became of the others, and of the one whose fault it was."""
-        self._pump(self._all_over, None, str, until=time.monotonic() + _FAILURE_GRACE_S)
-        self._pump(self._explained, None, str, until=time.monotonic() + _CULPRIT_GRACE_S)
-        if not self._explained():
+        self.agents.listen_for(self._all_over, _FAILURE_GRACE_S)
+        if not self.agents.listen_for(self._explained, _CULPRIT_GRACE_S):
             self._collect_stacks()
 
     def _explained(self) -> bool:
@@ -177,9 +165,9 @@ class Driver:
         told = any(not rank.failed or not lost_a_peer(rank) for rank in ended)
         return told or self._all_over() or bool(self.facts.lost_nodes or self.facts.engine_lost)
 
-    def _note_duration(self) -> None:
-        if self.began:
-            self.collector.fact(events.Over(time.time(), time.monotonic() - self.began))
+    def _collect_stacks(self) -> None:
+        self.agents.say_all(Stacks(self.plan.run))
+        self.agents.listen_for(lambda: all(rank.over or rank.stack for rank in self.facts.ranks), _STACK_DEADLINE_S)
 
     def _failed(self) -> bool:
         if self.facts.lost_nodes or self.facts.engine_lost:
@@ -187,23 +175,24 @@ class Driver:
         return any(rank.failed for rank in self.facts.ranks)
 
     def _all_over(self) -> bool:
-        return not self.alive or all(rank.over for rank in self.facts.ranks)
+        return not self.agents.alive or all(rank.over for rank in self.facts.ranks)
 
-    def _collect_stacks(self) -> None:
-        self._send_all({"op": "stacks"})
-        self._pump(
-            lambda: all(rank.over or rank.stack for rank in self.facts.ranks),
-            None,
-            str,
-            until=time.monotonic() + _STACK_DEADLINE_S,
-        )
+    def _note_duration(self) -> None:
+        if self.began:
+            self.collector.fact(events.Over(time.time(), time.monotonic() - self.began))
+
+    def _tick(self) -> None:
+        if self.began:
+            running = sum(not rank.over for rank in self.facts.ranks)
+            self.observer.tick(time.monotonic() - self.began, running)
+
+    # -- its end
 
     def _stop(self) -> None:
-        for hard, patience in ((False, _TERM_GRACE_S), (True, _STOP_DEADLINE_S)):
-            if self._all_over():
-                return
-            self._send_all({"op": "stop", "hard": hard})
-            self._pump(self._all_over, None, str, until=time.monotonic() + patience)
+        for hard, patience_s in ((False, _TERM_GRACE_S), (True, _STOP_DEADLINE_S)):
+            if not self._all_over():
+                self.agents.say_all(Stop(self.plan.run, hard))
+                self.agents.listen_for(self._all_over, patience_s)
 
     def check(self, reference: str, results: list[dict[str, Any]], deadline_s: float) -> RankFacts:
         """Run the scenario's own check in node 0, after all ranks have ended and before anything is removed.
@@ -214,113 +203,33 @@ class Driver:
             deadline_s: seconds it may take.
         """
         facts = self.facts.rank(-1)
-        first = self.alive.get("node0")
-        if first is None:
-            return facts
-        env = dict(self.plan.workers[0].env)
-        message = {"op": "check", "run": self.plan.run, "check": reference, "results": results, "env": env}
-        self._send(first, wire.encode(message))
-        if not self._pump(lambda: facts.over, None, str, until=time.monotonic() + deadline_s):
-            error = f"the check did not end within {format_duration(deadline_s)}"
-            self.collector.fact(Exited(time=time.time(), rank=-1, node="node0", error=error))
+        if "node0" in self.agents.alive:
+            self.agents.say("node0", Check(self.plan.run, reference, results, dict(self.plan.workers[0].env)))
+            if not self.agents.listen_for(lambda: facts.over, deadline_s):
+                error = f"the check did not end within {format_duration(deadline_s)}"
+                self.collector.fact(Exited(time=time.time(), rank=-1, node="node0", error=error))
         return facts
 
-    def _release(self) -> None:
+    def _cancel(self) -> None:
+        self.agents.say_all(Stop(self.plan.run, hard=True))
+        self.collector.fact(events.Cancelled(time.time()))
+        self._note_duration()
+
+    def _finish(self) -> None:
         """Have every agent clean up: not for ever, but as long as traces arrive."""
-        patience = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
+        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
+        nodes = self.collector.claimed & set(self.agents.alive)
         with suppress(LabError):
-            wanted = self.collector.answered["claimed"] & set(self.alive)
-            self._send_all({"op": "finish"})
-            taken = -1
-            while self.collector.trace_bytes > taken:
+            self.agents.say_all(Finish(self.plan.run))
+            taken = self.collector.trace_bytes
+            while not self.agents.listen_for(lambda: self._all_finished(nodes), patience_s):
+                if self.facts.interrupted or self.collector.trace_bytes <= taken:
+                    break
                 taken = self.collector.trace_bytes
-                if self._pump(lambda: self._all_finished(wanted), None, str, until=time.monotonic() + patience):
-                    break
-                if self.facts.interrupted:
-                    break
-        self.selector.close()
+        self.agents.close()
 
-    def _all_finished(self, wanted: set[str]) -> bool:
-        return self.collector.answered["finished"] >= wanted & set(self.alive)
-
-    # -- messages
-
-    def _send(self, channel: Channel, data: bytes) -> None:
-        try:
-            channel.send(data)
-        except OSError:
-            self._lose(channel)
-
-    def _send_all(self, message: dict[str, Any]) -> None:
-        line = wire.encode({**message, "run": self.plan.run})
-        for channel in list(self.alive.values()):
-            self._send(channel, line)
-
-    def _pump(
-        self,
-        done: Callable[[], bool],
-        deadline_s: float | None,
-        waited_for: Callable[[], str],
-        *,
-        until: float | None = None,
-    ) -> bool:
-        """Handle messages until `done`, or until a deadline.
-
-        Args:
-            deadline_s: after so many seconds it is an error that names what was waited for.
-            until: monotonic time at which to give up quietly instead.
-
-        Returns:
-            Whether it is done.
-        """
-        end = until if until is not None else time.monotonic() + (deadline_s or 0.0)
-        while not done():
-            now = time.monotonic()
-            if now >= end:
-                if deadline_s is None:
-                    return False
-                raise NodeLost(
-                    f"waited {format_duration(deadline_s)} for {waited_for()}", "see `lab status` and `lab doctor`"
-                )
-            for key, _ in self.selector.select(min(end - now, _TICK_S)):
-                self._receive(key.data)
-            self._keep_alive()
-        return True
-
-    def _keep_alive(self) -> None:
-        now = time.monotonic()
-        if now - self._pinged > _PING_S:
-            self._pinged = now
-            self._send_all({"op": "ping"})
-        if self.began and now - self._ticked > _TICK_S:
-            self._ticked = now
-            self.observer.tick(now - self.began, sum(not rank.over for rank in self.facts.ranks))
-
-    def _receive(self, channel: Channel) -> None:
-        data = channel.receive()
-        if data is None:
-            return
-        if not data:
-            self._lose(channel)
-            return
-        for message in self.readers[channel.node.name].feed(data):
-            if message.get("run") == self.plan.run or message.get("ev") == "busy":
-                self.collector.collect(channel.node.name, message)
-
-    def _lose(self, channel: Channel) -> None:
-        """The channel to a node closed: find out what became of the node."""
-        name = channel.node.name
-        if self.alive.pop(name, None) is None:
-            return
-        with suppress(KeyError, ValueError):
-            self.selector.unregister(channel)
-        now = time.time()
-        try:
-            how = self.engine.node_state(channel.node).sentence()
-        except EngineUnavailable as error:
-            self.collector.fact(events.EngineLost(now, name, error.message))
-            return
-        self.collector.fact(events.NodeLost(now, name, how))
+    def _all_finished(self, nodes: set[str]) -> bool:
+        return self.collector.finished >= nodes & set(self.agents.alive)
 
 
 def _names(nodes: Iterable[str]) -> str:

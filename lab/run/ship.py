@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import re
@@ -13,7 +12,7 @@ from fnmatch import translate
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.node import wire
+from lab.node.messages import Files
 from lab.words import format_bytes, format_limit
 
 _LIMIT_BYTES = 64 * 1024 * 1024
@@ -94,10 +93,8 @@ def _too_much(folder: Path, files: list[tuple[int, Path]]) -> UsageError:
     )
 
 
-def file_messages(run: str, archive: bytes) -> Iterator[bytes]:
+def file_messages(run: str, archive: bytes) -> Iterator[Files]:
     """The archive as messages to an agent."""
     for start in range(0, len(archive), _CHUNK_BYTES):
-        chunk = archive[start : start + _CHUNK_BYTES]
-        last = start + _CHUNK_BYTES >= len(archive)
-        data = base64.b64encode(chunk).decode("ascii")
-        yield wire.encode({"op": "files", "run": run, "data": data, "last": last})
+        end = start + _CHUNK_BYTES
+        yield Files(run, archive[start:end], last=end >= len(archive))

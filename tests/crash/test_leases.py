@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import selectors
@@ -11,7 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,9 +18,26 @@ from lab.engine.docker.engine import DockerEngine
 from lab.engine.local.channel import LocalChannel
 from lab.engine.protocol import Channel
 from lab.node import wire
+from lab.node.messages import (
+    PROTOCOL,
+    Busy,
+    Claim,
+    Claimed,
+    Files,
+    Finish,
+    Finished,
+    Go,
+    Output,
+    Ping,
+    Prepare,
+    Refused,
+    Request,
+    WorkerStart,
+)
 from lab.plan.cluster import Node
 from tests.crash.conftest import DEADLINE_S, HOLD, Lab, wait_until
 
+Heard = TypeVar("Heard")
 Talk = Callable[[], "Client"]
 
 
@@ -30,20 +46,20 @@ class Client:
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.heard: list[dict[str, Any]] = []
+        self.heard: list[Any] = []
         self._reader = wire.LineReader()
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel.fileno(), selectors.EVENT_READ)
 
-    def say(self, **message: Any) -> None:
+    def say(self, message: Request) -> None:
         self.channel.send(wire.encode(message))
 
-    def hear(self, kind: str, run: str | None = None, deadline_s: float = DEADLINE_S) -> dict[str, Any]:
+    def hear(self, kind: type[Heard], run: str | None = None, deadline_s: float = DEADLINE_S) -> Heard:
         """Wait for a message of a kind, about a run; every client of a container hears what is said to all."""
         end = time.monotonic() + deadline_s
         while time.monotonic() < end:
             for message in self.heard:
-                if message["ev"] == kind and run in (None, message.get("run")):
+                if isinstance(message, kind) and run in (None, getattr(message, "run", None)):
                     self.heard.remove(message)
                     return message
             if self._selector.select(0.1):
@@ -51,7 +67,7 @@ class Client:
         pytest.fail(f"no {kind} within {deadline_s} s, but {self.heard}")
 
     def claim(self, run: str, owner: str, lease_s: float) -> None:
-        self.say(op="claim", run=run, owner=owner, lease_s=lease_s, uid=os.getuid(), gid=os.getgid(), cold=False)
+        self.say(Claim(run, owner, lease_s, os.getuid(), os.getgid()))
 
     def start(self, run: str) -> None:
         """Ship and start a worker that holds on."""
@@ -60,12 +76,10 @@ class Client:
             entry = tarfile.TarInfo("hold.py")
             entry.size = len(HOLD)
             archive.addfile(entry, io.BytesIO(HOLD.encode()))
-        data = base64.b64encode(zlib.compress(buffer.getvalue())).decode()
-        self.say(op="files", run=run, data=data, last=True)
-        worker = {"rank": 0, "local_rank": 0, "env": {"RANK": "0"}, "argv": ["hold.py"]}
-        self.say(op="prepare", run=run, workers=[worker])
-        self.say(op="go", run=run)
-        self.hear("output")
+        self.say(Files(run, zlib.compress(buffer.getvalue()), last=True))
+        self.say(Prepare(run, (WorkerStart(0, 0, {"RANK": "0"}, ["hold.py"]),)))
+        self.say(Go(run))
+        self.hear(Output)
 
 
 @pytest.fixture
@@ -101,27 +115,27 @@ def test_a_client_that_is_heard_keeps_its_lease(lab: Lab, talk: Talk):
     client.start("r")
     end = time.monotonic() + 4
     while time.monotonic() < end:
-        client.say(op="ping", run="r")
+        client.say(Ping("r"))
         time.sleep(0.1)
     assert len(lab.workers()) == 1
-    client.say(op="finish", run="r")
-    assert client.hear("finished")["left"] is not None
+    client.say(Finish("r"))
+    client.hear(Finished)
     assert not lab.workers()
 
 
 def test_somebody_else_is_told_who_has_the_node(lab: Lab, talk: Talk):
     first, second = talk(), talk()
     first.claim("r", "me", lease_s=30)
-    first.hear("claimed")
+    first.hear(Claimed)
     second.claim("s", "eve", lease_s=30)
-    busy = second.hear("busy")
-    assert (busy["run"], busy["owner"]) == ("r", "me")
-    first.say(op="finish", run="r")
-    first.hear("finished")
+    busy = second.hear(Busy)
+    assert (busy.holder, busy.owner) == ("r", "me")
+    first.say(Finish("r"))
+    first.hear(Finished)
     second.claim("s", "eve", lease_s=30)
-    second.hear("claimed", "s")
-    second.say(op="finish", run="s")
-    second.hear("finished", "s")
+    second.hear(Claimed, "s")
+    second.say(Finish("s"))
+    second.hear(Finished, "s")
 
 
 def test_the_same_owner_takes_over(lab: Lab, talk: Talk):
@@ -129,31 +143,41 @@ def test_the_same_owner_takes_over(lab: Lab, talk: Talk):
     first.claim("r", "me", lease_s=30)
     first.start("r")
     second.claim("s", "me", lease_s=30)
-    second.hear("claimed", "s")
+    second.hear(Claimed, "s")
     assert not lab.workers()
-    second.say(op="finish", run="s")
-    second.hear("finished")
+    second.say(Finish("s"))
+    second.hear(Finished)
 
 
 def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
     client = talk()
-    for line in (b"", b"not json", b"[1, 2]", b'"x"', b"\xff\xfe", b"{}", b'{"op": 5}', b'{"op": "__init__"}'):
+    for line in (b"", b"not json", b"[1, 2]", b'"x"', b"\xff\xfe", b"{}", b'{"is": 5}', b'{"is": "__init__"}'):
         client.channel.send(line + b"\n")
-    for message in ({"op": "claim"}, {"op": "files", "run": "none"}, {"op": "go", "run": "none"}, {"op": "stop"}):
-        client.say(**message)
+    for message in (b'{"is": "claim"}', b'{"is": "go"}', b'{"is": "stop", "run": "none", "hard": 1}'):
+        client.channel.send(message + b"\n")
+    client.say(Go("none"))
     client.claim("r", "me", lease_s=30)
-    client.hear("claimed")
-    for message in (
-        {"op": "files", "run": "r", "data": "%%%", "last": True},
-        {"op": "files", "run": "r", "data": 5, "last": True},
-        {"op": "files", "run": "r", "data": base64.b64encode(b"not zlib").decode(), "last": True},
-        {"op": "files", "run": "r", "data": base64.b64encode(zlib.compress(b"not tar")).decode(), "last": True},
-        {"op": "prepare", "run": "r", "workers": 3},
-        {"op": "prepare", "run": "r", "workers": [{}]},
-        {"op": "check", "run": "r"},
+    client.hear(Claimed)
+    for line in (
+        b'{"is": "files", "run": "r", "data": {"b64": "%%%"}, "last": true}',
+        b'{"is": "files", "run": "r", "data": 5, "last": true}',
+        b'{"is": "prepare", "run": "r", "workers": 3}',
+        b'{"is": "prepare", "run": "r", "workers": [{}]}',
+        b'{"is": "check", "run": "r"}',
+        b'{"is": "finished", "run": "r"}',
+        wire.encode(Files("r", b"not zlib", last=True)).strip(),
+        wire.encode(Files("r", zlib.compress(b"not tar"), last=True)).strip(),
     ):
-        client.say(**message)
-        client.hear("refused", "r")
-    client.say(op="finish", run="r")
-    client.hear("finished")
+        client.channel.send(line + b"\n")
+        client.hear(Refused, "r")
+    client.say(Finish("r"))
+    client.hear(Finished)
     assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
+
+
+def test_a_client_of_another_version_is_told_so_in_a_sentence(lab: Lab, talk: Talk):
+    client = talk()
+    client.channel.send(wire.encode(Claim("r", "me", 30, 0, 0)._replace(version=PROTOCOL + 1)))
+    refused = client.hear(Refused, "r")
+    assert f"claim speaks version {PROTOCOL + 1} of the protocol, not {PROTOCOL}" in refused.reason
+    assert "lab up" in refused.reason

@@ -15,34 +15,32 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.protocol import Announce, Channel, NodeState, Removed
 from lab.engine.request import Request
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
-from lab.node import wire
+from lab.node import messages, wire
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
-Message = dict[str, Any]
-END: Message = {"ev": "the node dies"}
+ANY_RANK = -9
+"""Stands for the rank whose act it is."""
 
 
-def prints(text: str, stream: int = 1) -> Message:
-    return {"ev": "output", "stream": stream, "text": text}
+class End:
+    """The node dies."""
 
 
-def notes(name: str, value: Any) -> Message:
-    return {"ev": "note", "name": name, "value": value}
+END = End()
+Act = Any
+"""A message of an agent, or `END`; a run, time or rank that it does not name is filled in."""
 
 
-def exits(code: int | None = 0, *, signal: str | None = None, error: str = "", **more: Any) -> Message:
-    return {
-        "ev": "exit",
-        "code": code,
-        "signal": signal,
-        "out_of_memory": False,
-        "stopped": False,
-        "error": error,
-        "traceback": "",
-        "error_time": None,
-        "stack": "",
-        **more,
-    }
+def prints(text: str, stream: int = 1) -> Act:
+    return messages.Output("", ANY_RANK, stream, 0.0, text.encode())
+
+
+def notes(name: str, value: Any) -> Act:
+    return messages.Note(ANY_RANK, 0.0, name, value)
+
+
+def exits(code: int | None = 0, *, rank: int = ANY_RANK, **more: Any) -> Act:
+    return messages.Exited(rank, 0.0, code=code, **more)
 
 
 class FakeAgent:
@@ -51,65 +49,59 @@ class FakeAgent:
     Args:
         node: its name.
         acts: what each rank does after `go`.
-        answers: for an operation, the messages that take the place of the usual answer.
+        answers: for a kind of message, the messages that take the place of the usual answer.
     """
 
-    def __init__(
-        self, node: str, acts: Mapping[int, Sequence[Message]], answers: Mapping[str, Sequence[Message]]
-    ) -> None:
+    def __init__(self, node: str, acts: Mapping[int, Sequence[Act]], answers: Mapping[str, Sequence[Act]]) -> None:
         self.node = node
         self.acts = acts
         self.answers = answers
-        self.heard: list[Message] = []
+        self.heard: list[Any] = []
         self.running: set[int] = set()
         self.run = ""
 
     @property
     def operations(self) -> list[str]:
-        return [message["op"] for message in self.heard]
+        return [wire.kind_of(message) for message in self.heard]
 
-    def answer(self, message: Message) -> list[Message]:
+    def answer(self, message: Any) -> list[Act]:
         self.heard.append(message)
-        operation = message["op"]
-        self.run = message.get("run", self.run)
-        usual = getattr(self, f"_on_{operation}", lambda message: [])(message)
-        if operation in self.answers:
-            return [self._whole(answer) for answer in self.answers[operation]]
-        return [self._whole(answer) for answer in usual]
+        self.run = getattr(message, "run", self.run)
+        usual = self._usual(message)
+        return [self._whole(answer) for answer in self.answers.get(wire.kind_of(message), usual)]
 
-    def _whole(self, answer: Message) -> Message:
-        return {"run": self.run, "time": time.time(), **answer}
+    def _whole(self, answer: Act) -> Act:
+        if answer is END:
+            return END
+        known = {"run": self.run, "time": time.time()}
+        return answer._replace(**{name: known[name] for name in known if not getattr(answer, name, True)})
 
-    def _on_claim(self, message: Message) -> list[Message]:
-        return [{"ev": "claimed"}]
+    def _usual(self, message: Any) -> list[Act]:
+        if isinstance(message, messages.Claim):
+            return [messages.Claimed("", 0.0, "")]
+        if isinstance(message, messages.Prepare):
+            self.running = {worker.rank for worker in message.workers}
+            return [messages.Prepared("")]
+        if isinstance(message, messages.Go):
+            return self._act()
+        if isinstance(message, messages.Stacks):
+            texts = {rank: f'  File "/x/run/work/s.py", line {rank + 1} in f\n' for rank in sorted(self.running)}
+            return [messages.Stack(rank, 0.0, self.node, text=text) for rank, text in texts.items()]
+        if isinstance(message, messages.Stop):
+            killed = [exits(None, signal="SIGKILL", rank=rank, stopped=True) for rank in sorted(self.running)]
+            self.running = set()
+            return killed
+        if isinstance(message, messages.Check):
+            return [exits(0, rank=-1)]
+        return [messages.Finished("")] if isinstance(message, messages.Finish) else []
 
-    def _on_prepare(self, message: Message) -> list[Message]:
-        self.running = {worker["rank"] for worker in message["workers"]}
-        return [{"ev": "prepared"}]
-
-    def _on_go(self, message: Message) -> list[Message]:
-        answers = [{"ev": "started", "rank": rank, "pid": 1000 + rank} for rank in sorted(self.running)]
+    def _act(self) -> list[Act]:
+        answers: list[Act] = [messages.Started(rank, 0.0, self.node, pid=1000 + rank) for rank in sorted(self.running)]
         for rank in sorted(self.running):
-            answers += [{"rank": rank, **act} for act in self.acts.get(rank, [exits(0)])]
-        self.running -= {answer["rank"] for answer in answers if answer["ev"] == "exit"}
+            acts = self.acts.get(rank, [exits(0)])
+            answers += [act._replace(rank=rank) if getattr(act, "rank", 0) == ANY_RANK else act for act in acts]
+        self.running -= {answer.rank for answer in answers if isinstance(answer, messages.Exited)}
         return answers
-
-    def _on_stacks(self, message: Message) -> list[Message]:
-        return [
-            {"ev": "stack", "rank": rank, "text": f'  File "/x/run/work/s.py", line {rank + 1} in f\n'}
-            for rank in sorted(self.running)
-        ]
-
-    def _on_stop(self, message: Message) -> list[Message]:
-        killed = [exits(None, signal="SIGKILL", rank=rank, stopped=True) for rank in sorted(self.running)]
-        self.running = set()
-        return killed
-
-    def _on_check(self, message: Message) -> list[Message]:
-        return [exits(0, rank=-1)]
-
-    def _on_finish(self, message: Message) -> list[Message]:
-        return [{"ev": "finished", "left": {"processes": 0}}]
 
 
 class FakeChannel:
@@ -133,7 +125,7 @@ class FakeChannel:
             if self._theirs.fileno() < 0:
                 raise BrokenPipeError("the node is dead")
             for answer in self.agent.answer(message):
-                if answer["ev"] == END["ev"]:
+                if answer is END:
                     self._theirs.close()
                     return
                 self._theirs.sendall(wire.encode(answer))
@@ -163,8 +155,8 @@ class FakeEngine:
 
     def __init__(
         self,
-        acts: Mapping[int, Sequence[Message]] | None = None,
-        answers: Mapping[str, Mapping[str, Sequence[Message]]] | None = None,
+        acts: Mapping[int, Sequence[Act]] | None = None,
+        answers: Mapping[str, Mapping[str, Sequence[Act]]] | None = None,
         states: Mapping[str, NodeState | LabError] | None = None,
     ) -> None:
         self.acts = dict(acts or {})

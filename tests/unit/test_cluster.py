@@ -159,7 +159,7 @@ def test_a_name_that_no_cluster_may_have_is_refused(name: str):
 
 
 def test_every_rank_that_failed_is_on_record_and_the_first_is_the_culprit():
-    engine = FakeEngine({0: [], 1: [exits(1, error="ValueError: mine", error_time=5.0)]})
+    engine = FakeEngine({0: [], 1: [exits(1, error="ValueError: mine", raised=5.0)]})
     result = Cluster(2, name="c", engine=engine).run(SCRIPT, nodes=2)
     assert (result.verdict, result.exit_code) == ("failed", 1)
     assert result.culprit.rank == 1

@@ -12,7 +12,8 @@ import pytest
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
-from lab.node.messages import Exited, Note, Started
+from lab.node import wire
+from lab.node.messages import Busy, Claimed, Exited, Note, Output, Ready, Refused, Started, Stop, Store, Trace
 from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
 from lab.plan.plan import make_plan
@@ -20,7 +21,7 @@ from lab.record.events import Clock
 from lab.record.read import Record
 from lab.record.write import RecordWriter
 from lab.run import drive as subject
-from lab.run.collect import clock_offset
+from lab.run.collect import clock_of
 from lab.run.drive import Driver
 from lab.run.observe import Silence
 from lab.run.ship import pack_folder
@@ -95,9 +96,10 @@ def test_every_node_is_claimed_given_the_files_prepared_let_go_and_released(driv
 
 def test_agents_are_told_what_to_record_and_it_arrives_in_the_record(drive):
     lines = ['{"k":"start"}\n', '{"k":"stop"}\n']
-    driven = drive(FakeEngine({1: [*({"ev": "trace", "text": line} for line in lines), exits(0)]}))
+    driven = drive(FakeEngine({1: [*(Trace("", 1, line.encode()) for line in lines), exits(0)]}))
     driven.drive()
-    assert driven.engine.agents["node1"].heard[0]["trace"] == {"values": None}
+    claim = driven.engine.agents["node1"].heard[0]
+    assert (claim.trace, claim.trace_values) == (True, None)
     assert (driven.record.path / "trace" / "rank1.jsonl").read_text() == "".join(lines)
     assert not (driven.record.path / "trace" / "rank0.jsonl").exists()
 
@@ -106,11 +108,11 @@ def test_where_nothing_is_to_be_recorded_agents_are_told_so(drive):
     driven = drive(FakeEngine())
     driven.plan = replace(driven.plan, trace=Tracing(on=False))
     driven.drive()
-    assert driven.engine.agents["node0"].heard[0]["trace"] is None
+    assert not driven.engine.agents["node0"].heard[0].trace
 
 
 def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive):
-    claimed = {"ev": "claimed", "boot": "another kernel", "time": time.time() + 100}
+    claimed = Claimed("", time.time() + 100, "another kernel")
     driven = drive(FakeEngine(answers={"node1": {"claim": [claimed]}}))
     driven.drive()
     clocks = {event.node: event for event in driven.record.events() if isinstance(event, Clock)}
@@ -120,18 +122,17 @@ def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive):
 
 
 def test_a_node_of_the_same_kernel_has_the_same_clock():
-    answer = {"boot": boot_id(), "time": 5.0}
-    assert clock_offset(answer, 1.0, 2.0) == {"offset_s": 0.0, "error_s": 0.0}
-    assert clock_offset({**answer, "boot": "other"}, 1.0, 2.0) == {"offset_s": 3.5, "error_s": 0.5}
+    assert clock_of("n", Claimed("r", 5.0, boot_id()), 1.0, 2.0) == Clock(2.0, "n", 0.0, 0.0, boot_id())
+    assert clock_of("n", Claimed("r", 5.0, "other"), 1.0, 2.0) == Clock(2.0, "n", 3.5, 0.5, "other")
 
 
 def test_only_the_first_node_hosts_the_store(drive):
     driven = drive(FakeEngine(), processes=2)
     driven.drive()
     first, second = (driven.engine.agents[name].heard[2] for name in ("node0", "node1"))
-    assert first["master"] == {"address": "node0", "port": 29500, "world_size": 4}
-    assert "master" not in second
-    assert [worker["rank"] for worker in second["workers"]] == [2, 3]
+    assert first.store == Store("node0", 29500, 4)
+    assert second.store is None
+    assert [worker.rank for worker in second.workers] == [2, 3]
 
 
 def test_nobody_is_let_go_before_all_are_prepared(drive):
@@ -146,7 +147,7 @@ def test_nobody_is_let_go_before_all_are_prepared(drive):
             answer = agent.answer
 
             def spy(message, answer=answer, name=agent.node):
-                order.append((message["op"], name))
+                order.append((wire.kind_of(message), name))
                 return answer(message)
 
             agent.answer = spy
@@ -184,9 +185,9 @@ def test_a_failure_stops_the_others(drive):
     assert facts.ranks[1].stopped
     assert facts.ranks[1].signal == "SIGKILL"
     assert not facts.timed_out
-    stops = [message for message in driven.engine.agents["node1"].heard if message["op"] == "stop"]
+    stops = [message for message in driven.engine.agents["node1"].heard if isinstance(message, Stop)]
     assert stops
-    assert not stops[0]["hard"]
+    assert not stops[0].hard
 
 
 def test_a_rank_that_ignores_the_request_is_killed(drive):
@@ -195,7 +196,7 @@ def test_a_rank_that_ignores_the_request_is_killed(drive):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subject, "_STOP_DEADLINE_S", 0.1)
         driven.drive()
-    assert [message["hard"] for message in engine.agents["node1"].heard if message["op"] == "stop"] == [False, True]
+    assert [message.hard for message in engine.agents["node1"].heard if isinstance(message, Stop)] == [False, True]
     assert operations(driven, "node1")[-1] == "finish"
 
 
@@ -244,9 +245,7 @@ def test_an_engine_that_is_gone_is_not_a_lost_node(drive):
 
 
 def test_an_agent_that_refuses_ends_the_run_before_it_begins(drive):
-    engine = FakeEngine(
-        answers={"node1": {"prepare": [{"ev": "refused", "op": "prepare", "reason": "port 29500 is taken"}]}}
-    )
+    engine = FakeEngine(answers={"node1": {"prepare": [Refused("", "prepare", "port 29500 is taken")]}})
     driven = drive(engine)
     facts = driven.drive()
     assert facts.refused == "node1 could not start the run: port 29500 is taken"
@@ -256,7 +255,7 @@ def test_an_agent_that_refuses_ends_the_run_before_it_begins(drive):
 
 
 def test_an_agent_that_somebody_else_has_is_an_error_that_says_who(drive):
-    busy = {"ev": "busy", "run": "theirs", "owner": "eve@there", "age_s": 12.0}
+    busy = Busy("", "theirs", "eve@there", 12.0)
     driven = drive(FakeEngine(answers={"node1": {"claim": [busy], "files": [], "prepare": []}}))
     with pytest.raises(ClusterBusy, match="node1 is busy with run theirs of eve@there, for 12 s"):
         driven.drive()
@@ -290,7 +289,7 @@ def test_ctrl_c_stops_everything_at_once_and_is_on_record(drive):
     assert facts.interrupted
     for node in ("node0", "node1"):
         assert operations(driven, node)[-2:] == ["stop", "finish"]
-        assert driven.engine.agents[node].heard[-2]["hard"]
+        assert driven.engine.agents[node].heard[-2].hard
 
 
 def test_a_record_that_cannot_be_written_cancels_the_run(drive, monkeypatch: pytest.MonkeyPatch):
@@ -307,10 +306,10 @@ def test_a_record_that_cannot_be_written_cancels_the_run(drive, monkeypatch: pyt
 
 def test_what_belongs_to_another_run_is_passed_over(drive):
     stale = [
-        {"ev": "output", "run": "old", "rank": 0, "stream": 1, "text": "stale\n"},
-        {"ev": "exit", "run": "old", "rank": 0, "code": 1},
-        {"ev": "no such event"},
-        {"ev": "claimed"},
+        Output("old", 0, 1, 1.0, b"stale\n"),
+        Exited(0, 1.0, run="old", code=1),
+        Ready("node0", "2.0"),
+        Claimed("", 0.0, ""),
     ]
     driven = drive(FakeEngine(answers={"node0": {"claim": stale}}))
     facts = driven.drive()

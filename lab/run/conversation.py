@@ -1,0 +1,141 @@
+"""Talking with the agents of a run: what is said to them, and listening until something has happened."""
+
+from __future__ import annotations
+
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from lab.engine.protocol import Channel, Engine
+from lab.errors import EngineUnavailable, NodeLost
+from lab.node import wire
+from lab.node.messages import Ping, Request
+from lab.record import events
+from lab.run.collect import Collector
+from lab.words import format_duration
+
+_PING_S = 5.0
+_TICK_S = 1.0
+
+
+class Conversation:
+    """The channels to the agents of one run.
+
+    Args:
+        run: name of the run.
+        engine: asked what became of a node whose channel closed.
+        channels: to the agents.
+        collector: takes what they say.
+        tick: called about once a second.
+    """
+
+    def __init__(
+        self, run: str, engine: Engine, channels: Sequence[Channel], collector: Collector, tick: Callable[[], None]
+    ) -> None:
+        self.run = run
+        self.engine = engine
+        self.collector = collector
+        self.tick = tick
+        self.alive = {channel.node.name: channel for channel in channels}
+        """By name of the node: those that have not closed."""
+        self._readers = {channel.node.name: wire.LineReader() for channel in channels}
+        self._selector = selectors.DefaultSelector()
+        for channel in channels:
+            self._selector.register(channel.fileno(), selectors.EVENT_READ, channel)
+        self._pinged = self._ticked = time.monotonic()
+
+    def say(self, node: str, *messages: Request) -> None:
+        """Send messages to the agent of one node, if it is still there."""
+        if node in self.alive:
+            self._send(self.alive[node], b"".join(map(wire.encode, messages)))
+
+    def say_all(self, message: Request) -> None:
+        """Send a message to every agent."""
+        line = wire.encode(message)
+        for channel in list(self.alive.values()):
+            self._send(channel, line)
+
+    def listen(self, done: Callable[[], bool], until: float) -> bool:
+        """Take what the agents say until something has happened.
+
+        Args:
+            done: whether it has.
+            until: monotonic time at which to give up.
+
+        Returns:
+            Whether it has happened.
+        """
+        while not done():
+            now = time.monotonic()
+            if now >= until:
+                return False
+            for key, _ in self._selector.select(min(until - now, _TICK_S)):
+                self._receive(key.data)
+            self._keep_alive()
+        return True
+
+    def listen_for(self, done: Callable[[], bool], seconds: float) -> bool:
+        """As `listen`, for at most so many seconds."""
+        return self.listen(done, time.monotonic() + seconds)
+
+    def await_nodes(self, done: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
+        """As `listen`, for something that has to happen.
+
+        Args:
+            done: whether it has.
+            deadline_s: seconds until it is too long.
+            awaited: who was waited for, and to do what.
+
+        Raises:
+            NodeLost: it did not happen in time.
+        """
+        if not self.listen_for(done, deadline_s):
+            raise NodeLost(f"waited {format_duration(deadline_s)} for {awaited()}", "see `lab status` and `lab doctor`")
+
+    def close(self) -> None:
+        """Stop listening; the channels stay open."""
+        self._selector.close()
+
+    def _send(self, channel: Channel, data: bytes) -> None:
+        try:
+            channel.send(data)
+        except OSError:
+            self._lose(channel)
+
+    def _keep_alive(self) -> None:
+        now = time.monotonic()
+        if now - self._pinged > _PING_S:
+            self._pinged = now
+            self.say_all(Ping(self.run))
+        if now - self._ticked > _TICK_S:
+            self._ticked = now
+            self.tick()
+
+    def _receive(self, channel: Channel) -> None:
+        data = channel.receive()
+        if data == b"":
+            self._lose(channel)
+        for message in self._readers[channel.node.name].feed(data or b""):
+            if self._is_of_this_run(message):
+                self.collector.collect(channel.node.name, message)
+
+    def _is_of_this_run(self, message: wire.Message | wire.Malformed) -> bool:
+        """Every client of a container hears what its agent says to any of them."""
+        run = getattr(message, "run", "")
+        return run == self.run or (not run and isinstance(message, wire.Malformed))
+
+    def _lose(self, channel: Channel) -> None:
+        """The channel to a node closed: find out what became of the node."""
+        name = channel.node.name
+        if self.alive.pop(name, None) is None:
+            return
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(channel)
+        now = time.time()
+        try:
+            how = self.engine.node_state(channel.node).sentence()
+        except EngineUnavailable as error:
+            self.collector.fact(events.EngineLost(now, name, error.message))
+            return
+        self.collector.fact(events.NodeLost(now, name, how))

@@ -1,0 +1,122 @@
+"""Messages: what is sent arrives as it was, and what is no message is refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+
+from lab.node import wire
+from lab.node.agent import Agent
+from lab.node.messages import (
+    PROTOCOL,
+    Answer,
+    Busy,
+    Check,
+    Claim,
+    Config,
+    Exited,
+    Files,
+    Finish,
+    Hello,
+    Note,
+    Output,
+    Prepare,
+    Ready,
+    Refused,
+    Request,
+    Store,
+    Trace,
+    WorkerStart,
+)  # fmt: skip
+from lab.node.typed import Misfit, read
+
+MESSAGES = [
+    Hello(),
+    Claim("r", "me", 60.0, 1000, 1000, cold=True, trace=True, trace_values=4),
+    Files("r", b"\x00\xff\xfe", last=True),
+    Prepare("r", (WorkerStart(0, 0, {"RANK": "0"}, ["a.py", "é"]), WorkerStart(1, 1, {}, ["a.py"])), Store("n", 1, 2)),
+    Prepare("r", ()),
+    Check("r", "c.py:f", [{"rank": 0, "log": "x"}], {}),
+    Ready("node0", "2.13"),
+    Busy("r", "s", "eve", 1.5),
+    Output("r", 0, 1, 1.5, "ü\n".encode()),
+    Output("r", 0, 2, 2, b"half \xc3"),
+    Trace("r", 3, b'{"k":"start"}\n'),
+    Note(1, 2.0, "loss", {"a": [1, None, "nan"]}, "node0", "r"),
+    Exited(1, 2.0, code=None, signal="SIGKILL", raised=1.0, error="\udcff"),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_arrives_as_it_was_sent(message: wire.Message) -> None:
+    assert wire.decode(wire.encode(message)) == message
+
+
+def test_messages_are_put_together_from_any_pieces() -> None:
+    data = b"".join(map(wire.encode, MESSAGES))
+    reader = wire.LineReader()
+    assert [message for at in range(0, len(data), 7) for message in reader.feed(data[at : at + 7])] == MESSAGES
+
+
+def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> None:
+    data = wire.encode(MESSAGES[3])[20:] + b"\xff[1]\n5\n" + wire.encode(Hello())
+    assert list(wire.LineReader().feed(data)) == [Hello()]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({}, "is no kind of message; it is of another version of the lab"),
+        ({"is": "__init__"}, "'__init__' is no kind of message"),
+        ({"op": "claim", "run": "r"}, "is no kind of message"),
+        ({"is": "go"}, "go: run is missing"),
+        ({"is": "go", "run": 5}, "go: run: 5 is not text"),
+        ({"is": "stop", "run": "r", "hard": 1}, "stop: hard: 1 is not true or false"),
+        ({"is": "files", "run": "r", "data": {"b64": "%"}, "last": True}, "files: data: "),
+        ({"is": "prepare", "run": "r", "workers": [{"rank": 0}]}, "prepare: workers: item 0: local_rank is missing"),
+        ({"is": "exited", "rank": True, "time": 0}, "exited: rank: True is not a whole number"),
+        ({"is": "exited", "rank": 1, "time": float("nan")}, "exited: time: nan is not a number"),
+        ({"is": "hello"}, f"hello speaks version None of the protocol, not {PROTOCOL}"),
+        ({"is": "claim", "run": "r", "version": 1}, f"claim speaks version 1 of the protocol, not {PROTOCOL}"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_a_reason(data: object, reason: str) -> None:
+    found = wire.decode(json.dumps(data).encode())
+    assert isinstance(found, wire.Malformed)
+    assert reason in found.reason
+
+
+def test_a_misfit_is_left_out_where_that_is_asked_for() -> None:
+    data = {"rank": 1, "time": 2.0, "code": "x", "error": 5}
+    assert read(Exited, data, lenient=True) == Exited(1, 2.0)
+    with pytest.raises(Misfit, match="code: 'x' is not a whole number"):
+        read(Exited, data)
+    with pytest.raises(Misfit, match="time is missing"):
+        read(Exited, {"rank": 1}, lenient=True)
+
+
+class Listener:
+    """The other end of an agent's connection."""
+
+    def __init__(self) -> None:
+        self.heard: list[wire.Message] = []
+
+    def send(self, message: wire.Message) -> None:
+        self.heard.append(message)
+
+
+def test_an_agent_has_an_action_for_every_request_and_refuses_the_rest(tmp_path) -> None:
+    agent = Agent(Config("node0", str(tmp_path), container=False, import_root=""))
+    assert set(agent.actions) == set(get_args(Request))
+    client = Listener()
+    agent.handle(client, Finish("r"))  # type: ignore[arg-type]
+    agent.handle(client, Ready("node1", "2"))  # type: ignore[arg-type]
+    agent.handle(client, wire.Malformed("r", "go", "why"))  # type: ignore[arg-type]
+    assert client.heard == [
+        Refused("r", "finish", "ValueError: run 'r' does not have node0"),
+        Refused("", "ready", "an agent does not act on ready"),
+        Refused("r", "go", "why"),
+    ]
+    assert Ready in get_args(Answer)
