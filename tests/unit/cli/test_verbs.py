@@ -23,8 +23,8 @@ from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The engine that every verb finds."""
     engine = FakeEngine({0: [prints("zero\n"), notes("x", 1), exits()], 1: [prints("one\n", 2), exits()]})
-    monkeypatch.setattr(select, "_docker", lambda: engine)
-    monkeypatch.setattr(select, "_local", no_local)
+    monkeypatch.setitem(select.OPENERS, "docker", lambda: engine)
+    monkeypatch.setitem(select.OPENERS, "local", no_local)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path / "local"))
     monkeypatch.setenv("NO_COLOR", "1")
@@ -134,7 +134,7 @@ def test_a_dry_run_only_looks_whether_there_is_a_cluster(lab, engine: FakeEngine
 
 
 def test_a_dry_run_needs_no_engine(lab, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(select, "_docker", no_local)
+    monkeypatch.setitem(select.OPENERS, "docker", no_local)
     assert as_json(lab("run", "s/one.yaml", "--dry-run", "--json"))["world_size"] == 2
     assert as_json(lab("run", "s/train.py", "--dry-run", "--json"))["world_size"] == 1
 
@@ -343,7 +343,7 @@ def test_no_engine_at_all_is_exit_code_3_with_both_reasons(lab, monkeypatch: pyt
     def no_docker() -> None:
         raise EngineUnavailable("no Docker", "start it")
 
-    monkeypatch.setattr(select, "_docker", no_docker)
+    monkeypatch.setitem(select.OPENERS, "docker", no_docker)
     code, _, err = lab("up")
     assert code == 3
     assert "no Docker; and no torch" in err
@@ -355,6 +355,6 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
     def no_docker() -> None:
         raise EngineUnavailable("no Docker", "start it")
 
-    monkeypatch.setattr(select, "_docker", no_docker)
-    monkeypatch.setattr(select, "_local", lambda: engine)
+    monkeypatch.setitem(select.OPENERS, "docker", no_docker)
+    monkeypatch.setitem(select.OPENERS, "local", lambda: engine)
     assert "using the local engine (no Docker)" in lab("up", "--nodes", "1", "--name", "c")[2]
