@@ -18,8 +18,8 @@ from lab.record.write import RecordWriter
 from lab.run.drive import Driver
 from lab.run.observe import Observer
 from lab.run.ship import pack_folder
-from lab.spec.dump import dump_scenario
 from lab.spec.expressions import rank_variables
+from lab.spec.load import dump_scenario
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts, begin_facts
 from lab.verdict.judge import judge

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 
 from lab.errors import UsageError
+from lab.spec.problems import near
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
@@ -38,13 +38,12 @@ def find_by_name(name: str, folder: Path) -> Path:
         raise UsageError(
             f"there is no folder {folder} to look for {name!r} in", "name the scenario's file, or --folder"
         )
-    files = {file: file.stem for file in find_scenarios([folder])}
-    matches = [file for file, stem in files.items() if stem.replace("-", "_") == name.replace("-", "_")]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
+    files = find_scenarios([folder])
+    matches = [file for file in files if file.stem.replace("-", "_") == name.replace("-", "_")]
+    if len(matches) > 1:
         raise UsageError(f"{name!r} could be {' or '.join(map(str, matches))}", "name the file")
-    close = get_close_matches(name, files.values(), n=1)
-    raise UsageError(
-        f"there is no scenario {name!r} in {folder}", f"did you mean {close[0]}?" if close else "see `lab scenarios`"
-    )
+    if matches:
+        return matches[0]
+    meant = near(name, (file.stem for file in files))
+    hint = f"did you mean {meant}?" if meant else "see `lab scenarios`"
+    raise UsageError(f"there is no scenario {name!r} in {folder}", hint)

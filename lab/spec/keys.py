@@ -6,10 +6,10 @@ From that declaration come the reading of a file, what a record keeps, the JSON 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Collection, Iterator
+from dataclasses import MISSING, field, fields
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from lab.spec.kinds import Kind, boolean
 from lab.spec.problems import did_you_mean, shown
@@ -34,18 +34,20 @@ class Key(NamedTuple):
 
 
 def key(
-    kind: Kind | type, example: str = "", *, name: str = "", default: str = "", always: bool = False
-) -> Mapping[str, Any]:
-    """The metadata of a dataclass's field that a key of the file sets.
+    default: Any, kind: Kind | None = None, example: str = "", words: str = "", *, name: str = "", always: bool = False
+) -> Any:
+    """A dataclass's field that a key of the file sets.
 
     Args:
-        kind: what its value may be; of a mapping, the dataclass that declares its keys.
+        default: its value where the file says nothing, or what makes it; `MISSING` where the file has to say it.
+        kind: what its value may be; None for a mapping whose keys `default`, a dataclass, declares.
         example: as a file may say it, in one line.
+        words: the default in words, where the data does not say it.
         name: as a file writes it; by default that of the field.
-        default: the default in words, where the data does not say it.
         always: whether a record says it even where it is the default.
     """
-    return {"kind": kind, "example": example, "name": name, "default_text": default, "always": always}
+    said = {"kind": kind, "example": example, "name": name, "default_text": words, "always": always}
+    return field(default_factory=default, metadata=said) if callable(default) else field(default=default, metadata=said)
 
 
 @cache
@@ -58,7 +60,7 @@ def section(declared: type) -> Kind:
     """A mapping whose keys a dataclass declares; true or false as well, where the dataclass has a field `on`."""
     names = ", ".join(keys_of(declared))
     names = f"key{'s' if ',' in names else ''} {names}"
-    if "on" not in (field.name for field in fields(declared)):
+    if "on" not in (one.name for one in fields(declared)):
         allowed = f"a mapping with the {names}"
         return Kind(allowed, lambda value: declared(**read_keys(value, declared)), {"type": "object"}, dump_keys)
     allowed = f"true, false, or a mapping with the {names}"
@@ -106,13 +108,12 @@ def dump_keys(data: Any) -> dict[str, Any]:
 
 
 def _keys(declared: type) -> Iterator[Key]:
-    for field in fields(declared):
-        if field.metadata:
-            said = dict(field.metadata)
-            name, kind = said.pop("name") or field.name, said.pop("kind")
-            nested = kind if isinstance(kind, type) else None
-            default = field.default if field.default_factory is MISSING else field.default_factory()
-            yield Key(name, field.name, section(nested) if nested else kind, default, section=nested, **said)
+    for one in fields(declared):
+        if one.metadata:
+            said, make = dict(one.metadata), cast("Any", one.default_factory)
+            name, kind = said.pop("name") or one.name, said.pop("kind")
+            default = one.default if make is MISSING else make()
+            yield Key(name, one.name, kind or section(make), default, section=None if kind else make, **said)
 
 
 def _home_of(name: str, declared: type) -> str | None:

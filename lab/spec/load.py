@@ -1,4 +1,4 @@
-"""From a file to a `Scenario`, or to an error that names every problem with its place.
+"""From a file to a `Scenario`, or to an error that names every problem with its place; and back to YAML.
 
 Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_script`); `open_scenario` takes either.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lab.spec.keys import read_keys
+from lab.spec.keys import dump_keys, read_keys
 from lab.spec.kinds import slug
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.problems import Position, Reading
@@ -61,3 +61,12 @@ def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> S
         reading.add(Position(), wrong)
     reading.raise_if_any()
     return Scenario(name=slug(Path(path).stem), script=Path(os.path.abspath(path)), timeout_s=timeout_s)
+
+
+def dump_scenario(scenario: Scenario) -> str:
+    """The scenario as a file beside its script would say it, without what is at its default: what a record keeps."""
+    import yaml
+
+    dumper = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
+    text: str = yaml.dump(dump_keys(scenario), Dumper=dumper, sort_keys=False, allow_unicode=True)
+    return text

@@ -8,7 +8,7 @@ be, and, under it, the line that the reference and the JSON Schema say of it (`l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -31,6 +31,7 @@ MIN_MEMORY_BYTES = 64 * 1024**2
 """Least memory of a node: below this no Python with torch starts."""
 
 _COUNT = kinds.whole_number(1, MAX_NODES)
+_CORES = kinds.number("a number of cores, more than 0, at most 1024", above=0, high=1024)
 _DIFFERENCE = kinds.number("a number, 0 or more", low=0)
 
 
@@ -38,21 +39,13 @@ _DIFFERENCE = kinds.number("a number, 0 or more", low=0)
 class Resources:
     """Limits of one node."""
 
-    cpus: float | None = field(
-        default=None,
-        metadata=key(
-            kinds.number("a number of cores, more than 0, at most 1024", above=0, high=1024),
-            "cpus: 0.5",
-            default="no limit",
-        ),
-    )
+    cpus: float | None = key(None, _CORES, "cpus: 0.5", "no limit")
     """CPU cores that a node may use."""
-    memory_bytes: int | None = field(
-        default=None,
-        metadata=key(kinds.size(MIN_MEMORY_BYTES, 1024**5), "memory: 1GiB", name="memory", default="no limit"),
+    memory_bytes: int | None = key(
+        None, kinds.size(MIN_MEMORY_BYTES, 1024**5), "memory: 1GiB", "no limit", name="memory"
     )
     """Memory that a node may use."""
-    gpus: int = field(default=0, metadata=key(kinds.whole_number(0, 64), "gpus: 1"))
+    gpus: int = key(0, kinds.whole_number(0, 64), "gpus: 1")
     """GPUs of one node."""
 
 
@@ -62,9 +55,7 @@ class Tracing:
 
     on: bool = True
     """Whether they are."""
-    values: int | None = field(
-        default=None, metadata=key(kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", default="`128`")
-    )
+    values: int | None = key(None, kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", "`128`")
     """So many elements of one side of a call are recorded as they are, of more a summary; 0: neither."""
 
 
@@ -72,9 +63,9 @@ class Tracing:
 class Tolerance:
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
-    relative: float = field(default=1e-5, metadata=key(_DIFFERENCE, "relative: 1e-3"))
+    relative: float = key(1e-5, _DIFFERENCE, "relative: 1e-3")
     """Largest difference, as a part of the expected value."""
-    absolute: float = field(default=1e-8, metadata=key(_DIFFERENCE, "absolute: 0.01"))
+    absolute: float = key(1e-8, _DIFFERENCE, "absolute: 0.01")
     """Largest difference; the larger of the two counts."""
 
 
@@ -82,37 +73,28 @@ class Tolerance:
 class Expect:
     """What must come out of a run."""
 
-    exit: Mapping[int, int] = field(
-        default_factory=dict,
-        metadata=key(expect.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", default="`0` for every rank"),
+    exit: Mapping[int, int] = key(
+        dict, expect.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", "`0` for every rank"
     )
     """Exit code per rank; a negative one is the signal that killed it. Of a rank that is not
     named 0 is expected, or, where `verdict` is another than `passed`, nothing."""
-    notes: Mapping[str, Any] = field(
-        default_factory=dict, metadata=key(expect.notes(), "notes: {sum: world_size}", default="none")
-    )
+    notes: Mapping[str, Any] = key(dict, expect.notes(), "notes: {sum: world_size}", "none")
     """Expected value by note: a literal, arithmetic such as `10.0 * rank`, one value per rank; see Expected notes."""
-    logs: Mapping[int, str] = field(
-        default_factory=dict,
-        metadata=key(expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", default="none"),
-    )
+    logs: Mapping[int, str] = key(dict, expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", "none")
     """What must be found in a rank's log; `^` and `$` are ends of lines."""
-    calls: Sequence[str] | Mapping[int, Sequence[str]] | None = field(
-        default=None,
-        metadata=key(expect.calls(), "calls: ['all_gather int64[1]', ..., barrier]", default="not checked"),
+    calls: Sequence[str] | Mapping[int, Sequence[str]] | None = key(
+        None, expect.calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked"
     )
     """What each rank must have called, in order; see Expected calls."""
-    check: str | None = field(default=None, metadata=key(paths.check(), "check: verify.py:sums_agree", default="none"))
+    check: str | None = key(None, paths.check(), "check: verify.py:sums_agree", "none")
     """A function that is called inside node 0 with the results of all ranks."""
-    verdict: Verdict = field(default="passed", metadata=key(kinds.choice(get_args(Verdict)), "verdict: hung"))
+    verdict: Verdict = key("passed", kinds.choice(get_args(Verdict)), "verdict: hung")
     """The verdict that the bare run must have."""
-    culprit: int | None = field(default=None, metadata=key(expect.rank(), "culprit: 1", default="not checked"))
+    culprit: int | None = key(None, expect.rank(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit."""
-    reason: str | None = field(
-        default=None, metadata=key(kinds.pattern(), "reason: 'rank 1 .* barrier'", default="not checked")
-    )
+    reason: str | None = key(None, kinds.pattern(), "reason: 'rank 1 .* barrier'", "not checked")
     """What must be found in the run's reason."""
-    tolerance: Tolerance = field(default_factory=Tolerance, metadata=key(Tolerance))
+    tolerance: Tolerance = key(Tolerance)
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
 
@@ -120,52 +102,40 @@ class Expect:
 class Scenario:
     """What to run, on what cluster, and what must come out."""
 
-    name: str = field(
-        metadata=key(kinds.name(), "name: ring-all-reduce", default="the file's name, with `-` for what is not allowed")
-    )
+    name: str = key(MISSING, kinds.name(), "name: ring-all-reduce", "the file's name, with `-` for what is not allowed")
     """Names the record."""
-    script: Path = field(metadata=key(paths.script(), "script: train.py"))
+    script: Path = key(MISSING, paths.script(), "script: train.py")
     """A file in the folder of the scenario or below: not absolute, no `..`, no link that leads out. Its folder is
     shipped to every node."""
     source: Path | None = None
     """The YAML file; None for a plain script."""
-    learn: str = field(default="", metadata=key(kinds.text(), "learn: Every rank ends with the sum.", default="none"))
+    learn: str = key("", kinds.text(), "learn: Every rank ends with the sum.", "none")
     """One or two sentences: the idea that the scenario teaches."""
-    predict: str = field(default="", metadata=key(kinds.text(), "predict: What does rank 2 hold?", default="none"))
+    predict: str = key("", kinds.text(), "predict: What does rank 2 hold?", "none")
     """The question that teaching mode asks before it shows the answer."""
-    nodes: int | None = field(
-        default=None,
-        metadata=key(_COUNT, "nodes: 3", default="as many as the cluster has; 1 where the run makes its own"),
-    )
+    nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
     """How many nodes take part."""
-    nproc_per_node: int | None = field(
-        default=None,
-        metadata=key(_COUNT, "nproc_per_node: 2", default="as the cluster says; 1 where the run makes its own"),
+    nproc_per_node: int | None = key(
+        None, _COUNT, "nproc_per_node: 2", "as the cluster says; 1 where the run makes its own"
     )
     """Workers on each node."""
-    backend: str = field(
-        default="gloo",
-        metadata=key(kinds.choice(BACKENDS, ", the only backend so far"), "backend: gloo", always=True),
-    )
+    backend: str = key("gloo", kinds.choice(BACKENDS, ", the only backend so far"), "backend: gloo", always=True)
     """The backend that the script gives to `init_process_group`, as the plan and the record state it."""
-    args: tuple[str, ...] = field(
-        default=(),
-        metadata=key(kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"),
+    args: tuple[str, ...] = key(
+        (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )
     """Arguments of the script, the same on every rank, passed exactly as written."""
-    env: Mapping[str, str] = field(default_factory=dict, metadata=key(environment(), "env: {GLOO_SOCKET_IFNAME: eth0}"))
+    env: Mapping[str, str] = key(dict, environment(), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
-    timeout_s: float = field(
-        default=60.0, metadata=key(kinds.duration(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
-    )
+    timeout_s: float = key(60.0, kinds.duration(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
     """How long a run may take before it is hung."""
-    cold: bool = field(default=False, metadata=key(kinds.boolean(), "cold: true"))
+    cold: bool = key(False, kinds.boolean(), "cold: true")
     """Start a fresh interpreter for every worker instead of forking the warm agent."""
-    resources: Resources = field(default_factory=Resources, metadata=key(Resources))
+    resources: Resources = key(Resources)
     """Limits of each node, where the run makes its own cluster."""
-    volumes: tuple[Volume, ...] = field(default=(), metadata=key(volume_list(), "volumes: [../data:/data:ro]"))
+    volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist."""
-    trace: Tracing = field(default_factory=Tracing, metadata=key(Tracing, "trace: false"))
+    trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
-    expect: Expect = field(default_factory=Expect, metadata=key(Expect))
+    expect: Expect = key(Expect)
     """What must come out."""

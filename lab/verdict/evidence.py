@@ -23,8 +23,7 @@ _MOST_BYTES = 16 << 20
 class Evidence:
     """The same at the end of a run as from its record.
 
-    Traces are read when they are asked for, and what reads them and stacks is imported then: a run that passes needs
-    neither.
+    What reads traces and stacks is imported when it is asked for: a run that passes needs neither.
     """
 
     facts: RunFacts
@@ -79,6 +78,10 @@ class Evidence:
         """What a rank called, in order."""
         return self.trace.ranks[rank].calls if rank in self.trace.ranks else []
 
+    def last_line(self, rank: int) -> str:
+        """The line of the last call of a rank; empty where that is not known."""
+        return "".join(call.source for call in self.calls(rank)[-1:])
+
     def step(self, call: Call) -> Step | None:
         """The step that a call belongs to."""
         return self.step_of.get((call.rank, call.index))
@@ -86,8 +89,7 @@ class Evidence:
     def broken(self, rank: int) -> tuple[Call, Step] | None:
         """The first call of a rank that failed or never ended, with its step."""
         call = next((call for call in self.calls(rank) if call.state != "completed"), None)
-        step = self.step(call) if call is not None else None
-        return (call, step) if call is not None and step is not None else None
+        return (call, step) if call is not None and (step := self.step(call)) is not None else None
 
     def stood(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank was when its stack was taken."""

@@ -11,8 +11,7 @@ from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import blame, full_name, how_it_failed, last_call, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
-from lab.verdict.finding import Finding
-from lab.verdict.judgement import Judgement
+from lab.verdict.finding import Finding, Judgement
 from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
 from lab.words import capital, format_duration, listing, name_ranks, was
 
@@ -34,11 +33,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if lost is not None and (not own or lost.time <= _failed_at(own[0])):
         ranks = [rank.rank for rank in facts.ranks if rank.node == lost.node]
         what = f"{lost.node} {lost.how} in mid-run"
-        return Judgement(
-            verdict="failed",
-            reason=f"{what}; {name_ranks(ranks)} ran there",
-            culprit=Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what),
-        )
+        culprit = Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what)
+        return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there", culprit=culprit)
     victim = failed[0]
     then = how_it_failed(evidence, victim)
     odd = find_odd_one(failed)
@@ -48,10 +44,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return _blame(facts.rank(odd.rank), f"called {odd.call}{where} where most others called {odd.others}")
     found = _odd_call(evidence) if all(map(failed_in_torch, own)) else None
     if found is not None:
-        culprit = facts.rank(found.ranks[0])
-        reason = f"{full_name(culprit)} did not call what the others called: {found.headline}"
-        reason += f"; rank {victim.rank} then {then}" if victim is not culprit else ""
-        return Judgement(verdict="failed", reason=reason, culprit=blame(culprit, found.headline))
+        odd_rank = facts.rank(found.ranks[0])
+        reason = f"{full_name(odd_rank)} did not call what the others called: {found.headline}"
+        reason += f"; rank {victim.rank} then {then}" if victim is not odd_rank else ""
+        return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline))
     if own:
         return _blame(own[0], how_it_failed(evidence, own[0]))
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
@@ -110,25 +106,25 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     first = evidence.ranks.get(culprit) if culprit is not None else None
     if first is None:
         return []
-    hit = _hit(evidence, first)
-    alone = _alone_in(evidence, first)
+    alone = _went_alone(evidence, first)
     if alone is not None:
-        return [_went_alone(evidence, first, alone)]
+        return [alone]
     place = evidence.place(first)
+    kind, head = "left_early", full_name(first)
     if first.node_lost:
-        head, kind = f"rank {first.rank}'s node, {first.node}, went away", "failed"
+        kind, head = "failed", f"rank {first.rank}'s node, {first.node}, went away"
     elif first.left:
-        head, kind = f"{full_name(first)} ended with code {first.code}", "left_early"
+        head += f" ended with code {first.code}"
     elif first.failed:
-        head, kind = f"{full_name(first)} {how_it_failed(evidence, first, brief=True)}", "failed"
+        kind, head = "failed", f"{head} {how_it_failed(evidence, first, brief=True)}"
     elif place is not None:
-        head, kind = f"{full_name(first)} was {place.sentence()} and no longer with the others", "left_early"
+        head += f" was {place.sentence()} and no longer with the others"
     else:
         return []
+    hit = _hit(evidence, first)
     sentence = f"{head}, {last_call(evidence, first.rank)}." if evidence.traced else f"{head}."
     sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
     found = [call for _, calls in hit for call in calls]
-    own = [place.at] if place is not None else [c.source for c in evidence.calls(first.rank)[-1:]]
     return [
         Finding(
             kind=kind,
@@ -136,7 +132,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
             ranks=(first.rank,),
             others=tuple(sorted(call.rank for call in found)),
             step=hit[0][0].title if hit else "",
-            lines=(*own, *(call.source for call in found)),
+            lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in found)),
         )
     ]
 
@@ -159,19 +155,15 @@ def _found(step: Step, calls: Sequence[Call]) -> str:
     return f"{name_ranks(ranks)} {was(ranks)} in {what}{f' at {lines}' if lines else ''}{lost}"
 
 
-def _alone_in(evidence: Evidence, first: RankFacts) -> tuple[Call, Step] | None:
-    """The call that a rank failed in because all whom it needed there had ended with code 0."""
+def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
+    """That a rank failed in a call because all whom it needed there had ended with code 0."""
     hit = evidence.broken(first.rank) if first.failed else None
     if hit is None:
         return None
-    missing = [evidence.ranks.get(rank) for rank in hit[1].missing]
-    gone = all(rank is not None and rank.left for rank in missing)
-    return hit if gone and len(missing) > len(hit[1].calls) else None
-
-
-def _went_alone(evidence: Evidence, first: RankFacts, alone: tuple[Call, Step]) -> Finding:
-    call, step = alone
+    (call, step), ranks = hit, evidence.ranks
     gone = step.missing
+    if len(gone) <= len(step.calls) or not all(rank in ranks and ranks[rank].left for rank in gone):
+        return None
     ended = {last_call(evidence, rank) for rank in gone}
     at = f" at {call.source}" if call.source else ""
     how = f" {next(iter(ended))}" if len(ended) == 1 else ""
@@ -179,5 +171,5 @@ def _went_alone(evidence: Evidence, first: RankFacts, alone: tuple[Call, Step]) 
         f"{full_name(first)} went on alone: it called {step.title}{at}, which {name_ranks(gone)} never "
         f"{'called' if not step.message else 'answered'}; they had ended with code 0{how}."
     )
-    lines = (call.source, *(calls[-1].source for rank in gone if (calls := evidence.calls(rank))))
+    lines = (call.source, *map(evidence.last_line, gone))
     return Finding(kind="went_alone", sentence=sentence, ranks=(first.rank,), others=gone, step=step.title, lines=lines)

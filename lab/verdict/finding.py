@@ -1,10 +1,21 @@
-"""What a finding is: one sentence, with the facts that it rests on."""
+"""What is said of a run: its judgement, and findings, each a sentence with the facts that it rests on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab.record.result import Culprit
+from lab.spec.scenario import Verdict
 from lab.words import capital
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """The bare outcome of a run, before what the scenario expects is considered."""
+
+    verdict: Verdict
+    reason: str
+    culprit: Culprit | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

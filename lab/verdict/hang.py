@@ -2,29 +2,59 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import blame, together, what_it_did, where_it_was
+from lab.verdict.ends import blame, together, went_alone, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding
-from lab.verdict.judgement import Judgement
-from lab.verdict.standing import Standing
-from lab.verdict.waits import (
-    Wait,
-    describe_wait,
-    find_cycle,
-    find_waits,
-    majority_step,
-    missed_steps,
-    waited,
-)
+from lab.verdict.finding import Finding, Judgement
+from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
 NOBODYS_FAULT = frozenset({"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits"})
 """Findings that, where they name nobody, say that nobody can be named."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where ranks were when their stacks were taken."""
+
+    waiting: list[int]
+    """In a function of torch.distributed."""
+    absent: list[int]
+    """Alive, and somewhere else."""
+    gone: list[int]
+    """Ended by themselves, the earliest first."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Standing:
+        """Look at every rank."""
+        ranks = evidence.facts.ranks
+        waiting = [rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call]
+        gone = sorted((rank for rank in ranks if not rank.alive), key=lambda rank: rank.ended or 0.0)
+        absent = [rank.rank for rank in ranks if rank.alive and rank.rank not in waiting]
+        return cls(waiting, absent, [rank.rank for rank in gone])
+
+    def waited_for(self, evidence: Evidence) -> tuple[int | None, str]:
+        """Who kept the others waiting, and what it did, as the end of a sentence; None where nobody can be named."""
+        waiting, places = self.waiting, {rank: where_it_was(evidence, evidence.ranks[rank]) for rank in evidence.ranks}
+        if self.absent:
+            missed = "did not come to the collective that others waited in, it " if waiting else ""
+            return self.absent[0], f"{missed}was {places[self.absent[0]]}"
+        if not waiting:
+            return None, ""
+        if len(self.gone) > len(waiting):
+            return waiting[0], went_alone(evidence.stood(evidence.ranks[waiting[0]]), self.gone)
+        if self.gone:
+            return self.gone[0], "exited early, with code 0, while others waited for it"
+        common, count = Counter(places[rank] for rank in waiting).most_common(1)[0]
+        odd = [rank for rank in waiting if places[rank] != common]
+        if not odd or 2 * count <= len(waiting):
+            return None, ""  # no majority: whose call is the wrong one cannot be told from where they stand
+        return odd[0], f"was {places[odd[0]]} while others were {common}"
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
@@ -37,13 +67,13 @@ def judge_hang(evidence: Evidence) -> Judgement:
         *together(standing.gone, lambda _: "had ended"),
     ]
     cause = _cause(evidence) if evidence.at_hand else None
-    if cause is not None and _tells_more(cause, culprit):
+    # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
+    if cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT):
         culprit, error = next(iter(cause.ranks), None), cause.headline
-        clauses.insert(0, cause.headline)
+        clauses.insert(0, error)
     reason = f"no end after {format_duration(facts.timeout_s)}: {'; '.join(clauses)}"
-    return Judgement(
-        verdict="hung", reason=reason, culprit=None if culprit is None else blame(facts.rank(culprit), error)
-    )
+    blamed = None if culprit is None else blame(facts.rank(culprit), error)
+    return Judgement(verdict="hung", reason=reason, culprit=blamed)
 
 
 def _cause(evidence: Evidence) -> Finding | None:
@@ -53,114 +83,137 @@ def _cause(evidence: Evidence) -> Finding | None:
     return found[0] if found and found[0].step else None
 
 
-def _tells_more(cause: Finding, culprit: int | None) -> bool:
-    """Whether the trace blames somebody else than the stacks do, or knows that nobody can be blamed."""
-    if cause.ranks:
-        return culprit not in cause.ranks
-    return cause.kind in NOBODYS_FAULT
-
-
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
     """What kept the run from going on; whoever waits after ranks called differently waits because of that."""
-    waits = find_waits(evidence)
+    hang = _Hang(evidence, find_waits(evidence))
+    waits = hang.waits
     findings = []
     cycle = find_cycle(waits)
     messages = all(waits[rank].step.message for rank in cycle)
     if cycle and (messages or (majority_step(waits) is None and not differing)):
-        findings.append(_ring(cycle, waits, evidence))
+        findings.append(hang.ring(cycle))
     ring = set(cycle) if findings else set()
     for step, waiting, missing in missed_steps(waits):
         if not (ring and set(waiting) <= ring):
-            explained = bool(findings or differing)
-            findings.append(_missed(step, waiting, missing, waits, evidence, explained=explained))
-    findings += _all_there(waits, evidence, named={finding.step for finding in differing})
-    return findings or ([] if differing or waits else _no_waits(evidence))
+            findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
+    findings += hang.all_there(named={finding.step for finding in differing})
+    return findings or ([] if differing or waits else hang.no_waits())
 
 
-def _missed(
-    step: Step,
-    waiting: tuple[int, ...],
-    missing: tuple[int, ...],
-    waits: dict[int, Wait],
-    evidence: Evidence,
-    *,
-    explained: bool,
-) -> Finding:
-    """A step that some ranks waited in and others never entered."""
-    free = tuple(rank for rank in missing if rank not in waits)
-    gone = tuple(rank for rank in free if rank in evidence.ranks and not evidence.ranks[rank].alive)
-    ours = [waits[rank] for rank in waiting]
-    did = _what_they_did(missing, waits, evidence)
-    verb = "never sent" if ours[0].call.operation.receives else "never received" if step.message else "never entered"
-    what = step.title if not step.message else describe_wait(ours[0]).partition(" at ")[0]
-    lines = listing(wait.call.source for wait in ours)
-    took = f"{format_duration(waited(evidence, ours))}{f', at {lines}' if lines else ''}"
-    if step.message:
-        sentence = f"{name_ranks(waiting)} waited in {what} {took}: {name_ranks(missing)} {verb}. {capital(did)}."
-    else:
-        sentence = (
-            f"{name_ranks(missing)} {verb} {step.title}. {capital(name_ranks(waiting))} waited there {took}; {did}."
+@dataclass(frozen=True)
+class _Hang:
+    """Makes the findings on a run that did not go on."""
+
+    evidence: Evidence
+    waits: dict[int, Wait]
+
+    def missed(self, step: Step, waiting: tuple[int, ...], missing: tuple[int, ...], *, explained: bool) -> Finding:
+        """A step that some ranks waited in and others never entered."""
+        ranks_of, ours = self.evidence.ranks, [self.waits[rank] for rank in waiting]
+        free = tuple(rank for rank in missing if rank not in self.waits)
+        gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
+        lines = listing(wait.call.source for wait in ours)
+        took = f"{format_duration(waited(self.evidence, ours))}{f', at {lines}' if lines else ''}"
+        who, whom, did = name_ranks(waiting), name_ranks(missing), self._what_they_did(missing)
+        if step.message:
+            verb = "sent" if ours[0].call.operation.receives else "received"
+            what = describe_wait(ours[0]).partition(" at ")[0]
+            sentence = f"{who} waited in {what} {took}: {whom} never {verb}. {capital(did)}."
+        else:
+            sentence = f"{whom} never entered {step.title}. {capital(who)} waited there {took}; {did}."
+        kind, ranks = "never_entered", free
+        if gone and len(gone) == len(free):
+            left = "left_early" if all(ranks_of[rank].left for rank in gone) else "failed"
+            kind, ranks = ("went_alone", waiting) if len(gone) > len(waiting) else (left, gone)
+        elif not free:
+            kind = "elsewhere"
+            ranks = missing if majority_step(self.waits) == step.number and not explained else ()
+        others = [rank for rank in (*missing, *waiting) if rank not in ranks]
+        return self._finding(kind, sentence, waiting, ranks, step, others)
+
+    def ring(self, cycle: Sequence[int]) -> Finding:
+        """Ranks that wait for each other in a ring."""
+        ours = [self.waits[rank] for rank in cycle]
+        chain = " → ".join(map(str, (*cycle, cycle[0])))
+        each = listing(f"rank {wait.rank} in {describe_wait(wait)}" for wait in ours)
+        took = format_duration(waited(self.evidence, ours))
+        what = f"{name_ranks(cycle)} wait for each other in a ring ({chain}), for {took} now: {each}."
+        return self._finding("deadlock", f"{what} {_advice(ours)}", sorted(cycle), step=ours[0].step)
+
+    def all_there(self, named: set[str]) -> list[Finding]:
+        """Steps that everybody entered and that did not end all the same."""
+        findings = []
+        for number in dict.fromkeys(wait.step.number for wait in self.waits.values() if not wait.on):
+            ours = [wait for wait in self.waits.values() if wait.step.number == number]
+            step = ours[0].step
+            if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
+                continue
+            ranks = [wait.rank for wait in ours]
+            sentence = (
+                f"Everybody entered {step.title}, and {name_ranks(ranks)} never came out of it "
+                f"({format_duration(waited(self.evidence, ours))}, at {listing(wait.call.source for wait in ours)}): "
+                "the data did not arrive, or there was no time left for it."
+            )
+            findings.append(self._finding("in_flight", sentence, ranks, step=step))
+        return findings
+
+    def no_waits(self) -> list[Finding]:
+        """Nobody waited in a call on record: where everybody was."""
+        evidence, standing = self.evidence, Standing.of(self.evidence)
+        outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
+        alive = sorted([*standing.waiting, *outside])
+        if not alive:
+            return []
+        did = self._what_they_did(alive)
+        calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
+        if calls == {"init_process_group"}:
+            did += (
+                ": the rendezvous waits until as many ranks have come as world_size says, here more than the "
+                f"{plural(len(evidence.ranks), 'rank')} that there are, or one that went elsewhere"
+            )
+            return [self._finding("rendezvous", f"{did}.", alive)]
+        if standing.waiting and outside:
+            return [self._finding("never_entered", f"{did}.", standing.waiting, outside)]
+        if outside:
+            return [self._finding("own_code", f"Nobody waited in a collective or for a message: {did}.", alive)]
+        odd, _ = standing.waited_for(evidence)
+        sentence = f"Everybody was in torch.distributed: {did}."
+        if odd not in alive or evidence.traced:
+            return [self._finding("waiting", sentence, alive)]
+        sentence += f" Rank {odd} was not where most others were."
+        return [self._finding("waiting", sentence, [rank for rank in alive if rank != odd], [odd])]
+
+    def _what_they_did(self, ranks: Sequence[int]) -> str:
+        return listing(together(ranks, lambda rank: what_it_did(self.evidence, rank, self.waits)))
+
+    def _finding(
+        self,
+        kind: str,
+        sentence: str,
+        waiting: Sequence[int],
+        ranks: Sequence[int] = (),
+        step: Step | None = None,
+        others: Sequence[int] = (),
+    ) -> Finding:
+        """A finding with the lines where ranks were, and for how long the others had waited."""
+        ours = [self.waits[rank] for rank in waiting if rank in self.waits]
+        return Finding(
+            kind=kind,
+            sentence=sentence,
+            ranks=tuple(ranks),
+            others=tuple(others or waiting),
+            step=step.title if step is not None else "",
+            lines=tuple(self._line(rank) for rank in (*ranks, *waiting)),
+            seconds=round(waited(self.evidence, ours), 6) if ours else None,
         )
-    kind, ranks = "never_entered", free
-    if gone and len(gone) == len(free):
-        alone = len(gone) > len(waiting)
-        kind, ranks = ("went_alone", waiting) if alone else (_how_gone(gone, evidence), gone)
-    elif not free:
-        kind = "elsewhere"
-        ranks = missing if majority_step(waits) == step.number and not explained else ()
-    found = _finding(kind, sentence, evidence, waits, waiting, ranks, step)
-    return replace(found, others=tuple(rank for rank in (*missing, *waiting) if rank not in ranks))
 
-
-def _how_gone(gone: Sequence[int], evidence: Evidence) -> str:
-    return "left_early" if all(evidence.ranks[rank].left for rank in gone) else "failed"
-
-
-def _what_they_did(ranks: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> str:
-    return listing(together(ranks, lambda rank: what_it_did(evidence, rank, waits)))
-
-
-def _finding(
-    kind: str,
-    sentence: str,
-    evidence: Evidence,
-    waits: dict[int, Wait],
-    others: Sequence[int],
-    ranks: Sequence[int] = (),
-    step: Step | None = None,
-) -> Finding:
-    """A finding with the lines where ranks were, and for how long the others had waited."""
-    lines = []
-    for rank in (*ranks, *others):
-        facts = evidence.ranks.get(rank)
-        place = evidence.place(facts) if facts is not None and not facts.left else None
-        calls = evidence.calls(rank)
-        if rank in waits:
-            lines.append(waits[rank].call.source)
-        elif place is not None:
-            lines.append(place.at)
-        elif calls:
-            lines.append(calls[-1].source)
-    ours = [waits[rank] for rank in others if rank in waits]
-    return Finding(
-        kind=kind,
-        sentence=sentence,
-        ranks=tuple(ranks),
-        others=tuple(others),
-        step=step.title if step is not None else "",
-        lines=tuple(lines),
-        seconds=round(waited(evidence, ours), 6) if ours else None,
-    )
-
-
-def _ring(cycle: Sequence[int], waits: dict[int, Wait], evidence: Evidence) -> Finding:
-    """Ranks that wait for each other in a ring."""
-    ours = [waits[rank] for rank in cycle]
-    chain = " → ".join(map(str, (*cycle, cycle[0])))
-    each = listing(f"rank {wait.rank} in {describe_wait(wait)}" for wait in ours)
-    took = format_duration(waited(evidence, ours))
-    sentence = f"{name_ranks(cycle)} wait for each other in a ring ({chain}), for {took} now: {each}. {_advice(ours)}"
-    return _finding("deadlock", sentence, evidence, waits, sorted(cycle), step=ours[0].step)
+    def _line(self, rank: int) -> str:
+        """The line where a rank was; empty where that is not known."""
+        if rank in self.waits:
+            return self.waits[rank].call.source
+        facts = self.evidence.ranks.get(rank)
+        place = self.evidence.place(facts) if facts is not None and not facts.left else None
+        return place.at if place is not None else self.evidence.last_line(rank)
 
 
 def _advice(ring: Sequence[Wait]) -> str:
@@ -173,49 +226,3 @@ def _advice(ring: Sequence[Wait]) -> str:
     if all(op.sends for op in ops):
         return "All of them send before they receive: one has to receive first."
     return "None of these calls can end before another one does."
-
-
-def _all_there(waits: dict[int, Wait], evidence: Evidence, named: set[str]) -> list[Finding]:
-    """Steps that everybody entered and that did not end all the same."""
-    findings = []
-    for number in dict.fromkeys(wait.step.number for wait in waits.values() if not wait.on):
-        ours = [wait for wait in waits.values() if wait.step.number == number]
-        step = ours[0].step
-        if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
-            continue
-        ranks = tuple(wait.rank for wait in ours)
-        sentence = (
-            f"Everybody entered {step.title}, and {name_ranks(ranks)} never came out of it "
-            f"({format_duration(waited(evidence, ours))}, at {listing(wait.call.source for wait in ours)}): "
-            "the data did not arrive, or there was no time left for it."
-        )
-        findings.append(_finding("in_flight", sentence, evidence, waits, ranks, step=step))
-    return findings
-
-
-def _no_waits(evidence: Evidence) -> list[Finding]:
-    """Nobody waited in a call on record: where everybody was."""
-    standing = Standing.of(evidence)
-    outside = [rank for rank in standing.absent if evidence.ranks[rank].stack]
-    alive = sorted([*standing.waiting, *outside])
-    if not alive:
-        return []
-    did = _what_they_did(alive, {}, evidence)
-    calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
-    if calls == {"init_process_group"}:
-        did += (
-            ": the rendezvous waits until as many ranks have come as world_size says, here more than the "
-            f"{plural(len(evidence.ranks), 'rank')} that there are, or one that went elsewhere"
-        )
-        return [_finding("rendezvous", f"{did}.", evidence, {}, alive)]
-    if standing.waiting and outside:
-        return [_finding("never_entered", f"{did}.", evidence, {}, standing.waiting, outside)]
-    if outside:
-        sentence = f"Nobody waited in a collective or for a message: {did}."
-        return [_finding("own_code", sentence, evidence, {}, alive)]
-    odd, _ = standing.waited_for(evidence)
-    sentence = f"Everybody was in torch.distributed: {did}."
-    if odd not in alive or evidence.traced:
-        return [_finding("waiting", sentence, evidence, {}, alive)]
-    sentence += f" Rank {odd} was not where most others were."
-    return [_finding("waiting", sentence, evidence, {}, [rank for rank in alive if rank != odd], [odd])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.verdict.evidence import Evidence
-from lab.verdict.judgement import Judgement
+from lab.verdict.finding import Judgement
 from lab.words import format_duration
 
 

@@ -12,7 +12,7 @@ from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
 from lab.verdict.expectations import check_expectations
 from lab.verdict.facts import RankFacts
-from lab.verdict.judgement import Judgement
+from lab.verdict.finding import Judgement
 
 
 def settle(

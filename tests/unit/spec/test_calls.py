@@ -9,9 +9,8 @@ import pytest
 
 from lab.errors import ScenarioError
 from lab.spec.calls import ANYTHING, FORM, MAX_CALLS, CallPattern, parse_calls
-from lab.spec.dump import dump_scenario
 from lab.spec.expressions import rank_variables
-from lab.spec.load import load_scenario
+from lab.spec.load import dump_scenario, load_scenario
 
 THREE = rank_variables(3, 1)
 

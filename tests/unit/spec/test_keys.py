@@ -20,13 +20,13 @@ from lab.spec.value import Value
 @dataclass(frozen=True, kw_only=True)
 class Inner:
     on: bool = True
-    seconds: float = field(default=1.0, metadata=key(kinds.duration(3600), "for: 2s", name="for"))
+    seconds: float = key(1.0, kinds.duration(3600), "for: 2s", name="for")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outer:
-    colour: str = field(default="red", metadata=key(kinds.choice(("red", "blue")), "colour: blue", always=True))
-    inner: Inner = field(default_factory=Inner, metadata=key(Inner))
+    colour: str = key("red", kinds.choice(("red", "blue")), "colour: blue", always=True)
+    inner: Inner = key(Inner)
     made: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
-from lab.spec.dump import dump_scenario
 from lab.spec.keys import keys_of
 from lab.spec.kinds import slug
-from lab.spec.load import load_scenario, scenario_from_script
+from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
 from lab.spec.volumes import Volume
 

@@ -8,8 +8,8 @@ import pytest
 
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.finding import Judgement
 from lab.verdict.judge import judge
-from lab.verdict.judgement import Judgement
 from tests.unit.traces import TraceMaker
 from tests.unit.verdict import facts as told
 
