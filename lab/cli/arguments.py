@@ -35,6 +35,13 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """The name of a run, `--runs` and `--json`: what every verb takes that shows what is on record."""
+    parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
+    add_runs(parser)
+    add_json(parser)
+
+
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """`--wait`."""
     parser.add_argument(

@@ -15,7 +15,6 @@ _HOWTO = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab completion` takes."""
     parser.epilog = _HOWTO
     parser.add_argument("shell", choices=_supported(), help="your shell")
 

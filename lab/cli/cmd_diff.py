@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
+from lab.cli.answer import answer
 from lab.record.read import find_record
 from lab.report.diff_view import diff_text
-from lab.report.style import style_for
 from lab.trace.compare import compare
 from lab.trace.open import open_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab diff` takes."""
     parser.add_argument("before", metavar="RUN1", help="name of a run, or how it begins or ends")
     parser.add_argument("after", metavar="RUN2", nargs="?", help="the run to compare with it (default: the latest)")
     shared.add_runs(parser)
@@ -28,8 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     before = find_record(arguments.before, arguments.runs)
     after = find_record(arguments.after, arguments.runs)
     found = compare(before, after, (open_trace(before), open_trace(after)))
-    if arguments.json:
-        print(json.dumps({**asdict(found), "per_rank": found.per_rank, "identical": found.identical}))
-    else:
-        print(diff_text(found, style_for(sys.stdout)))
-    return 0
+    return answer(
+        arguments,
+        lambda: {**asdict(found), "per_rank": found.per_rank, "identical": found.identical},
+        lambda style: diff_text(found, style),
+    )

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from lab.cli import arguments as shared
+from lab.cli.answer import answer
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine
 from lab.engine.select import CHOICES, select_engine
 from lab.errors import EngineUnavailable
-from lab.plan.cluster import ClusterInfo
-from lab.report.style import Style, style_for
-from lab.run.lock import ClusterLock
+from lab.report.style import Style
+from lab.run.lock import holder_of
 
 _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", "red")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab doctor` takes."""
     parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for so many nodes")
     parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and so many workers on each")
     parser.add_argument(
@@ -33,12 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and say; 1 if something failed, 3 if no engine answers."""
-    wanted = Wanted(
-        nodes=arguments.nodes,
-        nproc_per_node=arguments.nproc_per_node,
-        image=arguments.image,
-        gpus=arguments.gpus,
-    )
+    wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in fields(Wanted)})
     checks, exit_code = examine_machine(wanted), 0
     try:
         selected = select_engine(arguments.engine)
@@ -52,17 +44,18 @@ def run(arguments: argparse.Namespace) -> int:
         exit_code = 3
     if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
-    if arguments.json:
-        print(json.dumps([asdict(check) for check in checks]))
-    else:
-        style = style_for(sys.stdout)
-        print("\n".join(_line(check, style) for check in checks))
+    answer(
+        arguments,
+        lambda: [asdict(check) for check in checks],
+        lambda style: "\n".join(_line(check, style) for check in checks),
+    )
     return exit_code
 
 
 def _leftovers(engine: Engine) -> Check:
     """Clusters that nobody will come back for."""
-    left = [info.name for info in engine.find() if not info.stays and _idle(info)]
+    unused = (info for info in engine.find() if not info.stays and holder_of(info) is None)
+    left = [info.name for info in unused]
     if left:
         names = ", ".join(left)
         fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)
@@ -70,10 +63,6 @@ def _leftovers(engine: Engine) -> Check:
             level="warning", what="leftovers", found=f"cluster {names} is incomplete or of a dead run", fix=fix
         )
     return Check(level="ok", what="leftovers", found="none")
-
-
-def _idle(info: ClusterInfo) -> bool:
-    return ClusterLock(info.engine, info.name).holder() is None
 
 
 def _line(check: Check, style: Style) -> str:

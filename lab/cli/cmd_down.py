@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
+from lab.cli.answer import answer
 from lab.cluster import Cluster
-from lab.engine.protocol import Engine, Removed
-from lab.engine.select import available_engines, select_engine
+from lab.engine.protocol import Removed
+from lab.engine.select import available_engines
 from lab.words import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab down` takes."""
     shared.add_cluster(parser)
     parser.add_argument("--all", action="store_true", help="remove every cluster of yours, on every engine")
     shared.add_json(parser)
@@ -25,10 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Remove it; what a killed command left behind goes with it."""
     removed = Removed()
     if arguments.all:
-        engines: list[Engine] = (
-            available_engines() if arguments.engine == "auto" else [select_engine(arguments.engine).engine]
-        )
-        for engine in engines:
+        for engine in available_engines(arguments.engine):
             removed += engine.remove(None, settle=True)
     else:
         for cluster in _clusters_of_that_name(arguments):
@@ -36,11 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
             if holder:
                 sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it all the same\n")
             removed += cluster.down()
-    if arguments.json:
-        print(json.dumps(asdict(removed)))
-    else:
-        print(_sentence(removed))
-    return 0
+    return answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed))
 
 
 def _clusters_of_that_name(arguments: argparse.Namespace) -> list[Cluster]:

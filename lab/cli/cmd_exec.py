@@ -12,7 +12,6 @@ from lab.plan.cluster import ClusterInfo, Node
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab exec` takes."""
     parser.usage = "lab exec NODE [options] -- COMMAND [ARGUMENTS]"
     parser.add_argument("node", help="node0, node1, ... or its number")
     parser.set_defaults(rest=[])

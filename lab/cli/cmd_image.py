@@ -14,7 +14,6 @@ from lab.engine.image.image import DEFAULT_IMAGE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab image` takes."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="build")
     build = actions.add_parser("build", help="build it")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")

@@ -19,7 +19,6 @@ from lab.spec.load import open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab learn` takes."""
     parser.add_argument("scenario", help="a scenario's name, such as scatter, or its file")
     parser.add_argument(
         "--folder", type=Path, default=Path("scenarios"), help="where to look for it (default: scenarios)"

@@ -19,7 +19,6 @@ _POLL_S = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab logs` takes."""
     parser.add_argument("--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)")
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
     parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")

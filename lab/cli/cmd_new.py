@@ -49,7 +49,6 @@ if __name__ == "__main__":
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab new` takes."""
     parser.add_argument("name", help="its name: lower-case letters, digits, - and _")
     parser.add_argument("--folder", type=Path, help="where to (default: scenarios if there is one, else here)")
 

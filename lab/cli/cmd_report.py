@@ -12,14 +12,11 @@ from lab.record.read import find_record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab report` takes."""
-    parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="where to write it (default: report.html in the record)"
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -24,7 +24,6 @@ from lab.spec.scenario import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab run` takes."""
     parser.usage = "lab run SCENARIO.yaml | SCRIPT.py | FOLDER ... [options] [-- SCRIPT ARGUMENTS]"
     parser.epilog = (
         "What follows -- are arguments for the script. Without a running cluster, one is made for the run and "

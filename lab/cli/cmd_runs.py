@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
 from lab.cli import arguments as shared
+from lab.cli.answer import answer
 from lab.record.read import list_records
-from lab.report.style import style_for
+from lab.record.result import Result
+from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import clip, format_duration
 
@@ -16,7 +16,6 @@ _LONGEST_REASON = 90
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab runs` takes."""
     parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
     shared.add_runs(parser)
     shared.add_json(parser)
@@ -27,16 +26,16 @@ def run(arguments: argparse.Namespace) -> int:
     results = [record.result() for record in list_records(arguments.runs)]
     if arguments.last:
         results = results[-arguments.last :]
-    if arguments.json:
-        print(json.dumps([result.to_json() for result in results]))
-        return 0
-    if not results:
-        print(f"no runs in {arguments.runs}")
-        return 0
-    style = style_for(sys.stdout)
+    return answer(
+        arguments,
+        lambda: [result.to_json() for result in results],
+        lambda style: _table(results, style) if results else f"no runs in {arguments.runs}",
+    )
+
+
+def _table(results: list[Result], style: Style) -> str:
     rows = []
     for result in results:
         ranks, took = str(len(result.ranks)), format_duration(result.duration_s)
         rows.append([result.run, result.verdict, result.engine, ranks, took, clip(result.reason, _LONGEST_REASON)])
-    print(table_text(["run", "verdict", "engine", "ranks", "time", "reason"], rows, style))
-    return 0
+    return table_text(["run", "verdict", "engine", "ranks", "time", "reason"], rows, style)

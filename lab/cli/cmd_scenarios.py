@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.answer import answer
 from lab.errors import ScenarioError, UsageError
-from lab.report.style import style_for
+from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.find import find_scenarios
 from lab.spec.load import load_scenario
@@ -17,7 +16,6 @@ from lab.spec.scenario import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab scenarios` takes."""
     parser.add_argument(
         "folder", type=Path, nargs="?", default=Path("scenarios"), help="where to look (default: scenarios)"
     )
@@ -42,13 +40,20 @@ def run(arguments: argparse.Namespace) -> int:
         from lab.report.catalogue import catalogue_text, read_path
 
         print(catalogue_text(arguments.folder, found, read_path(arguments.folder)), end="")
-    elif arguments.json:
-        print(json.dumps([*(_json(path, s) for path, s in found.items()), *_broken_json(broken)]))
     else:
-        rows = [[str(path), _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
-        rows += [[str(path), "", problem] for path, problem in broken.items()]
-        print(table_text(["scenario", "nodes x workers", "learn"], sorted(rows), style_for(sys.stdout)))
+        broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
+        answer(
+            arguments,
+            lambda: [*(_json(path, scenario) for path, scenario in found.items()), *broken_json],
+            lambda style: _table(found, broken, style),
+        )
     return 2 if broken else 0
+
+
+def _table(found: dict[Path, Scenario], broken: dict[Path, str], style: Style) -> str:
+    rows = [[str(path), _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
+    rows += [[str(path), "", problem] for path, problem in broken.items()]
+    return table_text(["scenario", "nodes x workers", "learn"], sorted(rows), style)
 
 
 def _size(scenario: Scenario) -> str:
@@ -66,7 +71,3 @@ def _json(path: Path, scenario: Scenario) -> dict[str, object]:
         "verdict": scenario.expect.verdict,
         "error": "",
     }
-
-
-def _broken_json(broken: dict[Path, str]) -> list[dict[str, object]]:
-    return [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]

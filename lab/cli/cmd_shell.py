@@ -13,7 +13,6 @@ _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab shell` takes."""
     parser.add_argument("node", nargs="?", default="node0", help="node0, node1, ... or its number (default: node0)")
     shared.add_cluster(parser)
 

@@ -26,13 +26,10 @@ FILE may be -, which is standard output; without it, the file is made in the rec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab trace` takes."""
     parser.epilog = _HOWTO
-    parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
     for name, what in (("--perfetto", "Perfetto's own format"), ("--chrome", "Chrome's trace event format")):
         parser.add_argument(name, metavar="FILE", nargs="?", const=_IN_RECORD, help=f"write {what}")
-    shared.add_runs(parser)
-    shared.add_json(parser)
+    shared.add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

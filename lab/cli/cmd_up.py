@@ -15,7 +15,6 @@ from lab.words import format_duration, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what `lab up` takes."""
     parser.add_argument("--nodes", type=shared.positive, help="how many nodes (default: 3)")
     parser.add_argument(
         "--nproc-per-node", type=shared.positive, help="workers a node gets where a scenario does not say (default: 1)"

@@ -44,8 +44,14 @@ def select_engine(choice: Choice, cluster: str | None = None) -> Selected:
             raise EngineUnavailable(f"{no_docker.message}; and {no_local.message}", no_local.hint) from None
 
 
-def available_engines() -> list[Engine]:
-    """Every engine that answers."""
+def available_engines(choice: Choice = "auto") -> list[Engine]:
+    """Every engine that answers; of a choice that is not `auto`, that one.
+
+    Raises:
+        EngineUnavailable: the engine that was asked for does not answer.
+    """
+    if choice != "auto":
+        return [OPENERS[choice]()]
     engines: list[Engine] = []
     for open_engine in OPENERS.values():
         try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import ClusterBusy, ClusterError
+from lab.plan.cluster import ClusterInfo
 from lab.words import format_duration
 
 _POLL_S = 0.02
@@ -21,6 +22,11 @@ def state_folder() -> Path:
     """Where this user's locks are."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base) / "lab"
+
+
+def holder_of(cluster: ClusterInfo) -> dict[str, Any] | None:
+    """Who uses a cluster now: `pid`, `purpose`, `since`; None if nobody does."""
+    return ClusterLock(cluster.engine, cluster.name).holder()
 
 
 class ClusterLock:

@@ -1,0 +1,17 @@
+"""What a verb answers: text for a person, or with `--json` data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from lab.report.style import Style, style_for
+
+
+def answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
+    """Print the one that was asked for; returns the exit code 0."""
+    print(json.dumps(data()) if arguments.json else text(style_for(sys.stdout)))
+    return 0
