@@ -21,9 +21,9 @@ from lab.run.ship import pack_folder
 from lab.spec.expressions import rank_variables
 from lab.spec.load import dump_scenario
 from lab.verdict.evidence import Evidence
+from lab.verdict.expectations import settle
 from lab.verdict.facts import RankFacts, RunFacts, begin_facts
 from lab.verdict.judge import judge
-from lab.verdict.settle import settle
 
 _CHECK_DEADLINE_S = 60.0
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}

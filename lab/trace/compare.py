@@ -6,18 +6,24 @@ ranks, and only the calls of rank 0 are aligned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 from lab.record.read import Record
 from lab.trace.alignment import Change, align
-from lab.trace.model import Mark, Trace
+from lab.trace.model import Call, Trace
 from lab.trace.notation import render_call
 from lab.trace.settings import Setting, settings_changed
 from lab.trace.steps import Step, match
-from lab.trace.traffic import OpRow, operations
+from lab.trace.traffic import operations
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,36 +128,40 @@ class Comparison:
 
 
 def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Comparison:
-    """Compare two runs.
-
-    Args:
-        before: the first run.
-        after: the second run.
-        traces: their traces.
-    """
+    """Compare two runs, which have these traces."""
     steps = match(traces[0]), match(traces[1])
-    per_rank = traces[0].world_size != traces[1].world_size
+    world_sizes = traces[0].world_size, traces[1].world_size
+    per_rank = world_sizes[0] != world_sizes[1]
     sequence, cut = _sequence(traces, per_rank)
+    figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
+    phases = [_phases(trace) for trace in traces]
+    buckets = _side_by_side(BucketChange, [_buckets(trace) for trace in traces], ())
+    runs = before.run, after.run
     return Comparison(
-        runs=(before.run, after.run),
-        world_sizes=(traces[0].world_size, traces[1].world_size),
+        runs=runs,
+        world_sizes=world_sizes,
         calls=(len(traces[0].calls), len(traces[1].calls)),
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
         sequence=sequence,
         cut=cut,
-        operations=_operations(steps, (traces[0].world_size, traces[1].world_size) if per_rank else (1, 1)),
-        waiting=[] if per_rank else _waiting(steps),
-        phases=_phases(traces),
-        buckets=_buckets(traces),
-        problems=[
-            f"{run.run}: {problem}" for run, t in zip((before, after), traces, strict=True) for problem in t.problems
-        ],
+        operations=_side_by_side(OpChange, figures, None),
+        waiting=[]
+        if per_rank
+        else sorted(_side_by_side(WaitingChange, [*map(_waiting, steps)], 0.0), key=lambda one: one.rank),
+        phases=_side_by_side(PhaseChange, phases, (0.0, None)),
+        buckets=sorted((one for one in buckets if one.before != one.after), key=lambda one: one.module),
+        problems=[f"{run}: {problem}" for run, t in zip(runs, traces, strict=True) for problem in t.problems],
     )
 
 
+def _side_by_side(make: Callable[[K, V, V], T], found: Sequence[Mapping[K, V]], nothing: V) -> list[T]:
+    names = dict.fromkeys([*found[0], *found[1]])
+    return [make(name, found[0].get(name, nothing), found[1].get(name, nothing)) for name in names]
+
+
 def _sequence(traces: tuple[Trace, Trace], per_rank: bool) -> tuple[list[SequenceChange], bool]:
-    found: dict[tuple[object, ...], tuple[list[int], SequenceChange]] = {}
+    found: dict[tuple[object, ...], tuple[list[int], Change, Call]] = {}
     any_cut = False
     for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
         calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
@@ -160,68 +170,39 @@ def _sequence(traces: tuple[Trace, Trace], per_rank: bool) -> tuple[list[Sequenc
         any_cut |= cut
         for change in changes:
             call = calls[1][change.after] if change.added else calls[0][change.before]
-            key = (change.removed, change.added, change.before, change.after, change.times)
-            one = SequenceChange((), change, call.source, call.phase)
-            found.setdefault(key, ([], one))[0].append(rank)
-    changed = [SequenceChange(tuple(ranks), one.change, one.at, one.phase) for ranks, one in found.values()]
+            found.setdefault(astuple(change), ([], change, call))[0].append(rank)
+    changed = [SequenceChange(tuple(ranks), change, call.source, call.phase) for ranks, change, call in found.values()]
     return sorted(changed, key=lambda one: (one.change.before, one.change.after, one.ranks)), any_cut
 
 
-def _operations(steps: tuple[Sequence[Step], Sequence[Step]], ranks: tuple[int, int]) -> list[OpChange]:
-    rows = [{row.op: _figures(row, n) for row in operations(of)} for of, n in zip(steps, ranks, strict=True)]
-    names = dict.fromkeys([*rows[0], *rows[1]])
-    return [OpChange(op, rows[0].get(op), rows[1].get(op)) for op in names]
+def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
+    return {
+        row.op: Figures(row.count, row.sent / ranks, row.median_s, row.total_s, row.waited_s / ranks)
+        for row in operations(steps)
+    }
 
 
-def _figures(row: OpRow, ranks: int) -> Figures:
-    return Figures(row.count, row.sent / ranks, row.median_s, row.total_s, row.waited_s / ranks)
+def _waiting(steps: Sequence[Step]) -> dict[int, float]:
+    sums: dict[int, float] = defaultdict(float)
+    for step in steps:
+        for rank, seconds in step.waited.items():
+            sums[rank] += seconds
+    return sums
 
 
-def _waiting(steps: tuple[Sequence[Step], Sequence[Step]]) -> list[WaitingChange]:
-    sums: list[dict[int, float]] = [{}, {}]
-    for found, of in zip(sums, steps, strict=True):
-        for step in of:
-            for rank, seconds in step.waited.items():
-                found[rank] = found.get(rank, 0.0) + seconds
-    return [
-        WaitingChange(rank, sums[0].get(rank, 0.0), sums[1].get(rank, 0.0)) for rank in sorted({*sums[0], *sums[1]})
-    ]
-
-
-def _phases(traces: tuple[Trace, Trace]) -> list[PhaseChange]:
-    figures = [_phase_figures(trace) for trace in traces]
-    names = dict.fromkeys([*figures[0], *figures[1]])
-    nothing = (0.0, None)
-    return [PhaseChange(name, figures[0].get(name, nothing), figures[1].get(name, nothing)) for name in names]
-
-
-def _phase_figures(trace: Trace) -> dict[str, tuple[float, float | None]]:
-    times: dict[str, list[float | None]] = {}
+def _phases(trace: Trace) -> dict[str, tuple[float, float | None]]:
+    times: dict[str, list[float]] = defaultdict(list)
+    counts: Counter[str] = Counter()
     for rank in trace.ranks.values():
-        for mark in rank.marks:
-            times.setdefault(mark.name, []).append(None if mark.end is None else mark.end - mark.begin)
-        for seconds in _training_steps(rank.marks):
-            times.setdefault("training step", []).append(seconds)
+        begins = sorted(mark.begin for mark in rank.marks if mark.name == "backward")
+        spans = [(mark.name, mark.begin, mark.end) for mark in rank.marks]
+        for name, begin, end in [*spans, *(("training step", *both) for both in pairwise(begins))]:
+            counts[name] += 1
+            times[name] += [end - begin] if end is not None else []
     ranks = len(trace.ranks) or 1
-    return {name: (len(every) / ranks, _median(every)) for name, every in times.items()}
+    return {name: (count / ranks, median(times[name]) if times[name] else None) for name, count in counts.items()}
 
 
-def _training_steps(marks: Iterable[Mark]) -> list[float]:
-    begins = sorted(mark.begin for mark in marks if mark.name == "backward")
-    return [later - earlier for earlier, later in pairwise(begins)]
-
-
-def _median(times: Iterable[float | None]) -> float | None:
-    known = [seconds for seconds in times if seconds is not None]
-    return median(known) if known else None
-
-
-def _buckets(traces: tuple[Trace, Trace]) -> list[BucketChange]:
+def _buckets(trace: Trace) -> dict[int, tuple[int, ...]]:
     """The last layout of each module, as rank 0 has it."""
-    layouts: list[dict[int, tuple[int, ...]]] = [{}, {}]
-    for found, trace in zip(layouts, traces, strict=True):
-        if 0 in trace.ranks:
-            found.update({layout.module: layout.sizes for layout in trace.ranks[0].buckets})
-    modules = sorted({*layouts[0], *layouts[1]})
-    both = [BucketChange(module, layouts[0].get(module, ()), layouts[1].get(module, ())) for module in modules]
-    return [one for one in both if one.before != one.after]
+    return {layout.module: layout.sizes for layout in trace.ranks[0].buckets} if 0 in trace.ranks else {}

@@ -1,8 +1,10 @@
-"""Whether what came out of the ranks is what the scenario expects: exit codes, notes and logs."""
+"""Whether what came out is what the scenario expects, and what becomes of the verdict when that is considered."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lab.errors import ScenarioError
@@ -10,11 +12,39 @@ from lab.record.result import Expectation, RankResult
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.problems import near
 from lab.spec.scenario import Expect
-from lab.verdict.facts import returncode
+from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RankFacts, returncode
+from lab.verdict.finding import Judgement
 from lab.verdict.logs import find_in_log
 from lab.verdict.values import as_json, equal
 
 _LONGEST_SHOWN = 200
+
+
+def settle(
+    bare: Judgement,
+    expect: Expect,
+    evidence: Evidence,
+    ranks: Sequence[RankResult],
+    variables: Mapping[int, RankVariables],
+) -> tuple[Judgement, tuple[Expectation, ...]]:
+    """The final judgement, and every expectation with whether it was met; of a run that is an error, none."""
+    if bare.verdict == "error":
+        return bare, ()
+    found = [*check_expectations(expect, ranks, variables)]
+    if expect.calls is not None:
+        from lab.verdict.calls import check_calls  # it reads traces: most runs need none of it
+
+        found += check_calls(expect, evidence.record, variables)
+    found += _check_whole_run(expect, bare, evidence.facts.check)
+    unmet = [one for one in found if not one.met]
+    final, as_expected = bare, expect.verdict != "passed"
+    if unmet and (as_expected or bare.verdict == "passed"):
+        more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
+        final = replace(bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}")
+    elif as_expected:
+        final = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
+    return final, tuple(found)
 
 
 def check_expectations(
@@ -48,48 +78,59 @@ def _check_exit(result: RankResult, expected: int) -> Expectation:
 def _check_note(
     name: str, expected: Any, result: RankResult, variables: RankVariables | None, expect: Expect
 ) -> Iterator[Expectation]:
-    what = f"note {name}"
+    met = False
     try:
         if variables is None:
             raise ScenarioError(f"the variables of rank {result.rank} are not known")
         value = evaluate(expected, variables)
-    except ScenarioError as error:
-        # The run is over and its other facts still count: this one cannot be met, and says why.
-        yield Expectation(what=what, rank=result.rank, expected=expected, got=f"({error.message})", met=False)
-        return
-    if value is NOTHING_EXPECTED:
-        return
-    if name in result.notes:
-        got = result.notes[name]
-        met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
-    else:
-        got, met = _nothing_noted(name, result.notes), False
-    yield Expectation(what=what, rank=result.rank, expected=as_json(value), got=got, met=met)
-
-
-def _nothing_noted(name: str, notes: Mapping[str, Any]) -> str:
-    meant = near(name, notes)
-    return f"(nothing noted); did you mean {meant!r}, which was noted?" if meant else "(nothing noted)"
+        if value is NOTHING_EXPECTED:
+            return
+        expected = as_json(value)
+        if name in result.notes:
+            got = result.notes[name]
+            met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
+        else:
+            meant = near(name, result.notes)
+            got = f"(nothing noted){f'; did you mean {meant!r}, which was noted?' if meant else ''}"
+    except ScenarioError as error:  # the run is over and its other facts still count: this is not met, and says why
+        got = f"({error.message})"
+    yield Expectation(what=f"note {name}", rank=result.rank, expected=expected, got=got, met=met)
 
 
 def _check_log(result: RankResult, pattern: str) -> Expectation:
-    met, got = False, "(no log)"
+    match, got = None, "(no log)"
     if result.log_path is not None:
         try:
             match = find_in_log(result.log_path, pattern)
-            met, got = match is not None, "(no match)" if match is None else match[:_LONGEST_SHOWN]
+            got = "(no match)" if match is None else match[:_LONGEST_SHOWN]
         except FileNotFoundError:
             pass
         except OSError as error:
             got = f"(the log cannot be read: {error.strerror or error})"
-    return Expectation(what="log", rank=result.rank, expected=pattern, got=got, met=met)
+    return Expectation(what="log", rank=result.rank, expected=pattern, got=got, met=match is not None)
 
 
 def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
     """What is expected of ranks that the run does not have: it cannot be met, and must not be passed over."""
-    per_rank: list[tuple[str, Mapping[int, Any]]] = [("exit", expect.exit)]
-    per_rank += [(f"note {name}", expected) for name, expected in expect.notes.items() if is_per_rank(expected)]
-    per_rank += [("log", expect.logs)]
-    for what, by_rank in per_rank:
+    notes = [(f"note {name}", expected) for name, expected in expect.notes.items() if is_per_rank(expected)]
+    for what, by_rank in [("exit", expect.exit), *notes, ("log", expect.logs)]:
         for rank in sorted(by_rank.keys() - present):
             yield Expectation(what=what, rank=rank, expected=by_rank[rank], got="(no such rank)", met=False)
+
+
+def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -> Iterator[Expectation]:
+    if expect.check is not None and check is not None:
+        met, got = check.code == 0 and not check.error, "it passed"
+        if not met:
+            ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
+            got = next(iter(check.error.strip().splitlines()), ended)
+        yield Expectation(what=f"check {expect.check}", expected="it passes", got=got, met=met)
+    if expect.verdict != "passed":
+        met = bare.verdict == expect.verdict
+        yield Expectation(what="verdict", expected=expect.verdict, got=bare.verdict, met=met)
+    if expect.culprit is not None:
+        rank = bare.culprit.rank if bare.culprit else None
+        yield Expectation(what="culprit", expected=expect.culprit, got=rank, met=rank == expect.culprit)
+    if expect.reason is not None:
+        met = re.search(expect.reason, bare.reason) is not None
+        yield Expectation(what="reason", expected=f"/{expect.reason}/", got=bare.reason, met=met)

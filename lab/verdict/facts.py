@@ -138,11 +138,10 @@ def read_facts(record: Record) -> RunFacts:
     """What a record knows of its run: the facts that its verdict was made from."""
     plan = record.plan()
     facts = begin_facts(plan, plan.memory_bytes)
-    told = False
-    for event in record.events():
+    events = [*record.events()]
+    for event in events:
         facts.take(event)
-        told = True
-    if not told and record.complete:
+    if not events and record.complete:
         _take_result(record.result(), facts)
     return facts
 

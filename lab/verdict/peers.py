@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lab.operations import OPERATIONS
 from lab.verdict.facts import RankFacts
@@ -54,15 +54,12 @@ def failed_in_torch(rank: RankFacts) -> bool:
     return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
 
 
-@dataclass(frozen=True)
-class OddOne:
-    """The rank whose collective differs from that of most others."""
+class OddOne(NamedTuple):
+    """The rank whose collective differs from that of most others; what they called: `all_reduce of float64 [4]`."""
 
     rank: int
     call: str
-    """What it called, such as `all_reduce of float64 [4]`."""
     others: str
-    """What the others called."""
 
 
 def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from lab.words import clip
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
-_RAISED = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$', re.MULTILINE)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+),? in (?P<function>.*)$', re.MULTILINE)
+"""A traceback writes a comma, faulthandler does not."""
 _WORK = re.compile(r"^.*/run/work/")
 _ANY_WORK = re.compile(r"/(?:[^\s\"':]*/)?run/work/")
 _PACKAGES = re.compile(r"(?<=\")/[^\"\n]*/(?:site|dist)-packages/")
@@ -54,22 +54,19 @@ def find_place(dump: str, folder: Path) -> CodePlace | None:
 
     faulthandler writes the innermost frame first, and the main thread last.
     """
-    frames = [match.groupdict() for match in _FRAME.finditer(_main_part(dump))]
-    return _innermost(frames, folder)
+    return _innermost([match.groupdict() for match in _FRAME.finditer(_main_part(dump))], folder)
 
 
 def _main_part(dump: str) -> str:
     """The stack of the thread that matters."""
     if dump.startswith(_FATAL) and (crashed := _CRASHED.search(dump)):
-        dump = dump[crashed.end() :]
-        return _THREAD.split(dump)[0]
+        return _THREAD.split(dump[crashed.end() :])[0]
     return _THREAD.split(dump)[-1]
 
 
 def find_raised(traceback: str, folder: Path) -> CodePlace | None:
     """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
-    frames = [match.groupdict() for match in _RAISED.finditer(traceback)]
-    return _innermost(frames[::-1], folder)
+    return _innermost([match.groupdict() for match in _FRAME.finditer(traceback)][::-1], folder)
 
 
 def is_communicating(dump: str) -> bool:
@@ -103,23 +100,18 @@ def _function_of_torch(inner: list[dict[str, str]]) -> str:
 
 def script_files(text: str) -> set[str]:
     """The files of the script's folder that a stack or traceback names; what leads out of it is not among them."""
-    frames = [*_FRAME.finditer(text), *_RAISED.finditer(text)]
-    names = {_WORK.sub("", frame["file"]) for frame in frames if _WORK.match(frame["file"])}
+    names = {_WORK.sub("", frame["file"]) for frame in _FRAME.finditer(text) if _WORK.match(frame["file"])}
     return {name for name in names if not name.startswith("/") and ".." not in Path(name).parts}
 
 
 def _source(folder: Path, file: str, number: int) -> str:
     path = folder / file
     try:
-        if not path.resolve().is_relative_to(folder.resolve()):
-            return ""
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for index, line in enumerate(lines, 1):
-                if index == number:
-                    return clip(line.strip(), 120)
+        inside = path.resolve().is_relative_to(folder.resolve())
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if inside else []
     except OSError:
-        pass
-    return ""
+        return ""
+    return clip(lines[number - 1].strip(), 120) if 0 < number <= len(lines) else ""
 
 
 def shorten_paths(text: str) -> str:
