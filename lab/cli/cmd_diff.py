@@ -10,7 +10,7 @@ from lab.cli.answer import answer
 from lab.record.read import find_record
 from lab.report.diff_view import diff_text
 from lab.trace.compare import compare
-from lab.trace.open import open_trace
+from lab.trace.read import open_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

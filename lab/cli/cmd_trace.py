@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print or write it; needs no engine."""
     quiet = _goes_to_stdout(arguments)
-    from lab.trace.open import open_trace
+    from lab.trace.read import open_trace
     from lab.trace.steps import match
 
     record = find_record(arguments.run, arguments.runs)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lab.operations import Cut, Who
 from lab.trace.model import Buffer, Call
+from lab.trace.parts import slice_rows
 from lab.trace.steps import Step
 
 
@@ -128,22 +129,15 @@ def _fits(step: Step) -> bool:
 
 def _clash_of_splits(step: Step) -> Clash | None:
     """Ranks whose input split does not fit the output split of somebody else."""
-    places = [(place, call) for place, rank in enumerate(step.group.ranks) if (call := step.calls.get(rank))]
-    size = len(step.group.ranks)
-    splits = {place: (_split(call, 0, size), _split(call, 1, size)) for place, call in places}
-    if all(gives[there : there + 1] == takes[here : here + 1]
+
+    def rows(call: Call) -> list[list[int]]:
+        return [slice_rows(call, len(step.group.ranks), of_output=of_output) for of_output in (True, False)]
+
+    splits = {place: rows(step.calls[rank]) for place, rank in enumerate(step.group.ranks) if rank in step.calls}
+    if all(gives[there] == takes[here]
            for here, (_, gives) in splits.items() for there, (takes, _) in splits.items()):  # fmt: skip
         return None
-    return _clash("splits", step, lambda call: f"output {_split(call, 0, size)}, input {_split(call, 1, size)}")
-
-
-def _split(call: Call, side: int, size: int) -> list[int]:
-    """How many rows go to or come from each rank; without a split, equal parts."""
-    if call.splits is not None and call.splits[side]:
-        return list(call.splits[side])
-    buffers = call.inputs if side else call.outputs
-    rows = buffers[0].shape[0] if buffers and buffers[0].shape else 0
-    return [rows // size] * size
+    return _clash("splits", step, lambda call: "output {}, input {}".format(*rows(call)))
 
 
 def _clash_of_message(step: Step) -> Clash | None:

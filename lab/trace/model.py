@@ -127,14 +127,14 @@ class Call:
         return max(self.bytes_in, self.bytes_out)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mark:
     """A phase of a rank's training step."""
 
     rank: int
     name: str
     begin: float
-    end: float | None
+    end: float | None = None
     source: str = ""
 
 
@@ -162,7 +162,6 @@ class RankTrace:
     recorder: str = ""
     """`compiled` or `python`; empty where the rank has no trace."""
     torch: str = ""
-    boot: str = ""
     first: float = 0.0
     """Seconds at its first line."""
     last: float = 0.0
@@ -175,6 +174,11 @@ class RankTrace:
     """In the order in which they began."""
     marks: list[Mark] = field(default_factory=list)
     buckets: list[Buckets] = field(default_factory=list)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the rank has a trace."""
+        return bool(self.recorder or self.calls)
 
 
 @dataclass(slots=True)
@@ -190,6 +194,11 @@ class Trace:
     """Bound of the error when times of different nodes are compared."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, a sentence each."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether any rank has a trace."""
+        return any(rank.recorded for rank in self.ranks.values())
 
     @property
     def calls(self) -> list[Call]:

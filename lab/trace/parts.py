@@ -118,13 +118,15 @@ def _place(step: Step, rank: int) -> int:
 
 
 def slice_sizes(call: Call, world_size: int, *, of_output: bool) -> list[int]:
-    """Elements of each slice of an `all_to_all_single`: its splits count rows, without splits all are alike."""
+    """Elements of each slice of an `all_to_all_single`."""
     buffers = call.outputs if of_output else call.inputs
-    if not buffers:
-        return [0] * world_size
-    buffer = buffers[0]
-    splits = (call.splits[0] if of_output else call.splits[1]) if call.splits else ()
-    if len(splits) != world_size:
-        return [buffer.count // world_size] * world_size
-    rows = buffer.shape[0] if buffer.shape else 1
-    return [size * (buffer.count // rows if rows else 0) for size in splits]
+    width = buffers[0].count // (buffers[0].shape[0] or 1) if buffers and buffers[0].shape else 1
+    return [rows * width for rows in slice_rows(call, world_size, of_output=of_output)]
+
+
+def slice_rows(call: Call, world_size: int, *, of_output: bool) -> list[int]:
+    """Rows that go to or come from each rank, as its splits say; without splits all are alike."""
+    buffers = call.outputs if of_output else call.inputs
+    splits = call.splits[0 if of_output else 1] if call.splits else ()
+    rows = buffers[0].shape[0] if buffers and buffers[0].shape else 0
+    return list(splits) if len(splits) == world_size else [rows // world_size] * world_size

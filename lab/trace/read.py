@@ -9,11 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from lab.errors import RecordError
 from lab.record.events import Clock
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.trace.buckets import assign_buckets
 from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
+from lab.words import plural
 
 _SHARED_CLOCK_ERROR_S = 1e-6
 """Two reads of one clock by two processes."""
@@ -37,8 +39,21 @@ def read_trace(record: Record) -> Trace:
     return trace
 
 
+def open_trace(record: Record) -> Trace:
+    """The trace of a run, for views that are nothing without one.
+
+    Raises:
+        RecordError: no rank left one.
+    """
+    trace = read_trace(record)
+    if not trace.recorded:
+        hint = "run it again without --no-trace, with a version of the lab that records"
+        raise RecordError(f"run {record.run} has no trace", hint)
+    return trace
+
+
 def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
-    """Give every reader the offset from its own clock to seconds since the first line of the run.
+    """Give every reader the offset from its own clock to the first line of the run.
 
     Ranks whose nodes share a kernel share its monotonic clock: one of them tells the wall time for all. Other kernels
     are brought to the lab's clock by what the record says of them.
@@ -46,24 +61,21 @@ def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
     started = [reader for reader in readers if reader.start]
     if not started:
         return
-    offsets = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
+    clocks = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
     nodes = record.workers()
-    wall_of_kernel: dict[str, int] = {}
+    walls: dict[str, int] = {}
+    """By kernel: nanoseconds to be added to its clock to have Unix time."""
     errors = [_SHARED_CLOCK_ERROR_S]
     for reader in started:
-        boot = str(reader.start.get("boot", reader.rank))
-        if boot not in wall_of_kernel:
-            offset, error = offsets.get(nodes.get(reader.rank, ""), (0.0, 0.0))
-            wall_of_kernel[boot] = _number(reader.start, "wall") - _number(reader.start, "t") - int(offset * 1e9)
+        if reader.kernel not in walls:
+            offset, error = clocks.get(nodes.get(reader.rank, ""), (0.0, 0.0))
+            walls[reader.kernel] = _number(reader.start, "wall") - _number(reader.start, "t") - int(offset * 1e9)
             errors.append(error)
-        reader.wall = wall_of_kernel[boot]
-    if len(wall_of_kernel) == 1:
-        errors = [_SHARED_CLOCK_ERROR_S]
-    origin = min(reader.wall + _number(reader.start, "t") for reader in started)
-    for reader in readers:
-        reader.origin = origin
+    origin = min(walls[reader.kernel] + _number(reader.start, "t") for reader in started)
+    for reader in started:
+        reader.offset = walls[reader.kernel] - origin
     trace.origin = origin / 1e9
-    trace.clock_error_s = max(errors) if len(errors) <= 2 else sum(sorted(errors)[-2:])
+    trace.clock_error_s = sum(sorted(errors)[-2:]) if len(walls) > 1 else _SHARED_CLOCK_ERROR_S
 
 
 def _number(line: Mapping[str, Any], key: str) -> int:
@@ -78,31 +90,26 @@ class _RankReader:
         self.rank = rank
         self.path = path
         self.trace = trace
-        self.wall = 0
-        """Nanoseconds to be added to the node's clock to have Unix time."""
-        self.origin = 0
+        self.result = RankTrace(rank=rank)
+        self.offset = 0
+        """Nanoseconds to be added to the node's clock to have the time since the run's first line."""
         self.damaged = 0
         self.groups: dict[str, list[str]] = {}
         """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
-        self.start: dict[str, Any] = {}
         self.open: dict[int, Call] = {}
         """Calls that have not ended."""
         self.names: dict[int, list[tuple[str, int]]] = {}
         """DDP module -> name and number of elements of its parameters."""
-        self.marks: list[list[Any]] = []
-        """Marks in the order of their beginning: name, begin, end, source."""
-        self.nested: list[list[Any]] = []
-        """Those that have not ended."""
-        if path is not None:
-            for line in self._lines():
-                if line.get("k") == "start":
-                    self.start = line
-                break
+        self.nested: list[Mark] = []
+        """Marks that have not ended."""
+        first = next(self._lines(), {}) if path is not None else {}
+        self.start = first if first.get("k") == "start" else {}
+        self.kernel = str(self.start.get("boot", rank))
 
     def read(self) -> RankTrace:
-        result = RankTrace(rank=self.rank)
+        result, problems = self.result, self.trace.problems
         if self.path is None:
-            self.trace.problems.append(f"rank {self.rank} has no trace")
+            problems.append(f"rank {self.rank} has no trace")
             return result
         self.damaged = 0
         actions = {
@@ -115,7 +122,7 @@ class _RankReader:
             if action is None:
                 continue
             try:
-                action(line, result)
+                action(line)
             except (KeyError, TypeError, ValueError, IndexError):
                 self.damaged += 1
                 continue
@@ -123,15 +130,12 @@ class _RankReader:
             result.first = min(result.first, now) if seen else now
             result.last = max(result.last, now)
             seen = True
-        result.marks = [Mark(self.rank, name, begin, end, source) for name, begin, end, source in self.marks]
         if not self.start:
-            self.trace.problems.append(f"rank {self.rank}: its trace has no beginning, so its times are only its own")
+            problems.append(f"rank {self.rank}: its trace has no beginning, so its times are only its own")
         if self.damaged:
-            lines = "1 line" if self.damaged == 1 else f"{self.damaged} lines"
-            self.trace.problems.append(f"rank {self.rank}: {lines} of its trace cannot be read")
+            problems.append(f"rank {self.rank}: {plural(self.damaged, 'line')} of its trace cannot be read")
         if not result.stopped:
-            problem = "its trace ends before the worker did, or the worker was killed"
-            self.trace.problems.append(f"rank {self.rank}: {problem}")
+            problems.append(f"rank {self.rank}: its trace ends before the worker did, or the worker was killed")
         return result
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -141,8 +145,7 @@ class _RankReader:
                     try:
                         line = json.loads(raw)
                     except ValueError:
-                        self.damaged += 1
-                        continue
+                        line = None
                     if isinstance(line, dict):
                         yield line
                     else:
@@ -151,15 +154,12 @@ class _RankReader:
             self.trace.problems.append(f"rank {self.rank}: its trace cannot be read: {error.strerror}")
 
     def _seconds(self, line: Mapping[str, Any]) -> float:
-        if not self.start:
-            return _number(line, "t") / 1e9
-        return (_number(line, "t") + self.wall - self.origin) / 1e9
+        return (_number(line, "t") + self.offset) / 1e9
 
-    def _start(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        result.recorder, result.torch = str(line["recorder"]), str(line.get("torch", ""))
-        result.boot = str(line.get("boot"))
+    def _start(self, line: Mapping[str, Any]) -> None:
+        self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
 
-    def _group(self, line: Mapping[str, Any], result: RankTrace) -> None:
+    def _group(self, line: Mapping[str, Any]) -> None:
         ranks = tuple(int(rank) for rank in line["ranks"])
         name = self._new_name(str(line["g"]), ranks)
         backend, description = str(line.get("backend", "")), str(line.get("desc", ""))
@@ -185,7 +185,7 @@ class _RankReader:
         known = self.trace.groups.get(group)
         return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
 
-    def _begin(self, line: Mapping[str, Any], result: RankTrace) -> None:
+    def _begin(self, line: Mapping[str, Any]) -> None:
         group = self._name(str(line.get("g", "")))
         in_place = "out" not in line
         splits = line.get("split")
@@ -213,12 +213,12 @@ class _RankReader:
             source=str(line.get("at", "")),
             function=str(line.get("fn", "")),
             via=str(line.get("via", "")),
-            phase=self.nested[-1][0] if self.nested else "",
+            phase=self.nested[-1].name if self.nested else "",
         )
         self.open[call.index] = call
-        result.calls.append(call)
+        self.result.calls.append(call)
 
-    def _end(self, line: Mapping[str, Any], result: RankTrace) -> None:
+    def _end(self, line: Mapping[str, Any]) -> None:
         call = self.open.pop(int(line["i"]), None)
         if call is None:
             return  # its beginning was on a line that cannot be read
@@ -232,45 +232,45 @@ class _RankReader:
             described = [[buffer.dtype, buffer.shape] for buffer in call.outputs]
             call.outputs = _buffers(described, line.get("ov"), line.get("os"))
 
-    def _mark(self, line: Mapping[str, Any], result: RankTrace) -> None:
+    def _mark(self, line: Mapping[str, Any]) -> None:
         name, now = str(line["n"]), self._seconds(line)
         if not line.get("e"):
-            mark = [name, now, None, str(line.get("at", ""))]
-            self.marks.append(mark)
+            mark = Mark(self.rank, name, now, source=str(line.get("at", "")))
+            self.result.marks.append(mark)
             self.nested.append(mark)
             return
         for depth in range(len(self.nested) - 1, -1, -1):
-            if self.nested[depth][0] == name:
-                self.nested[depth][2] = now
+            if self.nested[depth].name == name:
+                self.nested[depth].end = now
                 del self.nested[depth:]
                 return
 
-    def _ddp(self, line: Mapping[str, Any], result: RankTrace) -> None:
+    def _ddp(self, line: Mapping[str, Any]) -> None:
         module = int(line["d"])
         if "params" in line:
             self.names[module] = [
                 (str(name), Buffer(str(dtype), tuple(shape)).count) for name, dtype, shape in line["params"]
             ]
         known = self.names.get(module, [])
-        buckets = line["buckets"]
-        result.buckets.append(
+        buckets = [[known[i] for i in bucket] for bucket in line["buckets"]]
+        self.result.buckets.append(
             Buckets(
                 rank=self.rank,
                 module=module,
                 group=self._name(str(line.get("g", ""))),
                 time=self._seconds(line),
                 rebuilt=bool(line.get("rebuilt")),
-                buckets=tuple(tuple(known[i][0] for i in bucket) for bucket in buckets),
-                sizes=tuple(sum(known[i][1] for i in bucket) for bucket in buckets),
+                buckets=tuple(tuple(name for name, _ in bucket) for bucket in buckets),
+                sizes=tuple(sum(count for _, count in bucket) for bucket in buckets),
             )
         )
 
-    def _cut(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        result.cut = str(line.get("why", "no reason given"))
-        self.trace.problems.append(f"rank {self.rank}: recording ended early: {result.cut}")
+    def _cut(self, line: Mapping[str, Any]) -> None:
+        self.result.cut = str(line.get("why", "no reason given"))
+        self.trace.problems.append(f"rank {self.rank}: recording ended early: {self.result.cut}")
 
-    def _stop(self, line: Mapping[str, Any], result: RankTrace) -> None:
-        result.stopped = True
+    def _stop(self, _: Mapping[str, Any]) -> None:
+        self.result.stopped = True
 
 
 def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
@@ -278,13 +278,7 @@ def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
     buffers = []
     for i, (dtype, sizes) in enumerate(described):
         kept = values[i] if values and i < len(values) else None
-        summary = summaries[i] if summaries and i < len(summaries) else None
-        buffers.append(
-            Buffer(
-                dtype=str(dtype),
-                shape=tuple(int(size) for size in sizes),
-                values=kept if isinstance(kept, list) else None,
-                summary=summary if isinstance(summary, dict) else None,
-            )
-        )
+        told = summaries[i] if summaries and i < len(summaries) else None
+        kept, told = kept if isinstance(kept, list) else None, told if isinstance(told, dict) else None
+        buffers.append(Buffer(str(dtype), tuple(int(size) for size in sizes), kept, told))
     return tuple(buffers)

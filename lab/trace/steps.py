@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from lab.operations import MESSAGE, Operation, Who, operation
 from lab.trace.model import Call, Group, Trace
@@ -69,7 +70,7 @@ class Step:
     @property
     def last(self) -> int | None:
         """The rank that entered last; None if somebody never did."""
-        return None if self.missing else max(self.calls.values(), key=lambda call: call.begin).rank
+        return None if self.missing else max(self.calls.values(), key=attrgetter("begin")).rank
 
     @property
     def source(self) -> int | None:
@@ -105,7 +106,7 @@ class Step:
         needed = self.needs(call)
         if not self.calls.keys() >= set(needed):
             return None
-        return max((call, *(self.calls[rank] for rank in needed)), key=_begin)
+        return max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
 
     def awaited(self, call: Call) -> Call | None:
         """The call that this one waited for; None where it waited for nobody, or for who never came."""
@@ -118,7 +119,9 @@ class Step:
         needed = set(self.expected)
         if not self.operation.synchronises:
             needed = {rank for call in self.calls.values() for rank in self.needs(call)} or needed
-        return max((self.calls[rank] for rank in needed), key=_begin) if needed <= self.calls.keys() else None
+        return (
+            max((self.calls[rank] for rank in needed), key=attrgetter("begin")) if needed <= self.calls.keys() else None
+        )
 
     @property
     def waited(self) -> dict[int, float]:
@@ -149,7 +152,7 @@ def match(trace: Trace) -> list[Step]:
     is the n-th receive there.
     """
     steps = [*_collectives(trace), *_messages(trace)]
-    steps.sort(key=lambda step: step.begin)
+    steps.sort(key=attrgetter("begin"))
     for number, step in enumerate(steps, start=1):
         step.number = number
     return steps
@@ -186,21 +189,16 @@ def _messages(trace: Trace) -> list[Step]:
             receives.append(call)
     for call in receives:
         waiting = sends.get((call.group, call.peer, call.rank, call.tag))
-        sender = waiting.popleft() if waiting else None
-        group = _group(trace, call.group, [call])
-        ends = [rank for rank in (call.peer, call.rank) if rank is not None]
-        step = Step(0, group, None, {}, tuple(dict.fromkeys(ends)))
-        for one in (sender, call):
-            if one is not None:
-                step.calls.setdefault(one.rank, one)
-        steps.append(step)
-    for queue in sends.values():
-        for call in queue:
-            ends = [rank for rank in (call.rank, call.peer) if rank is not None]
-            group = _group(trace, call.group, [call])
-            steps.append(Step(0, group, None, {call.rank: call}, tuple(dict.fromkeys(ends))))
-    return steps
+        steps.append(_message(trace, (call.peer, call.rank), waiting.popleft() if waiting else None, call))
+    left = (call for queue in sends.values() for call in queue)
+    return steps + [_message(trace, (call.rank, call.peer), call) for call in left]
 
 
-def _begin(call: Call) -> float:
-    return call.begin
+def _message(trace: Trace, ends: tuple[int | None, int | None], *calls: Call | None) -> Step:
+    """The message between two ranks, with its send and its receive as far as they are on record."""
+    known = [call for call in calls if call is not None]
+    expected = dict.fromkeys(rank for rank in ends if rank is not None)
+    step = Step(0, _group(trace, known[-1].group, known[-1:]), None, {}, tuple(expected))
+    for call in known:
+        step.calls.setdefault(call.rank, call)
+    return step

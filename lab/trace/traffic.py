@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from statistics import median
+from typing import NamedTuple
 
 from lab.operations import operation
 from lab.trace.model import Call
@@ -171,18 +172,14 @@ def operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
     """
     rows: dict[tuple[str, int, int], list[_Measured]] = defaultdict(list)
     for step in steps:
-        one = _Measured(step, step.op, 2 if step.message else len(step.group.ranks), size_of(step), duration(step))
-        rows[(one.op, one.ranks, one.size) if by_size else (one.op, 0, 0)].append(one)
+        one = _Measured(step, 2 if step.message else len(step.group.ranks), size_of(step), duration(step))
+        rows[(step.op, one.ranks, one.size) if by_size else (step.op, 0, 0)].append(one)
     made = [_row(op, members) for (op, _, _), members in rows.items()]
     return sorted(made, key=lambda row: (-row.total_s, row.op, row.size or 0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
-    """A step with what is counted of it."""
-
+class _Measured(NamedTuple):
     step: Step
-    op: str
     ranks: int
     size: int
     seconds: float | None

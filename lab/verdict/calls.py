@@ -25,13 +25,12 @@ def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVari
     if stated is None:
         return
     trace = read_trace(record)
-    recorded = any(rank.recorder or rank.calls for rank in trace.ranks.values())
     by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
     for rank, items in sorted(by_rank.items()):
         of_rank = trace.ranks.get(rank)
         try:
-            if of_rank is None or not (of_rank.recorder or of_rank.calls):
-                raise ScenarioError("no trace of this rank is on record" if recorded else _NOT_RECORDED)
+            if of_rank is None or not of_rank.recorded:
+                raise ScenarioError("no trace of this rank is on record" if trace.recorded else _NOT_RECORDED)
             if of_rank.cut:
                 raise ScenarioError(f"recording ended early: {of_rank.cut}")
             patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]

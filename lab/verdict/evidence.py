@@ -57,7 +57,7 @@ class Evidence:
     @property
     def traced(self) -> bool:
         """Whether there is any trace."""
-        return any(rank.recorder or rank.calls for rank in self.trace.ranks.values())
+        return self.trace.recorded
 
     @cached_property
     def at_hand(self) -> bool:
