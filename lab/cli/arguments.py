@@ -45,7 +45,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """`--wait`."""
     parser.add_argument(
-        "--wait", type=duration, default=0.0, metavar="TIME", help="wait so long for a cluster that is busy, e.g. 60s"
+        "--wait", type=duration, default=0.0, metavar="TIME", help="wait this long for a cluster that is busy, e.g. 60s"
     )
 
 

@@ -18,8 +18,8 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for so many nodes")
-    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and so many workers on each")
+    parser.add_argument("--nodes", type=shared.positive, default=3, help="judge memory and cores for this many nodes")
+    parser.add_argument("--nproc-per-node", type=shared.positive, default=1, help="and this many workers on each")
     parser.add_argument(
         "--engine", choices=CHOICES, default="auto", help="engine to look at (default: what a run would use)"
     )

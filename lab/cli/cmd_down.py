@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         for cluster in _clusters_of_that_name(arguments):
             holder = cluster.busy()
             if holder:
-                sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it all the same\n")
+                sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")
             removed += cluster.down()
     return answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed))
 

@@ -53,6 +53,6 @@ def find_node(info: ClusterInfo, name: str) -> Node:
     for node in info.nodes:
         if name in (node.name, str(node.node_rank)):
             if node.state != "running":
-                raise ClusterError(f"{node.name} of cluster {info.name} does not run: it is {node.state}")
+                raise ClusterError(f"{node.name} of cluster {info.name} is not running: it is {node.state}")
             return node
     raise UsageError(f"cluster {info.name} has no node {name!r}", f"it has {', '.join(n.name for n in info.nodes)}")

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--index-url", help="package index to install from")
     build.add_argument("--extra-index-url", help="another package index")
     build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
-    build.add_argument("--no-cache", action="store_true", help="build every step anew")
+    build.add_argument("--no-cache", action="store_true", help="build every step again")
     shared.add_json(build)
 
 

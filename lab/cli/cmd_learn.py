@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
-    parser.add_argument("--answer", metavar="TEXT", help="your prediction, where there is nobody to ask")
+    parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
     shared.add_cluster(parser)
     shared.add_wait(parser)
     shared.add_runs(parser)
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.scenario)
     scenario = open_scenario(path if path.suffix else find_by_name(arguments.scenario, arguments.folder))
     if not scenario.learn:
-        raise UsageError(f"{scenario.name} says nothing to learn", "add `learn:` and `predict:` to it")
+        raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
     style = style_for(sys.stdout)
     quiet = arguments.json
     if not quiet:

@@ -40,14 +40,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print what every worker would be given, and what would be made for it, and stop",
     )
-    parser.add_argument("--timeout", type=shared.duration, metavar="TIME", help="hung after this long, e.g. 90s")
+    parser.add_argument(
+        "--timeout", type=shared.duration, metavar="TIME", help="call the run hung after this long, e.g. 90s"
+    )
     tracing = parser.add_mutually_exclusive_group()
     tracing.add_argument("--no-trace", action="store_true", help="do not record the collectives")
     tracing.add_argument(
         "--trace-values",
         type=shared.trace_values,
         metavar="N",
-        help="record the elements of tensors up to N a call, of larger ones a summary; 0: neither (default: 128)",
+        help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 128)",
     )
     shared.add_cluster(parser)
     shared.add_shape(parser)

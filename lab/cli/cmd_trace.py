@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
-    """Whether standard output is taken by a file; two cannot have it, nor a terminal what is no text."""
+    """Whether standard output is taken by a file; two cannot have it, nor a terminal what is not text."""
     files = {"--chrome": arguments.chrome, "--perfetto": arguments.perfetto}
     to_stdout = [name for name, file in files.items() if file == _STDOUT] + ["--json"] * bool(arguments.json)
     if len(to_stdout) > 1:
@@ -75,7 +75,7 @@ def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
     if arguments.chrome and arguments.chrome != _STDOUT and arguments.chrome == arguments.perfetto:
         raise UsageError(f"--chrome and --perfetto cannot both be written to {arguments.chrome}")
     if arguments.perfetto == _STDOUT and sys.stdout.isatty():
-        raise UsageError("Perfetto's format is no text, and standard output is a terminal", "give --perfetto a file")
+        raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)
 
 

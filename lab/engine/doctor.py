@@ -61,7 +61,9 @@ def cores_check(cores: int, wanted: Wanted) -> Check:
     workers = wanted.nodes * wanted.nproc_per_node
     found = f"{cores} for {workers} workers"
     if workers > 8 * cores:
-        return Check(level="warning", what="cores", found=found, fix="expect waiting; use fewer workers for timings")
+        return Check(
+            level="warning", what="cores", found=found, fix="workers will wait for a core; use fewer for timings"
+        )
     return Check(level="ok", what="cores", found=found)
 
 

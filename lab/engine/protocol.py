@@ -45,7 +45,7 @@ class NodeState:
     running: bool
     exit_code: int | None = None
     out_of_memory: bool = False
-    """Whether the kernel killed the node itself for want of memory."""
+    """Whether the kernel killed the node itself because memory ran out."""
     gone: bool = False
     """Whether the engine does not know the node any more."""
 

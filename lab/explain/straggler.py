@@ -64,7 +64,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     )
     if turns:
         sentence += f": {format_duration(each / turns)} in each of {plural(turns, 'training step')}"
-    sentence += f". It came to them at {place}." if place else "."
+    sentence += f". It entered them at {place}." if place else "."
     return [
         Finding(kind="straggler", sentence=sentence, ranks=(slow,), others=others, lines=(place,) if place else (),
                 seconds=round(sum(costs[slow]), 6))

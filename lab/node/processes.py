@@ -63,7 +63,7 @@ def prefer_as_oom_victim() -> None:
 
 
 def oom_kills() -> int:
-    """How often the kernel has killed something in this cgroup for want of memory; 0 where it does not say."""
+    """How often the kernel has killed something in this cgroup because memory ran out; 0 where it does not say."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
         try:
             with open(path) as file:

@@ -40,7 +40,7 @@ def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
         Misfit: something is missing or of another type.
     """
     if not isinstance(data, dict):
-        raise Misfit(f"{_shown(data)} is no mapping")
+        raise Misfit(f"{_shown(data)} is not a mapping")
     found = {}
     for name, exact, reader, has_default in _fields(kind):
         if name in data:
@@ -123,7 +123,7 @@ def _either(readers: list[Reader]) -> Reader:
 def _items(make: type, item: Reader) -> Reader:
     def reader(value: Any, lenient: bool) -> Any:
         if not isinstance(value, list):
-            raise Misfit(f"{_shown(value)} is no list")
+            raise Misfit(f"{_shown(value)} is not a list")
         found = []
         for number, one in enumerate(value):
             try:
@@ -139,7 +139,7 @@ def _items(make: type, item: Reader) -> Reader:
 def _mapping(item: Reader) -> Reader:
     def reader(value: Any, lenient: bool) -> Any:
         if not isinstance(value, dict):
-            raise Misfit(f"{_shown(value)} is no mapping")
+            raise Misfit(f"{_shown(value)} is not a mapping")
         found = {}
         for key, one in value.items():
             try:

@@ -59,7 +59,7 @@ def decode(line: bytes) -> Message | Malformed | None:
     run, what = (data[key] if isinstance(data.get(key), str) else "" for key in ("run", "is"))
     kind = _KINDS.get(what)
     if kind is None:
-        return Malformed(run, what, f"{what!r} is no kind of message; {_OTHER_VERSION}")
+        return Malformed(run, what, f"{what!r} is not a kind of message; {_OTHER_VERSION}")
     if "version" in kind._fields and data.get("version") != PROTOCOL:
         spoken = f"{what} speaks version {data.get('version')} of the protocol, not {PROTOCOL}"
         return Malformed(run, what, f"{spoken}; {_OTHER_VERSION}")

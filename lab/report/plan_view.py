@@ -29,7 +29,7 @@ def requests_text(requests: Sequence[Request]) -> str:
     for request in requests:
         kind = request.what.split()[0]
         alike = kind in kinds
-        lines += [f"would make {request.what}{', as the one before' if alike else ':'}"]
+        lines += [f"would make {request.what}{', like the one before' if alike else ':'}"]
         lines += [] if alike else _body_lines(request.body, "  ")
         kinds.add(kind)
     return "\n".join(lines)

@@ -12,9 +12,12 @@ from lab.trace.traffic import OpRow, matrix, operations
 from lab.words import format_bytes, format_duration, format_rate, plural
 
 _WIDEST_MATRIX = 16
-_SIZES = "bytes, algbw and busbw as nccl-tests counts them, time from the entry of the last rank to the end of the last"
+_SIZES = (
+    "bytes, algbw and busbw as nccl-tests counts them, time from when the last rank entered to when the last was done"
+)
 _LOGICAL = (
-    "bytes from rank (row) to rank (column), each straight to where it is needed; a backend takes ways of its own"
+    "bytes from rank (row) to rank (column), as if each went straight to where it is needed; "
+    "how a backend routes them is not visible"
 )
 
 

@@ -99,7 +99,7 @@ class Collector:
 
     def _misunderstood(self, node: str, message: wire.Message | wire.Malformed) -> None:
         """Before the start nothing can be expected of such a node; in mid-run it is only put on record."""
-        reason = message.reason if isinstance(message, wire.Malformed) else f"{wire.kind_of(message)} is no answer"
+        reason = message.reason if isinstance(message, wire.Malformed) else f"{wire.kind_of(message)} is not an answer"
         if node in self.prepared:
             self.fact(Misunderstood(time.time(), node, reason))
         else:

@@ -109,7 +109,7 @@ def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
     over = facts.ended is not None and facts.started is not None
     error = facts.error.strip().splitlines()[0] if facts.error.strip() else ""
     if facts.out_of_memory:
-        error = "killed for want of memory"
+        error = "killed for lack of memory"
     elif facts.node_lost:
         error = "its node went away"
     traceback, stack = facts.traceback, facts.stack

@@ -147,11 +147,11 @@ class Place:
 
 def _why_unusable(info: ClusterInfo | None) -> str:
     if info is None:
-        return "it had no node any more"
+        return "it had no nodes left"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
     if info.state == "ready":
-        return "a node had not got its agent"
+        return "a node had not received its agent"
     running = {node.name for node in info.nodes if node.state == "running"}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
-    return f"{', '.join(missing)} of {info.shape.nodes} nodes did not run"
+    return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"

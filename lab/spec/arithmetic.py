@@ -121,7 +121,7 @@ def _shift_left(value: Any, places: Any) -> Any:
 
 def _modulo(left: Any, right: Any) -> Any:
     if isinstance(left, str):
-        raise TypeError("% formats no text here")
+        raise TypeError("% cannot format text here")
     return left % right
 
 

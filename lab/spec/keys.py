@@ -80,7 +80,7 @@ def read_keys(value: Value, declared: type, planned: Collection[str] = ()) -> di
     those that come after them. `planned` are names that a later version gives a meaning.
 
     Raises:
-        InvalidError: the value is no mapping.
+        InvalidError: the value is not a mapping.
     """
     keys, found = keys_of(declared), {}
     for name_value, key_value in value.pairs(section(declared).allowed):

@@ -23,7 +23,7 @@ def parse_duration(value: str | float) -> float:
     """Seconds of text such as `60s`, `500ms`, `2m` or `1h`; of a number, or text without a unit, as many.
 
     Raises:
-        UsageError: it is no duration, finite and not negative; the message says what was found and what is allowed.
+        UsageError: it is not a duration, finite and not negative; the message says what was found and what is allowed.
     """
     number, factor = _split(value, str, _SECONDS, DURATIONS_ALLOWED)
     return _finite(float(number) * factor, value, DURATIONS_ALLOWED)
@@ -33,7 +33,7 @@ def parse_size(value: str | float) -> int:
     """Bytes of text such as `1GiB`, `512MB` or `100k`, in any case; of a number, or text without a unit, as many.
 
     Raises:
-        UsageError: it is no size, not negative; the message says what was found and what is allowed.
+        UsageError: it is not a size, not negative; the message says what was found and what is allowed.
     """
     number, factor = _split(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED)
     if number.isdecimal():

@@ -90,7 +90,7 @@ class Value:
         """Keys and values of a mapping, in order; a key that comes a second time is a problem and left out.
 
         Raises:
-            InvalidError: it is no mapping.
+            InvalidError: it is not a mapping.
         """
         if self.kind != "mapping":
             raise self.refused(allowed)
@@ -111,7 +111,7 @@ class Value:
         """The text of a key.
 
         Raises:
-            InvalidError: it is no text.
+            InvalidError: it is not text.
         """
         if self._node.tag.endswith(":merge"):
             raise InvalidError(self.where, "merge keys (<<) are not supported; allowed: the keys written out")

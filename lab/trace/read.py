@@ -131,7 +131,9 @@ class _RankReader:
             result.last = max(result.last, now)
             seen = True
         if not self.start:
-            problems.append(f"rank {self.rank}: its trace has no beginning, so its times are only its own")
+            problems.append(
+                f"rank {self.rank}: its trace has no beginning, so its times cannot be compared with other ranks'"
+            )
         if self.damaged:
             problems.append(f"rank {self.rank}: {plural(self.damaged, 'line')} of its trace cannot be read")
         if not result.stopped:

@@ -45,7 +45,7 @@ def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -
     if rank.out_of_memory:
         limit = evidence.facts.memory_bytes
         allowed = f": its node's limit is {format_limit(limit)}" if limit else ""
-        return f"was killed for want of memory{allowed}"
+        return f"was killed for lack of memory{allowed}"
     if rank.signal:
         place = evidence.stood(rank)
         return f"was killed by {rank.signal}{f' {place.sentence()}' if place is not None else ''}"

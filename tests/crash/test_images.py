@@ -64,12 +64,12 @@ def test_an_image_name_that_is_no_name_is_refused(docker_lab: Lab):
 
 def test_an_image_whose_python_has_no_torch_is_refused(docker_lab: Lab, image_with: Callable[[str], str]):
     image = image_with("ENV PATH=/usr/bin:/bin")
-    assert f"image {image} holds no Python that can import torch" in refused(docker_lab, image)
+    assert f"image {image} has no Python that can import torch" in refused(docker_lab, image)
 
 
 def test_an_image_without_python_is_refused(docker_lab: Lab, image_with: Callable[[str], str]):
     image = image_with("ENV PATH=/nonexistent")
-    assert f"image {image} holds no Python that can import torch" in refused(docker_lab, image)
+    assert f"image {image} has no Python that can import torch" in refused(docker_lab, image)
 
 
 def test_an_image_without_a_shell_is_refused(docker_lab: Lab, empty_image: str):

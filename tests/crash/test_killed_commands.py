@@ -99,7 +99,7 @@ def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(dock
     kill_while_sending(lab, part)
     ended = lab("up", timeout_s=120)
     assert ended.code == 0, ended.said
-    assert "a node had not got its agent" in ended.err
+    assert "a node had not received its agent" in ended.err
     assert lab("run", lab.script(QUICK)).code == 0
 
 
@@ -108,7 +108,7 @@ def test_a_run_after_an_up_killed_while_it_sent_the_agents_removes_the_remains(d
     kill_while_sending(lab, 0)
     ended = lab("run", lab.script(QUICK))
     assert ended.code == 0, ended.said
-    assert "a node had not got its agent" in ended.err
+    assert "a node had not received its agent" in ended.err
     assert lab.leftovers() == []
 
 

@@ -44,7 +44,7 @@ def test_a_killed_node_is_named_as_the_culprit_and_the_cluster_can_be_rebuilt(af
     again = lab("up", "--nodes", "3")
     assert again.code == 0
     assert f"removed what was left of cluster {lab.name}" in again.err
-    assert "node1 of 3 nodes did not run" in again.err
+    assert "node1 of 3 nodes were not running" in again.err
     assert lab.status()["state"] == "ready"
     assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
     assert lab("down").code == 0

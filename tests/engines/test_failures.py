@@ -179,7 +179,7 @@ def test_a_rank_that_takes_more_memory_than_its_node_has_is_killed_and_the_reaso
     assert result.culprit is not None
     assert (result.culprit.rank, result.culprit.node) == (culprit, f"node{culprit}"), result.reason
     assert result.reason == (
-        f"rank {culprit} (node{culprit}) was killed for want of memory: its node's limit is 700 MiB"
+        f"rank {culprit} (node{culprit}) was killed for lack of memory: its node's limit is 700 MiB"
     )
     assert run("collectives.py", on=small_cluster).passed
 

@@ -24,7 +24,7 @@ def read(size: int) -> bytes:
     while size > 0:
         part = os.read(0, size)
         if not part:
-            sys.exit("standard input ended before the agent had come")
+            sys.exit("standard input ended before the agent had arrived")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -41,7 +41,7 @@ def main() -> None:
     signal.alarm(_DEADLINE_S)
     header = read(10)
     if not header.strip().isdigit():
-        sys.exit("the agent did not come: `lab up` was killed before it had sent it")
+        sys.exit("the agent never arrived: `lab up` was killed before it had sent it")
     with tarfile.open(fileobj=io.BytesIO(read(int(header)))) as archive:
         archive.extractall(IMPORT_ROOT)
     signal.alarm(0)

@@ -103,7 +103,7 @@ def _inside(connection: Connection, image: str) -> list[Check]:
             Check(
                 level="warning",
                 what="network emulation",
-                found=f"{image} holds no tc",
+                found=f"{image} has no tc",
                 fix="install iproute2 in the image",
             ),
         ]

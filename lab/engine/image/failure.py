@@ -15,7 +15,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (r"toomanyrequests|rate limit", "the registry limits anonymous pulls: `docker login`, or wait"),
     (
         r"CERTIFICATE_VERIFY_FAILED|SSLError|NewConnectionError|ReadTimeoutError|Temporary failure in name",
-        "pip inside the build reaches no package index. With wheels from this machine: "
+        "pip inside the build cannot reach a package index. With wheels from this machine: "
         "pip download -d wheels torch==VERSION numpy, then lab image build --wheels wheels (docs/air-gapped.md)",
     ),
     (
@@ -27,7 +27,7 @@ _HINTS: tuple[tuple[str, str], ...] = (
     (r"python3: (?:command )?not found", "the base image needs Python >= 3.9; name another one with --base"),
     (
         r"dial tcp|no such host|tls:|x509|TLS handshake|timeout|Timeout exceeded|connection re|EOF|lookup ",
-        f"the engine does not reach the registry: check its network and proxy; {_AIR_GAPPED}",
+        f"the engine cannot reach the registry: check its network and proxy; {_AIR_GAPPED}",
     ),
     (
         r"access denied|unauthorized|not found|manifest unknown|does not exist|No such image|invalid reference",

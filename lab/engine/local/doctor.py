@@ -30,7 +30,7 @@ def _torch() -> list[Check]:
 def _recorder(torch: str) -> Check:
     if Path(build.cache_folder(), build.file_name(torch)).is_file():
         return Check(level="ok", what="recorder", found=f"compiled, in {build.cache_folder()}")
-    found = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds one that takes less time"
+    found = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
     return Check(level="ok", what="recorder", found=found)
 
 

@@ -49,7 +49,7 @@ def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
             left_out.append(sentence)
     if len(left_out) > _MOST_SENTENCES:
         left_out = [
-            f"Of what {len(left_out)} ranks printed only the beginning and the end are here; all of it: {LOGS}/"
+            f"Of what {len(left_out)} ranks printed, only the beginning and the end are here; the whole is in {LOGS}/"
         ]
     return sorted(lines, key=lambda line: line.time), left_out
 
@@ -90,7 +90,8 @@ def _kept_lines(
     who = f"rank {rank}" if rank >= 0 else "the check"
     whole = f"{LOGS}/{rank_log(rank)}"
     sentence = (
-        f"Of what {who} printed ({format_bytes(total)}) only the beginning and the end are here; all of it: {whole}"
+        f"Of what {who} printed ({format_bytes(total)}) only the beginning and the end are here; "
+        f"the whole is in {whole}"
     )
     gap = LogLine(rank, 0, between, f"… left out here; the whole log is {whole} in the record …")
     return [*head, gap, *kept_tail], sentence

@@ -135,7 +135,7 @@ def _why_unchecked(picture: Picture) -> str:
     if any(rank.state == "unrecorded" for rank in picture.ranks):
         return "not all inputs are on record"
     if picture.state != "completed":
-        return "not every rank went through with it"
+        return "not every rank finished it"
     if picture.reduce_op == "PREMUL_SUM":
         return "the factor is not on record"
     if any(block.values is None for rank in picture.ranks for block in (*rank.before, *rank.after)):
@@ -163,7 +163,9 @@ def remarks(picture: Picture) -> list[str]:
         found.append("These bytes are Python objects, pickled; where they differ in length, the shorter are padded.")
     undefined = [r.rank for r in picture.ranks if r.after and not any(block.defined for block in r.after)]
     if undefined and picture.leaves_open and not missing:
-        found.append(f"What {name_ranks(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is left over.")
+        found.append(
+            f"What {name_ranks(undefined)} hold{'s' if len(undefined) == 1 else ''} afterwards is not defined."
+        )
     found += [f"Expected by the scenario, and not met: {text}" for text in picture.unmet]
     return found
 
@@ -183,7 +185,8 @@ def _wrong_elements(picture: Picture) -> list[str]:
     if len(places) > _MOST_WRONG:
         found.append(f"And {len(places) - _MOST_WRONG} more: see --json.")
     found += [
-        f"Rank {rank.rank} holds a tensor that is no copy of rank {block.parts[0].origins[0]}'s: their hashes differ."
+        f"Rank {rank.rank} holds a tensor that is not a copy of rank {block.parts[0].origins[0]}'s: "
+        "their hashes differ."
         for rank in picture.ranks
         for block in rank.after
         if block.wrong_hash

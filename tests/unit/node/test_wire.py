@@ -68,9 +68,9 @@ def test_whoever_attaches_in_the_middle_of_a_line_is_in_step_at_the_next() -> No
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        ({}, "is no kind of message; it is of another version of the lab"),
-        ({"is": "__init__"}, "'__init__' is no kind of message"),
-        ({"op": "claim", "run": "r"}, "is no kind of message"),
+        ({}, "is not a kind of message; it is of another version of the lab"),
+        ({"is": "__init__"}, "'__init__' is not a kind of message"),
+        ({"op": "claim", "run": "r"}, "is not a kind of message"),
         ({"is": "go"}, "go: run is missing"),
         ({"is": "go", "run": 5}, "go: run: 5 is not text"),
         ({"is": "stop", "run": "r", "hard": 1}, "stop: hard: 1 is not true or false"),

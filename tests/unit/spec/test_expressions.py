@@ -177,7 +177,7 @@ def test_what_looks_like_arithmetic_but_is_not_allowed_is_refused_when_it_is_rea
         ("rank + sum", "unknown name 'sum'"),
         ("10.0 ** (1000 * rank)", "the number is too large"),
         ("int('x' + str(rank))", "invalid literal"),
-        ("'%1000000000d' % rank", "% formats no text here"),
+        ("'%1000000000d' % rank", "% cannot format text here"),
         ("[x for x in rank]", "not iterable"),
         ("9 ** 9 ** 9 * rank", "the number is too large"),
         ("2 ** (10 ** 9) + rank", "the number is too large"),

@@ -10,8 +10,8 @@ from lab.engine.image.failure import build_failed, is_transient, pull_failed
 @pytest.mark.parametrize(
     ("reason", "hint"),
     [
-        ('Get "https://r/v2/": dial tcp: lookup r on 10.0.0.1:53: no such host', "does not reach the registry"),
-        ('Get "https://r/v2/": x509: certificate signed by unknown authority', "does not reach the registry"),
+        ('Get "https://r/v2/": dial tcp: lookup r on 10.0.0.1:53: no such host', "cannot reach the registry"),
+        ('Get "https://r/v2/": x509: certificate signed by unknown authority', "cannot reach the registry"),
         ("pull access denied for x, repository does not exist or may require 'docker login'", "check the name"),
         ("manifest for python:9 not found: manifest unknown", "check the name"),
         ("toomanyrequests: You have reached your pull rate limit", "docker login"),
