@@ -123,7 +123,7 @@ def test_a_new_operation_is_on_the_page(tmp_path: Path) -> None:
     assert packed is not None
     data = json.loads(gzip.decompress(base64.b64decode(packed[1])))
     assert data["colours"] == {"shift": "#123456", "spread": "#654321"}
-    assert {data["names"][index] for index in data["steps"]["op"]} == {"shift", "spread"}
+    assert {data["names"][index] for index in data["calls"]["op"]} == {"shift", "spread"}
     assert SHIFT.does in data["pictures"]["1"]
     assert '<th scope="row" style="--op: #123456"><i class="swatch"></i>shift</th>' in html
 

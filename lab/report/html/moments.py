@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import defaultdict
 
 from lab.node.messages import Exited, Note, Started
 from lab.record.events import Fault, FaultHealed
 from lab.record.read import Record
-from lab.report.html.columns import microseconds
+from lab.report.html.columns import Line, microseconds
 from lab.words import format_value
 
 _LONGEST_NOTE = 200
@@ -19,33 +19,31 @@ def origin_of(record: Record, traced: float) -> float:
     return traced or min((event.time for event in record.events() if isinstance(event, Started)), default=0.0)
 
 
-def moments(record: Record, origin: float) -> dict[str, Any]:
-    """Ends of workers, notes and faults, by time in microseconds."""
-    lives: dict[int, dict[str, Any]] = {}
-    notes: list[dict[str, Any]] = []
-    faults: list[dict[str, Any]] = []
-    ranks_of_node: dict[str, list[int]] = {}
-    for one, node in record.workers().items():
-        ranks_of_node.setdefault(node, []).append(one)
+def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line], list[Line]]:
+    """The life of each rank, notes, and faults; times in microseconds."""
+    lives: dict[int, Line] = defaultdict(dict)
+    notes: list[Line] = []
+    faults: list[Line] = []
+    nodes = record.workers()
     for event in record.events():
         t = microseconds(event.time - origin)
         if isinstance(event, Started):
-            lives.setdefault(event.rank, {})["begin"] = t
+            lives[event.rank]["begin"] = t
         elif isinstance(event, Exited):
             bad = not event.stopped and bool(event.code or event.signal)
-            lives.setdefault(event.rank, {}).update(end=t, bad=bad, text=_end_text(event))
+            lives[event.rank].update(end=t, bad=bad, text=_end_text(event))
         elif isinstance(event, Note) and len(notes) < _MOST_NOTES:
-            notes.append(
-                {"t": t, "rank": event.rank, "text": f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"}
-            )
+            text = f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"
+            notes.append({"begin": t, "rank": event.rank, "text": text})
         elif isinstance(event, Fault):
-            ranks = ranks_of_node.get(event.node) if event.rank is None else [event.rank]
+            of_node = [rank for rank, node in nodes.items() if node == event.node]
+            ranks = (of_node or None) if event.rank is None else [event.rank]
             faults.append({"t": t, "until": None, "ranks": ranks, "text": event.fault})
         elif isinstance(event, FaultHealed):
             alike = [fault for fault in faults if fault["text"] == event.fault and fault["until"] is None]
             for fault in alike[-1:]:
                 fault["until"] = t
-    return {"lives": lives, "notes": notes, "faults": faults}
+    return lives, notes, faults
 
 
 def _end_text(event: Exited) -> str:

@@ -19,7 +19,7 @@ from lab.operations import operation
 from lab.record.read import Record
 from lab.record.result import RankResult
 from lab.report.html import bundle
-from lab.report.html.columns import Names, call_columns, mark_columns, microseconds, step_columns
+from lab.report.html.columns import Names, call_lines, columns, mark_lines, microseconds, step_lines
 from lab.report.html.environment import facts, variables
 from lab.report.html.logs import log_lines
 from lab.report.html.moments import moments, origin_of
@@ -170,27 +170,28 @@ class _Page:
     def _data(self) -> dict[str, Any]:
         """Everything that the page's timeline and list of steps are drawn from."""
         names = Names()
-        told = moments(self.record, self.origin)
+        lives, notes, faults = moments(self.record, self.origin)
         nodes, unrecorded = self.record.workers(), unrecorded_ranks(self.trace)
-        begins = [life.get("begin", 0) for life in told["lives"].values()]
-        ends = [life.get("end", 0) for life in told["lives"].values()]
+        begins = [life.get("begin", 0) for life in lives.values()]
+        ends = [life.get("end", 0) for life in lives.values()]
         operations = {call.op for rank in self.trace.ranks.values() for call in rank.calls}
         expectations, size = self.result.expectations, len(self.colours)
+        printed = (
+            {"rank": line.rank, "begin": microseconds(line.time - self.origin), "stream": line.stream}
+            for line in self.lines
+        )
         return {
             "span": [min([0, *begins]), max([microseconds(self.trace.last), *ends, 1])],
-            "ranks": [{"rank": rank, "node": nodes.get(rank, ""), "colour": c} for rank, c in self.colours.items()],
-            "calls": call_columns(self.trace, self.steps, names),
-            "steps": {**step_columns(self.steps, names), "picture": stand_ins(self.steps, self.drawn)},
-            "marks": mark_columns(self.trace, names),
-            "logs": {
-                "t": [microseconds(line.time - self.origin) for line in self.lines],
-                "rank": [line.rank for line in self.lines],
-                "stream": [line.stream for line in self.lines],
-            },
-            **told,
+            "ranks": [{"rank": r, "node": nodes.get(r, ""), "life": lives.get(r, {})} for r in self.colours],
+            "calls": columns(call_lines(self.trace, self.steps), names),
+            "steps": {**columns(step_lines(self.steps), names), "picture": stand_ins(self.steps, self.drawn)},
+            "marks": columns(mark_lines(self.trace), names),
+            "logs": columns(printed, names),
+            "notes": notes,
+            "faults": faults,
             "pictures": {step.number: draw(step, expectations, size, unrecorded) for step in self.drawn},
             "colours": {op: operation(op).colour for op in sorted(operations)},
-            "names": names.words(),
+            "names": list(names),
         }
 
 

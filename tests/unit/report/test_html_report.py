@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from lab.cli.main import main
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
-from lab.report.html.columns import Names, call_columns, step_columns
+from lab.report.html.columns import Line, Names, call_lines, columns, step_lines
 from lab.report.html.logs import MOST_LINES, log_lines
 from lab.report.html.moments import moments
 from lab.report.html.page import write_report
@@ -45,18 +46,22 @@ def print_lines(folder: Path, rank: int, *pieces: tuple[int, bytes]) -> None:
 # ------------------------------------------------------------------------------------------------------------ columns
 
 
+def column(lines: Iterable[Line], key: str) -> list[Any]:
+    """What all lines have under a key."""
+    return [line[key] for line in lines]
+
+
 def test_a_late_rank_is_waited_for_and_itself_waits_for_nobody(tmp_path: Path):
     maker = TraceMaker(tmp_path / "run", 2)
     maker.call(0, "all_reduce", 10, 20, [[1.0]], [[2.0]])
     maker.call(1, "all_reduce", 16, 20, [[1.0]], [[2.0]])
     trace = read_trace(maker.record())
     steps = match(trace)
-    names = Names()
-    calls = call_columns(trace, steps, names)
-    assert calls["wait"] == [6000, 0]
-    assert calls["dur"] == [10_000, 4000]
-    columns = step_columns(steps, names)
-    assert (columns["last"], columns["ready"]) == ([1], [6000])
+    calls = list(call_lines(trace, steps))
+    assert column(calls, "wait") == [6000, 0]
+    assert column(calls, "dur") == [10_000, 4000]
+    [line] = step_lines(steps)
+    assert (line["last"], line["ready"]) == (1, 6000)
 
 
 def test_nobody_waits_for_those_who_only_receive_a_broadcast(tmp_path: Path):
@@ -66,8 +71,8 @@ def test_nobody_waits_for_those_who_only_receive_a_broadcast(tmp_path: Path):
     maker.call(2, "broadcast", 30, 31, [[0.0]], [[1.0]], root=0)
     trace = read_trace(maker.record())
     steps = match(trace)
-    assert call_columns(trace, steps, Names())["wait"] == [0, 4000, 0]
-    assert step_columns(steps, Names())["last"] == [0]
+    assert column(call_lines(trace, steps), "wait") == [0, 4000, 0]
+    assert column(step_lines(steps), "last") == [0]
 
 
 def test_a_rank_that_never_enters_is_waited_for_without_end(tmp_path: Path):
@@ -75,10 +80,18 @@ def test_a_rank_that_never_enters_is_waited_for_without_end(tmp_path: Path):
     maker.call(0, "all_reduce", 10, None, [[1.0]])
     trace = read_trace(maker.record(stop=False))
     steps = match(trace)
-    calls, columns = call_columns(trace, steps, Names()), step_columns(steps, Names())
-    assert (calls["dur"], calls["wait"]) == ([-1], [-1])
-    assert columns["missing"] == {1: [1]}
-    assert (columns["ready"], columns["end"], columns["last"]) == ([-1], [-1], [-1])
+    [call], [step] = call_lines(trace, steps), step_lines(steps)
+    assert (call["dur"], call["wait"]) == (-1, -1)
+    assert step["missing"] == (1,)
+    assert (step["ready"], step["dur"], step["last"]) == (-1, -1, -1)
+
+
+def test_columns_hold_differences_of_times_and_indices_of_words() -> None:
+    names = Names()
+    lines = [{"begin": 5, "op": "send"}, {"begin": 9, "op": "recv"}, {"begin": 7, "op": "send"}]
+    assert columns(lines, names) == {"begin": [5, 4, -2], "op": [0, 1, 0]}
+    assert list(names) == ["send", "recv"]
+    assert columns([], names) == {"begin": []}
 
 
 # ----------------------------------------------------------------------------------------------------------- pictures
@@ -163,12 +176,12 @@ def test_a_fault_lasts_until_it_is_healed(tmp_path: Path):
         {"event": "exited", "rank": 0, "code": None, "signal": "SIGKILL", "time": ORIGIN + 4},
     ]
     (maker.path / EVENTS).write_text("".join(json.dumps(fact) + "\n" for fact in facts))
-    told = moments(maker.record(), ORIGIN)
-    assert told["faults"] == [
+    lives, _, faults = moments(maker.record(), ORIGIN)
+    assert faults == [
         {"t": 1_000_000, "until": 3_000_000, "ranks": [1], "text": "delay 5ms"},
         {"t": 2_000_000, "until": None, "ranks": [0], "text": "kill"},
     ]
-    assert told["lives"][0] == {"end": 4_000_000, "bad": True, "text": "killed by SIGKILL"}
+    assert lives[0] == {"end": 4_000_000, "bad": True, "text": "killed by SIGKILL"}
 
 
 # --------------------------------------------------------------------------------------------------------- the page

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.report.export.tracks import make_tracks
-from lab.report.html.columns import Names, call_columns
+from lab.report.html.columns import call_lines
 from lab.report.lanes import MOST_ROWS, lay_rows
 from lab.report.timeline.axis import make_axis
 from lab.report.timeline.layout import make_rows
@@ -48,7 +48,7 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     record = maker.record()
     trace = read_trace(record)
     steps = match(trace)
-    page = call_columns(trace, steps, Names())["row"]
+    page = [line["row"] for line in call_lines(trace, steps)]
     rows = make_rows(trace.ranks[0], make_axis([(0.0, 0.07)], 0, 1000), 0.07)
     picture = {call.index: number for number, row in enumerate(rows) for bar in row for call in bar.calls}
     (track,) = make_tracks(record, trace, steps)

@@ -1,20 +1,17 @@
-// The chosen step, which list, picture, slider and timeline share. 0: none.
+// The chosen step, which list, picture, slider and timeline share. Number 0: none.
 
-export function makeChoice(stepCount) {
+export function makeChoice(steps) {
   const listeners = [];
-  let number = 0;
   return {
-    get number() {
-      return number;
-    },
-    set(wanted, origin = "") {
-      const next = Math.max(0, Math.min(stepCount, wanted));
-      if (next === number) return;
-      number = next;
-      for (const listener of listeners) listener(number, origin);
+    number: 0,
+    set(wanted, origin) {
+      const next = Math.max(0, Math.min(steps.length, wanted));
+      if (next === this.number) return;
+      this.number = next;
+      for (const listener of listeners) listener(steps[next - 1], origin);
     },
     move(by) {
-      this.set(number === 0 ? 1 : Math.max(1, number + by), "keys");
+      this.set(Math.max(1, this.number + (this.number ? by : 1)));
     },
     onChange(listener) {
       listeners.push(listener);

@@ -7,14 +7,14 @@ export function startKeys(choice, timeline) {
     "+": () => timeline.zoomBy(1.6),
     "=": () => timeline.zoomBy(1.6),
     "-": () => timeline.zoomBy(1 / 1.6),
-    0: () => timeline.showAll(),
-    f: () => timeline.showStep(),
+    0: timeline.showAll,
+    f: timeline.showStep,
   };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.matches("input, select, textarea")) return;
     if (event.key === "Escape") {
-      choice.set(0, "keys");
+      choice.set(0);
       timeline.hideTip();
       return;
     }

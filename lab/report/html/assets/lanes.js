@@ -8,40 +8,32 @@ const TICKS = 8;
 const GAP = 6;
 
 // A lane for each rank: phases are named in a strip at its top, bars follow, ticks of log lines are at its bottom.
-export function layLanes(model) {
-  const many = model.ranks.length > 12;
+export function layLanes({ ranks, marks }) {
+  const many = ranks.length > 12;
   const pitch = many ? 12 : 20;
-  const labels = model.marks.rank.length && !many ? LABELS : 3;
-  const lanes = [];
+  const labels = marks.length && !many ? LABELS : 3;
   let top = AXIS;
-  for (const { rank } of model.ranks) {
-    const rows = model.slices.get(rank)?.rows ?? 1;
+  const lanes = ranks.map((one) => {
+    const rows = one.calls.reduce((most, call) => Math.max(most, call.row + 1), 1);
     const height = labels + rows * pitch + TICKS;
-    lanes.push({ rank, top, height, rows, pitch, bars: top + labels, bar: pitch - 3, ticks: top + height - TICKS });
+    const lane = { ...one, top, height, rows, pitch, bars: top + labels, bar: pitch - 3, ticks: top + height - TICKS };
+    for (const call of one.calls) call.top = lane.bars + call.row * pitch;
     top += height + (many ? 2 : GAP);
-  }
-  return { lanes, laneOf: new Map(lanes.map((lane) => [lane.rank, lane])), height: top + 4 };
-}
-
-export function laneAt(lanes, y) {
-  return lanes.find((lane) => y >= lane.top && y < lane.top + lane.height) ?? null;
-}
-
-export function rowTop(lane, row) {
-  return lane.bars + row * lane.pitch;
+    return lane;
+  });
+  return { lanes, height: top + 4 };
 }
 
 // Text that can be read, selected and searched.
-export function fillLanes(list, model, lanes, height) {
-  list.style.height = `${height}px`;
-  const nodes = new Map(model.ranks.map(({ rank, node }) => [rank, node]));
+export function fillLanes(list, lanes, tall) {
+  list.style.height = `${tall}px`;
   list.replaceChildren(
-    ...lanes.map(({ rank, top, height: tall }) =>
+    ...lanes.map(({ rank, node, top, height }) =>
       element(
         "li",
-        { class: `rank-${rank}`, "data-rank": rank, style: { top: `${top}px`, height: `${tall}px` } },
-        element("span", {}, element("span", { class: "word" }, "rank "), String(rank)),
-        element("small", {}, nodes.get(rank) ?? ""),
+        { class: `rank-${rank}`, "data-rank": rank, style: `top: ${top}px; height: ${height}px` },
+        element("span", {}, element("span", { class: "word" }, "rank "), rank),
+        element("small", {}, node),
       ),
     ),
   );

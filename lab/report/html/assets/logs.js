@@ -2,30 +2,27 @@
 
 import { integer, plural } from "lab/words";
 
-export function startLogs(data) {
+export function startLogs(lines) {
   const list = document.getElementById("log");
-  if (!list) return { show() {}, text: () => "" };
+  if (!list) return {};
   const rows = [...list.children];
-  const search = document.getElementById("log-search");
-  const rank = document.getElementById("log-rank");
-  const stream = document.getElementById("log-stream");
-  const count = document.getElementById("log-count");
-  let texts = null;
+  const texts = rows.map((row) => row.lastElementChild.textContent);
+  const [search, rank, stream, count] = ["search", "rank", "stream", "count"].map((name) =>
+    document.getElementById(`log-${name}`),
+  );
 
   function filter() {
     const wanted = search.value.toLowerCase();
-    texts ??= rows.map((row) => row.lastElementChild.textContent.toLowerCase());
-    let shown = 0;
     rows.forEach((row, i) => {
-      const fits =
-        (!wanted || texts[i].includes(wanted)) &&
-        (!rank.value || data.rank[i] === Number(rank.value)) &&
-        (!stream.value || data.stream[i] === Number(stream.value));
-      row.hidden = !fits;
-      if (fits) shown += 1;
+      const fits = (control, number) => !control.value || Number(control.value) === number;
+      row.hidden = !(
+        texts[i].toLowerCase().includes(wanted) &&
+        fits(rank, lines[i].rank) &&
+        fits(stream, lines[i].stream)
+      );
     });
-    const all = shown === rows.length;
-    count.textContent = all ? plural(shown, "line") : `${integer(shown)} of ${plural(rows.length, "line")}`;
+    const shown = rows.filter((row) => !row.hidden).length;
+    count.textContent = (shown < rows.length ? `${integer(shown)} of ` : "") + plural(rows.length, "line");
   }
 
   for (const control of [search, rank, stream]) control.addEventListener("input", filter);
@@ -35,13 +32,14 @@ export function startLogs(data) {
     filter();
   });
   return {
-    text: (index) => rows[index].lastElementChild.textContent,
+    text: ({ number }) => texts[number - 1],
     // Bring a line into view, even if the filter hides it now.
-    show(index) {
-      rows[index].hidden = false;
-      for (const row of list.querySelectorAll(".here")) row.classList.remove("here");
-      rows[index].classList.add("here");
-      rows[index].scrollIntoView({ block: "center" });
+    show({ number }) {
+      const row = rows[number - 1];
+      row.hidden = false;
+      list.querySelector(".here")?.classList.remove("here");
+      row.classList.add("here");
+      row.scrollIntoView({ block: "center" });
     },
   };
 }

@@ -4,55 +4,47 @@ import { makeChoice } from "lab/choice";
 import { startKeys } from "lab/keys";
 import { fillLegend } from "lab/legend";
 import { startLogs } from "lab/logs";
-import { buildModel } from "lab/model";
+import { readModel } from "lab/model";
 import { startStep } from "lab/step";
 import { startSteps } from "lab/steps";
 import { makeSortable } from "lab/tables";
 import { startTheme } from "lab/theme";
 import { startTimeline } from "lab/timeline";
-import { unpack } from "lab/unpack";
 import { integer } from "lab/words";
 
 export async function start() {
-  const model = buildModel(await unpack(document.getElementById("data")));
-  const choice = makeChoice(model.stepCount);
-  const logs = startLogs(model.logs);
-  const timeline = startTimeline(model, choice, logs);
-  startTheme(document.getElementById("theme"), timeline.restyle);
+  const model = await readModel(byId("data"));
+  const choice = makeChoice(model.steps);
+  const timeline = startTimeline(model, choice, startLogs(model.logs));
+  startTheme(byId("theme"), timeline.restyle);
   startKeys(choice, timeline);
-  fillLegend(document.getElementById("legend"), model);
+  fillLegend(byId("legend"), model);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
-  onClick("zoom-in", () => timeline.zoomBy(2));
-  onClick("zoom-out", () => timeline.zoomBy(0.5));
-  onClick("zoom-all", timeline.showAll);
-  onClick("zoom-step", timeline.showStep);
-  if (model.stepCount) {
+  byId("zoom-in").onclick = () => timeline.zoomBy(2);
+  byId("zoom-out").onclick = () => timeline.zoomBy(0.5);
+  byId("zoom-all").onclick = timeline.showAll;
+  byId("zoom-step").onclick = timeline.showStep;
+  if (model.steps.length) {
     startSteps(model, choice);
     startStep(model, choice);
     startSlider(model, choice);
-    choice.set(firstChoice(model), "start");
+    // What went wrong is shown first; where nothing did, the first step.
+    choice.set(model.steps.find((step) => step.state !== "completed")?.number ?? 1);
   }
   document.documentElement.dataset.ready = "true";
 }
 
-function startSlider(model, choice) {
-  const slider = document.getElementById("slider");
-  const position = document.getElementById("position");
-  slider.addEventListener("input", () => choice.set(Number(slider.value), "slider"));
-  onClick("previous", () => choice.move(-1));
-  onClick("next", () => choice.move(1));
-  choice.onChange((number) => {
-    if (number) slider.value = number;
-    position.textContent = number ? `${integer(number)} of ${integer(model.stepCount)}` : "none chosen";
+function startSlider({ steps }, choice) {
+  const slider = byId("slider");
+  slider.oninput = () => choice.set(slider.valueAsNumber);
+  byId("previous").onclick = () => choice.move(-1);
+  byId("next").onclick = () => choice.move(1);
+  choice.onChange((step) => {
+    if (step) slider.value = step.number;
+    byId("position").textContent = step ? `${integer(step.number)} of ${integer(steps.length)}` : "none chosen";
   });
 }
 
-// What went wrong is shown first; where nothing did, the first step.
-function firstChoice(model) {
-  const wrong = model.steps.state.findIndex((index) => model.word(index) !== "completed");
-  return wrong < 0 ? 1 : wrong + 1;
-}
-
-function onClick(id, action) {
-  document.getElementById(id).addEventListener("click", () => action());
+function byId(id) {
+  return document.getElementById(id);
 }

@@ -17,7 +17,7 @@ export function makePainter(canvas, view) {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     drawTimeline(context, view);
     canvas.dataset.domain = view.scale.domain().map(Math.round).join(" ");
-    canvas.dataset.step = view.step;
+    canvas.dataset.step = view.step?.number ?? 0;
   }
 
   // Pixels of the canvas for one of the page; browsers refuse very tall canvases, which hundreds of ranks would make.
@@ -47,11 +47,6 @@ function hatching(colour) {
   const brush = tile.getContext("2d");
   brush.strokeStyle = colour;
   brush.lineWidth = 2.2;
-  for (const shift of [-6, 0, 6]) {
-    brush.beginPath();
-    brush.moveTo(shift - 1, 7);
-    brush.lineTo(shift + 7, -1);
-    brush.stroke();
-  }
+  brush.stroke(new Path2D("M-7 7L1 -1M-1 7L7 -1M5 7L13 -1"));
   return tile;
 }

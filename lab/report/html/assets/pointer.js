@@ -1,59 +1,45 @@
 // The pointer on the timeline: what is under it is told in words, a click chooses.
 
-import { laneAt } from "lab/lanes";
-import { callAt } from "lab/spans";
+import { callAt, nearest } from "lab/spans";
 import { callTip, laneTip, wordsTip } from "lab/tip";
 
 // `actions`: `redraw` the timeline, `showStep` zooms to one. Returns what hides the words.
 export function startPointer(canvas, view, choice, logs, actions) {
-  const { model, lanes, latest } = view;
   const tip = document.getElementById("tip");
 
-  function under(event) {
-    const area = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - area.left, event.clientY - area.top];
-    const lane = laneAt(lanes, y);
-    if (!lane) return { x, y, call: -1, lane };
+  // The lane under the pointer with the moment and the call there; of a lane's lower edge, the note or the log line.
+  function under({ offsetX: x, offsetY: y }) {
+    const lane = view.lanes.find(({ top, height }) => y >= top && y < top + height);
+    if (!lane) return {};
     const moment = view.scale.invert(x);
     const tolerance = Math.abs(view.scale.invert(x + 2.5) - moment);
     const row = Math.min(lane.rows - 1, Math.max(0, Math.floor((y - lane.bars) / lane.pitch)));
-    const call = y < lane.ticks ? callAt(model, latest, lane.rank, row, moment, tolerance) : -1;
-    return { x, y, lane, moment, tolerance: tolerance * 1.6, call };
+    const call = y < lane.ticks ? callAt(lane, row, moment, tolerance) : null;
+    if (call || y < lane.ticks - 1) return { lane, moment, call };
+    const far = ({ begin }) => Math.abs(begin - moment);
+    const near = (one) => far(one) <= tolerance * 1.6;
+    return { lane, moment, note: lane.notes.find(near), line: nearest(lane.logs.filter(near), far) };
   }
 
-  function nearest(list, rank, { moment, tolerance }) {
-    let best = -1;
-    list.t.forEach((t, i) => {
-      const off = Math.abs(t - moment);
-      if (list.rank[i] === rank && off <= tolerance && (best < 0 || off < Math.abs(list.t[best] - moment))) best = i;
-    });
-    return best;
+  function describe({ lane, moment, call, note, line }) {
+    if (call) return callTip(call);
+    if (note) return wordsTip(lane.rank, "note", note.text);
+    if (line) return wordsTip(lane.rank, "printed", logs.text(line));
+    return laneTip(lane, moment);
   }
 
-  function describe(found) {
-    if (found.call >= 0) return callTip(model, found.call);
-    const rank = found.lane.rank;
-    if (found.y >= found.lane.ticks - 1) {
-      const note = model.notes.find((one) => one.rank === rank && Math.abs(one.t - found.moment) <= found.tolerance);
-      if (note) return wordsTip(rank, "note", note.text);
-      const line = nearest(model.logs, rank, found);
-      if (line >= 0) return wordsTip(rank, "printed", logs.text(line));
-    }
-    return laneTip(model, rank, found.moment);
-  }
-
-  function showTip(found, event) {
+  function showTip(found, { clientX, clientY }) {
     tip.replaceChildren(...describe(found));
     tip.hidden = false;
-    const left = Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8);
-    const fits = event.clientY + 18 + tip.offsetHeight < innerHeight;
+    const left = Math.min(clientX + 14, innerWidth - tip.offsetWidth - 8);
+    const fits = clientY + 18 + tip.offsetHeight < innerHeight;
     tip.style.left = `${Math.max(4, left)}px`;
-    tip.style.top = `${fits ? event.clientY + 18 : Math.max(4, event.clientY - tip.offsetHeight - 10)}px`;
+    tip.style.top = `${fits ? clientY + 18 : Math.max(4, clientY - tip.offsetHeight - 10)}px`;
   }
 
   function hideTip() {
     tip.hidden = true;
-    view.hovered = -1;
+    view.hovered = null;
   }
 
   canvas.addEventListener("pointermove", (event) => {
@@ -71,18 +57,11 @@ export function startPointer(canvas, view, choice, logs, actions) {
   });
   canvas.addEventListener("click", (event) => {
     const found = under(event);
-    if (!found.lane) return;
-    if (found.call >= 0) {
-      choice.set(model.calls.step[found.call], "timeline");
+    if (found.call) {
+      choice.set(found.call.step?.number ?? 0, "timeline");
       showTip(found, event);
-      return;
-    }
-    const line = found.y >= found.lane.ticks - 1 ? nearest(model.logs, found.lane.rank, found) : -1;
-    if (line >= 0) logs.show(line);
+    } else if (found.line) logs.show(found.line);
   });
-  canvas.addEventListener("dblclick", (event) => {
-    const found = under(event);
-    if (found.call >= 0) actions.showStep(model.calls.step[found.call]);
-  });
+  canvas.addEventListener("dblclick", (event) => actions.showStep(under(event).call?.step));
   return hideTip;
 }

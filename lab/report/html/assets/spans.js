@@ -1,41 +1,31 @@
-// Which spans of a lane can be seen, and which are worth a rectangle of their own.
+// Which calls of a lane can be seen, and which is under the pointer.
 
-import { lowerBound } from "lab/model";
-
-// For each call the latest end of it and all before it in its lane: grows, so that it can be searched.
-export function latestEnds(model) {
-  const latest = new Float64Array(model.callCount);
-  for (const { from, to } of model.slices.values()) {
-    let most = Number.NEGATIVE_INFINITY;
-    for (let i = from; i < to; i += 1) {
-      most = Math.max(most, model.end[i]);
-      latest[i] = most;
-    }
-  }
-  return latest;
-}
-
-// First and last call (exclusive) of a lane that may show between two moments.
-export function visibleCalls(model, latest, rank, begin, end) {
-  const slice = model.slices.get(rank);
-  if (!slice) return [0, 0];
-  const from = lowerBound(latest, begin, slice.from, slice.to);
-  return [from, lowerBound(model.begin, end, from, slice.to)];
+// The calls that may show between two moments.
+export function visibleCalls(lane, begin, end) {
+  const from = lowerBound(lane.calls, "latest", begin);
+  return lane.calls.slice(from, lowerBound(lane.calls, "begin", end, from));
 }
 
 // The call under a point: exactly in its row, but with some tolerance in time for what is narrower than a pixel.
-export function callAt(model, latest, rank, row, moment, tolerance) {
-  const [from, to] = visibleCalls(model, latest, rank, moment - tolerance, moment + tolerance);
-  let best = -1;
-  let distance = Number.POSITIVE_INFINITY;
-  for (let i = to - 1; i >= from; i -= 1) {
-    if (model.calls.row[i] !== row || model.end[i] < moment - tolerance) continue;
-    const off = Math.max(0, model.begin[i] - moment, moment - model.end[i]);
-    if (off < distance) {
-      best = i;
-      distance = off;
-    }
-    if (off === 0) break;
+export function callAt(lane, row, moment, tolerance) {
+  const calls = visibleCalls(lane, moment - tolerance, moment + tolerance).reverse();
+  const near = calls.filter((call) => call.row === row && call.end >= moment - tolerance);
+  return nearest(near, (call) => Math.max(0, call.begin - moment, moment - call.end));
+}
+
+// The first item of the smallest distance; null where there is none.
+export function nearest(items, distance) {
+  return items.reduce((best, one) => (best && distance(best) <= distance(one) ? best : one), null);
+}
+
+// Index of the first item at or after a value, in a list that grows with the key.
+function lowerBound(items, key, value, from = 0) {
+  let low = from;
+  let high = items.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (items[middle][key] < value) low = middle + 1;
+    else high = middle;
   }
-  return best;
+  return low;
 }

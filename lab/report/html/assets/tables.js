@@ -5,21 +5,16 @@ export function makeSortable(table) {
   const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, column) => {
     head.querySelector("button").addEventListener("click", () => {
-      const numeric = body.rows[0]?.cells[column]?.dataset.value !== undefined;
-      const before = head.getAttribute("aria-sort");
-      const first = numeric ? "descending" : "ascending";
-      const other = numeric ? "ascending" : "descending";
-      const order = before === first ? other : first;
-      for (const one of heads) one.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", order);
-      const sign = order === "ascending" ? 1 : -1;
-      const rows = [...body.rows].sort((a, b) => sign * compare(a.cells[column], b.cells[column], numeric));
-      body.append(...rows);
+      const numeric = "value" in (body.rows[0]?.cells[column].dataset ?? {});
+      const orders = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
+      const order = orders.find((one) => one !== head.ariaSort);
+      for (const one of heads) one.ariaSort = one === head ? order : null;
+      const [sign, key] = [order === "ascending" ? 1 : -1, (row) => row.cells[column]];
+      body.append(...[...body.rows].sort((a, b) => sign * compare(key(a), key(b), numeric)));
     });
   });
 }
 
 function compare(a, b, numeric) {
-  if (numeric) return Number(a.dataset.value) - Number(b.dataset.value);
-  return a.textContent.localeCompare(b.textContent);
+  return numeric ? a.dataset.value - b.dataset.value : a.textContent.localeCompare(b.textContent);
 }

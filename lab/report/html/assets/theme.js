@@ -5,35 +5,22 @@ const page = document.documentElement.style;
 const system = matchMedia("(prefers-color-scheme: dark)");
 
 export function startTheme(button, changed) {
-  const kept = remembered();
-  if (kept) page.colorScheme = kept;
+  page.colorScheme = permitted(() => localStorage.getItem(KEY)) ?? "";
   button.addEventListener("click", () => {
-    const next = isDark() ? "light" : "dark";
-    page.colorScheme = next;
-    remember(next);
+    const dark = page.colorScheme ? page.colorScheme === "dark" : system.matches;
+    page.colorScheme = dark ? "light" : "dark";
+    permitted(() => localStorage.setItem(KEY, page.colorScheme));
     changed();
   });
   system.addEventListener("change", changed);
   matchMedia("print").addEventListener("change", changed); // paper is white
 }
 
-function isDark() {
-  return page.colorScheme ? page.colorScheme === "dark" : system.matches;
-}
-
 // Browsers may refuse storage to a file opened from disk; the choice then lasts as long as the page.
-function remembered() {
+function permitted(access) {
   try {
-    return localStorage.getItem(KEY);
+    return access();
   } catch {
     return null;
-  }
-}
-
-function remember(theme) {
-  try {
-    localStorage.setItem(KEY, theme);
-  } catch {
-    // nothing to be done
   }
 }

@@ -4,13 +4,12 @@ import { scaleLinear, select, zoom, zoomIdentity } from "lab/d3";
 import { fillLanes, layLanes } from "lab/lanes";
 import { makePainter } from "lab/painter";
 import { startPointer } from "lab/pointer";
-import { latestEnds } from "lab/spans";
 
 const NARROWEST_US = 5;
 
 export function startTimeline(model, choice, logs) {
   const canvas = document.getElementById("canvas");
-  const { lanes, laneOf, height } = layLanes(model);
+  const { lanes, height } = layLanes(model);
   const [start, finish] = model.span;
   const margin = (finish - start) * 0.011;
   const whole = [start - margin, finish + margin];
@@ -18,28 +17,24 @@ export function startTimeline(model, choice, logs) {
   const view = {
     model,
     lanes,
-    laneOf,
     height,
-    latest: latestEnds(model),
     width: 0,
     scale: base,
-    step: 0,
-    hovered: -1,
+    step: null,
+    hovered: null,
     armed: false, // whether the pointer moved here since the page was scrolled
   };
   const painter = makePainter(canvas, view);
+  const change = (what, ...given) => select(canvas).call(zoomed[what], ...given);
 
   function resize() {
     const width = canvas.clientWidth;
     if (!width || width === view.width) return;
     painter.resize(width);
     base.range([0, width]);
-    const area = [
-      [0, 0],
-      [width, height],
-    ];
-    zoomed.extent(area).translateExtent(area);
-    select(canvas).call(zoomed.transform, zoomIdentity);
+    const corner = [width, height];
+    zoomed.translateExtent([[0, 0], corner]);
+    showAll();
   }
 
   const zoomed = zoom()
@@ -62,41 +57,27 @@ export function startTimeline(model, choice, logs) {
 
   function pan(share) {
     const [begin, end] = view.scale.domain();
-    const one = base(end) - base(begin);
-    select(canvas).call(zoomed.translateBy, -share * one, 0);
-  }
-
-  function zoomBy(factor) {
-    select(canvas).call(zoomed.scaleBy, factor);
+    change("translateBy", share * (base(begin) - base(end)), 0);
   }
 
   function showAll() {
-    select(canvas).call(zoomed.transform, zoomIdentity);
+    change("transform", zoomIdentity);
   }
 
   function showSpan(begin, end) {
-    const left = Math.max(whole[0], begin);
-    const right = Math.min(whole[1], Math.max(end, begin + NARROWEST_US));
-    const k = view.width / (base(right) - base(left));
-    select(canvas).call(zoomed.transform, zoomIdentity.scale(k).translate(-base(left), 0));
+    const left = base(Math.max(whole[0], begin));
+    const right = base(Math.min(whole[1], Math.max(end, begin + NARROWEST_US)));
+    change("transform", zoomIdentity.scale(view.width / (right - left)).translate(-left, 0));
   }
 
   // Before the first call there may be seconds of imports and building of models: then the view begins with the calls.
   function showBeginning() {
-    let first = finish;
-    for (const { from, to } of model.slices.values()) if (to > from) first = Math.min(first, model.begin[from]);
+    const first = Math.min(...lanes.map(({ calls }) => calls[0]?.begin ?? finish));
     if (first - start > 0.4 * (finish - start) && first < finish) showSpan(first - (finish - first) * 0.08, whole[1]);
   }
 
-  function spanOf(step) {
-    const calls = model.callsOf(step);
-    let begin = Number.POSITIVE_INFINITY;
-    let end = Number.NEGATIVE_INFINITY;
-    for (const call of calls) {
-      begin = Math.min(begin, model.begin[call]);
-      end = Math.max(end, model.end[call]);
-    }
-    return [begin, end];
+  function spanOf({ begin, calls }) {
+    return [begin, Math.max(...calls.map((call) => call.end))];
   }
 
   function showStep(step) {
@@ -116,35 +97,35 @@ export function startTimeline(model, choice, logs) {
     showSpan(middle - half, middle + half);
   }
 
-  canvas.addEventListener(
-    "wheel",
-    (event) => {
-      if (Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
-      event.preventDefault();
-      pan(event.deltaX / view.width);
-    },
-    { passive: false },
-  );
-  addEventListener(
-    "scroll",
-    () => {
-      view.armed = false;
-    },
-    { passive: true },
-  );
+  function panByWheel(event) {
+    if (Math.abs(event.deltaX) <= Math.abs(event.deltaY)) return;
+    event.preventDefault();
+    pan(event.deltaX / view.width);
+  }
 
+  canvas.addEventListener("wheel", panByWheel, { passive: false });
+  addEventListener("scroll", () => {
+    view.armed = false;
+  });
   const hideTip = startPointer(canvas, view, choice, logs, { redraw: painter.redraw, showStep });
   canvas.style.height = `${height}px`;
-  fillLanes(document.getElementById("lanes"), model, lanes, height);
+  fillLanes(document.getElementById("lanes"), lanes, height);
   select(canvas).call(zoomed).on("dblclick.zoom", null);
   resize();
   new ResizeObserver(resize).observe(canvas);
-  choice.onChange((number, origin) => {
-    view.step = number;
-    if (number && origin !== "timeline") revealStep(number);
+  choice.onChange((step, origin) => {
+    view.step = step;
+    if (step && origin !== "timeline") revealStep(step);
     painter.redraw();
   });
   painter.restyle();
   showBeginning();
-  return { restyle: painter.restyle, zoomBy, showAll, pan, hideTip, showStep: () => showStep(choice.number) };
+  return {
+    restyle: painter.restyle,
+    zoomBy: (factor) => change("scaleBy", factor),
+    showAll,
+    pan,
+    hideTip,
+    showStep: () => showStep(view.step),
+  };
 }
