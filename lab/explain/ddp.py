@@ -19,7 +19,6 @@ _INFINITY = float("inf")
 class Backward:
     """A backward pass through a DDP module."""
 
-    begin: float
     buckets: list[Call] = field(default_factory=list)
     """Reductions of buckets, in their order."""
     bitmap: list[Call] = field(default_factory=list)
@@ -61,44 +60,41 @@ class Module:
 
 
 def find_modules(rank: RankTrace) -> list[Module]:
-    """The modules of a rank, in the order of their construction.
-
-    What happens between the construction of one and that of the next is taken to be the first one's.
-    """
+    """The modules of a rank; what happens between the construction of one and that of the next is the first one's."""
     built = [mark for mark in rank.marks if mark.name == "DDP()"]
-    modules = []
-    for number, mark in enumerate(built, start=1):
-        until = built[number].begin if number < len(built) else _INFINITY
-        modules.append(_module(number, mark, until, rank))
-    return modules
+    ends = [*(mark.begin for mark in built[1:]), _INFINITY]
+    return [_module(number, *both, rank) for number, both in enumerate(zip(built, ends, strict=False), start=1)]
 
 
 def _module(number: int, built: Mark, until: float, rank: RankTrace) -> Module:
     module = Module(number=number, source=built.source)
     module.layouts = [layout for layout in rank.buckets if layout.module == number]
-    for call in calls_within(rank.calls, built.begin, _INFINITY if built.end is None else built.end):
+    for call in _during(built, _INFINITY, rank):
         _sort_construction(call, module)
-    marks = [mark for mark in rank.marks if built.begin <= mark.begin < until and mark.name in ("forward", "backward")]
-    forward: Mark | None = None
-    for mark in marks:
-        inside = calls_within(rank.calls, mark.begin, min(until, _INFINITY if mark.end is None else mark.end))
+    forward = False
+    for mark in rank.marks:
+        if not built.begin <= mark.begin < until:
+            continue
         if mark.name == "forward":
-            forward = mark
+            forward = True
             module.forwards += 1
-            _sort_forward(inside, module)
-        elif forward is not None:
-            forward = None  # a backward without a forward before it is some other model's
-            module.backwards.append(_sort_backward(mark, inside, module))
+            _sort_forward(_during(mark, until, rank), module)
+        elif mark.name == "backward" and forward:
+            forward = False  # a backward without a forward before it is some other model's
+            module.backwards.append(_sort_backward(_during(mark, until, rank), module))
     return module
 
 
+def _during(mark: Mark, until: float, rank: RankTrace) -> Sequence[Call]:
+    return calls_within(rank.calls, mark.begin, until if mark.end is None else min(until, mark.end))
+
+
 def _sort_construction(call: Call, module: Module) -> None:
-    if call.op == "all_gather" and not module.verified and _dtype(call) == "int64":
+    whole = _dtype(call) == "int64" and not module.verified
+    if call.op == "all_gather" and whole:
         module.counted.append(call)
-    elif call.op == "broadcast" and not module.verified and module.counted and _dtype(call) == "int64":
-        module.verified.append(call)
     elif call.op == "broadcast":
-        module.state.append(call)
+        (module.verified if whole and module.counted else module.state).append(call)
 
 
 def _sort_forward(calls: Sequence[Call], module: Module) -> None:
@@ -112,16 +108,12 @@ def _sort_forward(calls: Sequence[Call], module: Module) -> None:
         module.buffers.append(buffers)
 
 
-def _sort_backward(mark: Mark, calls: Sequence[Call], module: Module) -> Backward:
-    backward = Backward(begin=mark.begin)
+def _sort_backward(calls: Sequence[Call], module: Module) -> Backward:
+    backward = Backward()
     for call in calls:
         bitmap = _dtype(call) == "int32" and call.op == "all_reduce" and call.inputs[0].count == module.parameters
-        if call.bucket is not None:
-            backward.buckets.append(call)
-        elif bitmap:
-            backward.bitmap.append(call)
-        else:
-            backward.other.append(call)
+        kind = backward.buckets if call.bucket is not None else backward.bitmap if bitmap else backward.other
+        kind.append(call)
     return backward
 
 

@@ -14,47 +14,34 @@ _MOST_NAMES = 4
 _MOST_BUCKETS = 4
 
 
+Chapter = tuple[str, str, list[Call]]
+"""Kind, sentence, and the calls that it is about."""
+
+
 def tell_ddp_story(evidence: Evidence) -> list[Finding]:
     """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
-    for rank in evidence.trace.ranks.values():
-        modules = find_modules(rank)
-        if modules:
-            return _tell(modules, evidence)
-    return []
-
-
-def _tell(modules: Sequence[Module], evidence: Evidence) -> list[Finding]:
+    modules = next((found for rank in evidence.trace.ranks.values() if (found := find_modules(rank))), [])
     told: dict[str, Finding] = {}
     for module in modules:
-        for kind, sentence, calls in _chapters(module):
-            if kind in told:
-                continue
-            where = f"DDP module {module.number} ({module.source}): " if module.number > 1 else ""
-            lines = dict.fromkeys(filter(None, (call.source for call in calls)))
-            step = evidence.step(calls[0]) if calls else None
-            took = sum(call.end - call.begin for call in calls if call.end is not None)
-            told[kind] = Finding(
-                kind=kind,
-                sentence=f"{where}{sentence}",
-                others=tuple(evidence.trace.ranks),
-                step=step.title if step is not None else "",
-                lines=tuple(lines) or ((module.source,) if module.source else ()),
-                seconds=round(took, 6) if calls else None,
-            )
+        where = f"DDP module {module.number} ({module.source}): " if module.number > 1 else ""
+        for tell in (_construction, _buffers, _reduction, _rebuilding, _overlap, _further):
+            for kind, sentence, calls in tell(module):
+                if kind in told:
+                    continue
+                step = evidence.step(calls[0]) if calls else None
+                took = sum(call.end - call.begin for call in calls if call.end is not None)
+                told[kind] = Finding(
+                    kind=kind,
+                    sentence=f"{where}{sentence}",
+                    others=tuple(evidence.trace.ranks),
+                    step=step.title if step is not None else "",
+                    lines=tuple(filter(None, (call.source for call in calls))) or (module.source,),
+                    seconds=round(took, 6) if calls else None,
+                )
     return list(told.values())
 
 
-def _chapters(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
-    """Kind, sentence, and the calls that it is about."""
-    yield from _construction(module)
-    yield from _buffers(module)
-    yield from _reduction(module)
-    yield from _rebuilding(module)
-    yield from _overlap(module)
-    yield from _further(module)
-
-
-def _construction(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
+def _construction(module: Module) -> Iterator[Chapter]:
     if module.counted:
         values = module.counted[0].inputs[0].values
         said = f", here {values[0]}" if values else ""
@@ -81,7 +68,7 @@ def _construction(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
         yield "ddp_state", sentence, module.state
 
 
-def _buffers(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
+def _buffers(module: Module) -> Iterator[Chapter]:
     if module.buffers:
         sentence = (
             f"In {len(module.buffers)} of {plural(module.forwards, 'forward')} rank 0's buffers replace everybody's "
@@ -91,7 +78,7 @@ def _buffers(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
         yield "ddp_buffers", sentence, [call for calls in module.buffers for call in calls]
 
 
-def _reduction(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
+def _reduction(module: Module) -> Iterator[Chapter]:
     reducing = [backward.buckets for backward in module.backwards if backward.buckets]
     if not reducing:
         return
@@ -107,12 +94,11 @@ def _reduction(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
     yield from _compression(module, last)
 
 
-def _rebuilding(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
+def _rebuilding(module: Module) -> Iterator[Chapter]:
     if module.rebuilt:
         before, after = (len(layout.buckets) for layout in (module.layouts[0], module.layouts[-1]))
-        now = (
-            f"{plural(after, 'bucket')} instead of {before}" if before != after else f"still {plural(after, 'bucket')}"
-        )
+        now = plural(after, "bucket")
+        now = f"{now} instead of {before}" if before != after else f"still {now}"
         sentence = (
             "The first backward with gradients to reduce showed in which order they become ready. In forward "
             f"{module.rebuilt_at} rank 0 sends its order ({_what(module.rebuilt)}), and the buckets are rebuilt by it: "
@@ -121,7 +107,7 @@ def _rebuilding(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
         yield "ddp_rebuilt", sentence, module.rebuilt
 
 
-def _overlap(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
+def _overlap(module: Module) -> Iterator[Chapter]:
     reducing = [backward for backward in module.backwards if backward.buckets]
     total, beside = overlap(module)
     if total <= 0:
@@ -139,7 +125,7 @@ def _overlap(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
     yield "ddp_overlap", sentence, []
 
 
-def _further(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
+def _further(module: Module) -> Iterator[Chapter]:
     bitmaps = [call for backward in module.backwards for call in backward.bitmap]
     if bitmaps:
         sentence = (
@@ -164,7 +150,7 @@ def _further(module: Module) -> Iterator[tuple[str, str, list[Call]]]:
         yield "ddp_silent", sentence, []
 
 
-def _compression(module: Module, buckets: list[Call]) -> Iterator[tuple[str, str, list[Call]]]:
+def _compression(module: Module, buckets: list[Call]) -> Iterator[Chapter]:
     """Buckets that travel in another dtype than the parameters have."""
     own = {call.inputs[0].dtype for call in module.state if call.inputs}
     sent = {call.inputs[0].dtype for call in buckets if call.inputs}

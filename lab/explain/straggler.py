@@ -10,7 +10,7 @@ from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.words import capital, format_duration, name_ranks, plural
+from lab.words import format_duration, name_ranks, plural
 
 NOISE_S = 0.002
 """Waiting shorter than this says nothing: schedulers and clocks are no better."""
@@ -22,6 +22,7 @@ LEAST_SHARE = 0.1
 """Even without its worst step, it has to cost each of the others this part of the time that the steps span."""
 LEAST_S = 0.1
 """And so many seconds altogether."""
+_MOST_SHARES = 4
 
 
 def find_straggler(evidence: Evidence) -> list[Finding]:
@@ -34,15 +35,11 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         pacer = step.pacer
         if pacer is None:
             continue
-        last, caused, longest = pacer.rank, 0.0, 0.0
-        for rank, call in step.calls.items():
-            if rank != last and call.index in spans[rank]:
-                begin, end = waiting_span(step, call, spans[rank][call.index])
-                caused, longest = caused + end - begin, max(longest, end - begin)
-        if longest < NOISE_S:
-            continue
-        costs[last].append(caused)
-        lines[last][pacer.source] += 1
+        early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
+        waits = [waiting_span(step, call, spans[call.rank][call.index]) for call in early]
+        if any(end - begin >= NOISE_S for begin, end in waits):
+            costs[pacer.rank].append(sum(end - begin for begin, end in waits))
+            lines[pacer.rank][pacer.source] += 1
     if not costs:
         return []
     slow = max(costs, key=lambda rank: sum(costs[rank]))
@@ -56,7 +53,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     if not (often and most and again >= max(LEAST_S, LEAST_SHARE * window)):
         return []
     place = lines[slow].most_common(1)[0][0]
-    turns = training_steps(evidence, slow)
+    turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
     sentence = (
         f"Rank {slow} came last to {len(costs[slow])} of the {plural(waited_in, 'step')} in which anybody "
         f"waited, and cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
@@ -78,15 +75,10 @@ def _window(steps: Sequence[Step]) -> float:
     return max(max(ends, default=0.0) - first, 1e-9)
 
 
-def training_steps(evidence: Evidence, rank: int) -> int:
-    """How many training steps a rank did; 0 where there are no marks of an optimizer."""
-    return sum(mark.name == "step" for mark in evidence.trace.ranks[rank].marks)
-
-
 def find_shares(evidence: Evidence) -> list[Finding]:
     """Where the time of the ranks went."""
-    shares = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
-    shares = [share for share in shares if share.total > 0]
+    every = [share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values() if rank.calls]
+    shares = [share for share in every if share.total > 0]
     if not shares:
         return []
     total = median(share.total for share in shares)
@@ -95,17 +87,13 @@ def find_shares(evidence: Evidence) -> list[Finding]:
         most = max(shares, key=lambda share: share.waiting)
         least = min(shares, key=lambda share: share.waiting)
         sentence = f"Of {format_duration(total)}, most waiting: {_share(most)}; least: {_share(least)}."
-    hidden = [share for share in shares if share.hidden > NOISE_S]
-    if hidden:
-        took = max(share.hidden for share in hidden)
-        sentence += f" {capital('up to')} {format_duration(took)} of communication ran beside the ranks' own work."
+    hidden = max(share.hidden for share in shares)
+    if hidden > NOISE_S:
+        sentence += f" Up to {format_duration(hidden)} of communication ran beside the ranks' own work."
     return [
         Finding(kind="time", sentence=sentence, others=tuple(share.rank for share in shares),
                 seconds=round(max(share.waiting for share in shares), 6))
     ]  # fmt: skip
-
-
-_MOST_SHARES = 4
 
 
 def _share(share: Share) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step
@@ -61,11 +62,8 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
 
 def calls_within(calls: Sequence[Call], begin: float, end: float) -> Sequence[Call]:
     """Those of a rank's calls, which are in order, that began between two moments."""
-    return calls[bisect_left(calls, begin, key=_begin) : bisect_right(calls, end, key=_begin)]
-
-
-def _begin(call: Call) -> float:
-    return call.begin
+    when = attrgetter("begin")
+    return calls[bisect_left(calls, begin, key=when) : bisect_right(calls, end, key=when)]
 
 
 def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
@@ -76,22 +74,13 @@ def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
 
 
 def share_of(rank: RankTrace, steps: dict[tuple[int, int], Step]) -> Share:
-    """Where a rank's time went.
-
-    Args:
-        rank: its trace.
-        steps: the step of each call, by rank and index.
-    """
+    """Where a rank's time went, with the step of each call by rank and index."""
     spans = blocked_spans(rank)
-    waiting = []
-    for call in rank.calls:
-        step = steps.get((rank.rank, call.index))
-        if step is not None and call.index in spans:
-            waiting.append(waiting_span(step, call, spans[call.index]))
+    blocking = ((call, steps.get((rank.rank, call.index))) for call in rank.calls if call.index in spans)
+    waiting = [waiting_span(step, call, spans[call.index]) for call, step in blocking if step is not None]
     ready = [mark.end for mark in rank.marks if mark.name == "init_process_group" and mark.end is not None]
     total = max(0.0, rank.last - (min(ready) if ready else rank.first))
-    waited = length(waiting)
-    blocked = length(spans.values())
+    waited, blocked = length(waiting), length(spans.values())
     flying = length((call.begin, call.end) for call in rank.calls if call.end is not None)
     return Share(
         rank=rank.rank,

@@ -29,10 +29,7 @@ class TooMuchError(ArithmeticError):
 def compute(tree: ast.Expression, variables: Mapping[str, int], functions: Iterable[str]) -> Any:
     """The value of an expression as plain data: tuples become lists, a complex number becomes [re, im].
 
-    Args:
-        tree: an expression that holds nothing but what `lab.spec.expressions` allows.
-        variables: their values.
-        functions: names of the built-in functions that it may call.
+    The expression holds nothing but what `lab.spec.expressions` allows, and calls none but these built-in functions.
 
     Raises:
         ArithmeticError: it cannot be computed; the message says why in a few words.

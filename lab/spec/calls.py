@@ -66,14 +66,10 @@ Pattern = CallPattern | Anything
 
 
 def parse_calls(text: str, variables: RankVariables | None = None) -> tuple[Pattern, ...]:
-    """What one item of a list of calls stands for.
+    """What one item of a list of calls stands for.: the calls in order, repeated ones as often as stated.
 
-    Args:
-        text: the item. `{...}` in it is arithmetic on what differs between ranks.
-        variables: those of the rank; None: only the form is checked, with 1 for every arithmetic.
-
-    Returns:
-        The calls in order, repeated ones as often as stated.
+    `{...}` in it is arithmetic on what differs between ranks. Without variables only the form is checked, with 1 for
+    every arithmetic.
 
     Raises:
         ScenarioError: it is not in the notation; the message names what was found and what is allowed.

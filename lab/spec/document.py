@@ -18,7 +18,7 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, No
 from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
-from lab.spec.problems import InvalidError, Position, did_you_mean, names_in, shown
+from lab.spec.problems import InvalidError, Position, holding, missing_file, names_in, shown
 
 MAX_BYTES = 1024 * 1024
 """Largest file that is read."""
@@ -135,19 +135,15 @@ def _read_bytes(path: Path) -> bytes:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
-            names = ", ".join(names_in(path, *_SUFFIXES)[:10])
-            raise InvalidError(
-                _START, "is a folder; allowed: a scenario file" + (f"; it holds {names}" if names else "")
-            )
+            raise InvalidError(_START, holding("is a folder; allowed: a scenario file", names_in(path, *_SUFFIXES)))
         if not stat.S_ISREG(mode):
             raise InvalidError(_START, "is not a regular file; allowed: a scenario file")
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise InvalidError(_START, f"no such file{_meant(path)}") from None
+        raise InvalidError(_START, missing_file("file", path, *_SUFFIXES)) from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidError(_START, f"cannot be read: {reason}") from None
+        raise InvalidError(_START, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(data) > MAX_BYTES:
         raise InvalidError(_START, "the file is larger than 1 MiB; allowed: up to 1 MiB")
     return data
@@ -171,9 +167,3 @@ def _decode(data: bytes) -> str:
 def _position_in(text: str, offset: int) -> Position:
     line_start = text.rfind("\n", 0, offset) + 1
     return Position(text.count("\n", 0, offset) + 1, offset - line_start + 1)
-
-
-def _meant(path: Path) -> str:
-    if not os.path.isdir(path.parent):
-        return f"; the folder {shown(str(path.parent), 1000)} does not exist"
-    return did_you_mean(path.name, names_in(path.parent, *_SUFFIXES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from lab.errors import ScenarioError
@@ -69,10 +70,8 @@ def per_rank(item: Kind) -> Kind:
     """A mapping from ranks to anything."""
     allowed = "a mapping whose keys are ranks, such as {0: ...}"
 
-    def read(value: Value) -> dict[int, Any]:
-        return _per_rank(value, allowed, lambda each, _: item.read(each))
-
     schema = {**_RANK_SCHEMA, "additionalProperties": item.schema}
+    read = partial(_per_rank, allowed=allowed, read=lambda each, _: item.read(each))
     return Kind(f"{allowed}, to {item.allowed}", read, schema, dict)
 
 

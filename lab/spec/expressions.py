@@ -61,15 +61,10 @@ def rank_variables(nnodes: int, nproc_per_node: int) -> dict[int, RankVariables]
 
 
 def evaluate(expected: Any, variables: RankVariables) -> Any:
-    """The value that one rank is expected to note.
+    """The value that one rank is expected to note; `NOTHING_EXPECTED` where a mapping per rank does not name it.
 
-    Args:
-        expected: a value of `Expect.notes`: plain data whose strings may be expressions. Lists and mappings are
-            evaluated item by item; a mapping whose keys are all integers stands for the value of the rank.
-        variables: those of the rank.
-
-    Returns:
-        Plain data; `NOTHING_EXPECTED` where a mapping per rank does not name the rank.
+    Strings may be expressions. Lists and mappings are evaluated item by item; a mapping whose keys are all integers
+    stands for the value of the rank.
 
     Raises:
         ScenarioError: an expression in it cannot be computed; the message names it.

@@ -161,13 +161,7 @@ def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, hi
 def duration(longest_s: int) -> Kind:
     """Seconds, more than 0 and at most `longest_s`."""
     bounds = f"more than 0 and at most {longest_s / 3600:g}h"
-
-    def read(value: Value) -> float:
-        seconds = _measure(value, DURATIONS_ALLOWED, parse_duration)
-        if not 0 < seconds <= longest_s:
-            raise value.refused(bounds)
-        return seconds
-
+    read = _measure(parse_duration, DURATIONS_ALLOWED, lambda seconds: 0 < seconds <= longest_s, bounds)
     text_or_seconds = {"type": ["string", "number"], "pattern": f"{_QUANTITY}(ms|s|m|h)? *$"}
     schema = {**text_or_seconds, "exclusiveMinimum": 0, "maximum": longest_s}
     return Kind(f"{DURATIONS_ALLOWED}; {bounds}", read, schema, lambda seconds: f"{seconds:.12g}s")
@@ -176,13 +170,7 @@ def duration(longest_s: int) -> Kind:
 def size(low: int, high: int) -> Kind:
     """Bytes from `low` to `high`, both included."""
     bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
-
-    def read(value: Value) -> float:
-        found = _measure(value, SIZES_ALLOWED, parse_size)
-        if not low <= found <= high:
-            raise value.refused(bounds)
-        return found
-
+    read = _measure(parse_size, SIZES_ALLOWED, lambda found: low <= found <= high, bounds)
     text_or_bytes = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
     return Kind(f"{SIZES_ALLOWED}; {bounds}", read, {**text_or_bytes, "minimum": low, "maximum": high})
 
@@ -201,10 +189,16 @@ def list_of(item: Kind, allowed: str) -> Kind:
     return Kind(allowed, read, schema, lambda data: [item.dump(each) for each in data])
 
 
-def _measure(value: Value, allowed: str, parse: Callable[[str], float]) -> float:
-    if value.kind not in ("list", "mapping", "nothing", "boolean"):
+def _measure(
+    parse: Callable[[str], float], allowed: str, fits: Callable[[float], bool], bounds: str
+) -> Callable[[Value], float]:
+    def read(value: Value) -> float:
         try:
-            return parse(value.raw)
+            found = parse("" if value.kind in ("list", "mapping", "nothing", "boolean") else value.raw)
         except UsageError:
-            pass
-    raise value.refused(allowed)
+            raise value.refused(allowed) from None
+        if not fits(found):
+            raise value.refused(bounds)
+        return found
+
+    return read

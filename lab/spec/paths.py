@@ -7,7 +7,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from lab.spec.kinds import Kind, read_text
-from lab.spec.problems import did_you_mean, names_in, near, shown
+from lab.spec.problems import did_you_mean, holding, missing_file, names_in, near, shown
 from lab.spec.value import Value
 
 _SCRIPT = "the path of a script beside this file, such as train.py"
@@ -58,15 +58,10 @@ def check() -> Kind:
 def script_problem(path: Path) -> str:
     """Why a path that a person named is not that of a script; empty if it is."""
     if os.path.isdir(path):
-        names = names_in(path, ".py")
-        return "is a folder; allowed: a script" + (f"; it holds {', '.join(names[:10])}" if names else "")
+        return holding("is a folder; allowed: a script", names_in(path, ".py"))
     if os.path.isfile(path):
         return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
-    if os.path.exists(path):
-        return "is not a regular file; allowed: a script"
-    if not os.path.isdir(path.parent):
-        return f"no such script; the folder {shown(str(path.parent), 1000)} does not exist"
-    return f"no such script{did_you_mean(path.name, names_in(path.parent, '.py'))}"
+    return "is not a regular file; allowed: a script" if os.path.exists(path) else missing_file("script", path, ".py")
 
 
 def missing_script(path: Path) -> str:
@@ -96,9 +91,7 @@ def _meant(text: str, folder: Path) -> str:
     path = PurePosixPath(text)
     names = names_in(folder / path.parent, ".py")
     found = near(path.name, names)
-    if found is not None:
-        return f" (did you mean {str(path.parent / found)!r}?)"
-    return f"; the folder holds {', '.join(names[:10])}" if names else ""
+    return f" (did you mean {str(path.parent / found)!r}?)" if found else holding("", names, "the folder")
 
 
 def _defined_names(path: Path) -> set[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,19 +30,14 @@ class InvalidError(Exception):
 
     def __init__(self, where: Position, message: str) -> None:
         super().__init__(where, message)
-        self.where = where
-        self.message = message
 
 
 class Reading:
-    """A scenario file that is being read; collects what is wrong with it, so that a person sees all of it at once.
-
-    Args:
-        path: the file, as the person named it; every line of the error begins with it.
-    """
+    """A scenario file that is being read; collects what is wrong with it, so that a person sees all of it at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        """As the person named it; every line of the error begins with it."""
         self.folder = Path(os.path.abspath(path)).parent
         """What the paths in it are relative to."""
         self.known: dict[str, Any] = {}
@@ -59,14 +54,10 @@ class Reading:
         try:
             yield
         except InvalidError as problem:
-            self.add(problem.where, problem.message)
+            self.add(*problem.args)
 
     def raise_if_any(self) -> None:
-        """Raises what was noted, if anything was, as one error: a line a problem, in the order of the file.
-
-        Raises:
-            ScenarioError: something was noted.
-        """
+        """Raises what was noted, if anything was, as one `ScenarioError`: a line a problem, in the file's order."""
         found = sorted(self._found)
         lines = [f"{self.path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
         hidden = len(found) - len(lines)
@@ -97,6 +88,18 @@ def names_in(folder: Path, *endings: str) -> list[str]:
         return sorted(name for name in os.listdir(folder) if name.endswith(endings or ("",)))
     except OSError:
         return []
+
+
+def holding(what: str, names: Sequence[str], where: str = "it") -> str:
+    """`is a folder; it holds a.py, b.py`."""
+    return f"{what}; {where} holds {', '.join(names[:10])}" if names else what
+
+
+def missing_file(what: str, path: Path, *endings: str) -> str:
+    """`no such script (did you mean 'train.py'?)`, or that not even its folder exists."""
+    if not os.path.isdir(path.parent):
+        return f"no such {what}; the folder {shown(str(path.parent), 1000)} does not exist"
+    return f"no such {what}{did_you_mean(path.name, names_in(path.parent, *endings))}"
 
 
 def shown(value: object, longest: int = 80) -> str:

@@ -27,13 +27,7 @@ _KINDS = {"null": "nothing", "bool": "boolean", "int": "integer", "float": "numb
 
 
 class Value:
-    """One value in a scenario file.
-
-    Args:
-        node: what YAML says.
-        field: its name, such as `expect.tolerance`; empty for the whole scenario.
-        reading: the file.
-    """
+    """One value in a scenario file; its field is named as in `expect.tolerance`, empty for the whole scenario."""
 
     def __init__(self, node: Node, field: str, reading: Reading) -> None:
         self.field = field
@@ -77,21 +71,13 @@ class Value:
         return f"the boolean {word}" + ("" if word.lower() == read_as else f" (YAML reads it as {read_as})")
 
     def items(self, allowed: str) -> list[Value]:
-        """Those of a list.
-
-        Raises:
-            InvalidError: it is none.
-        """
+        """Those of a list; anything else is refused."""
         if self.kind != "list":
             raise self.refused(allowed)
         return [Value(node, f"{self.field}[{index}]", self.reading) for index, node in enumerate(self.raw)]
 
     def pairs(self, allowed: str) -> list[tuple[Value, Value]]:
-        """Keys and values of a mapping, in order; a key that comes a second time is a problem and left out.
-
-        Raises:
-            InvalidError: it is not a mapping.
-        """
+        """Keys and values of a mapping, in order; a key that comes a second time is a problem and left out."""
         if self.kind != "mapping":
             raise self.refused(allowed)
         first_line: dict[tuple[str, str], int] = {}
@@ -108,16 +94,11 @@ class Value:
         return found
 
     def as_key(self) -> str:
-        """The text of a key.
-
-        Raises:
-            InvalidError: it is not text.
-        """
+        """The text of a key; anything else is refused."""
         if self._node.tag.endswith(":merge"):
             raise InvalidError(self.where, "merge keys (<<) are not supported; allowed: the keys written out")
         if self.kind != "text" or not self.raw:
             found = "an empty key" if self.raw == "" else f"{self.describe()} as a key"
             quote = f" (in quotes: '{self.raw}')" if self.kind in QUOTABLE else ""
             raise self.problem(f"found {found}; allowed: text{quote}")
-        text: str = self.raw
-        return text
+        return str(self.raw)

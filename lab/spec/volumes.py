@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from lab.spec.kinds import Kind, list_of, read_text
 from lab.spec.problems import names_in, near, shown
@@ -31,10 +30,11 @@ def volume_list() -> Kind:
     allowed = f"a list of volumes, each {_VOLUME}"
     schema = {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}
 
-    def read(value: Value) -> Any:
-        first: dict[str, Value] = {}
+    def dump(volume: Volume) -> str:
+        return f"{volume.source}:{volume.target}{':ro' if volume.read_only else ''}"
 
-        def read_one(item: Value) -> Volume:
+    def volumes(first: dict[str, Value]) -> Kind:
+        def read(item: Value) -> Volume:
             volume = _read_volume(item)
             known = first.setdefault(volume.target, item)
             if known is not item:
@@ -42,13 +42,9 @@ def volume_list() -> Kind:
                 raise item.refused("one volume for each folder in the node", already)
             return volume
 
-        return list_of(Kind("", read_one, {}), allowed).read(value)
+        return list_of(Kind(_VOLUME, read, schema, dump), allowed)
 
-    return list_of(Kind(_VOLUME, _read_volume, schema, _dump_volume), allowed)._replace(read=read)
-
-
-def _dump_volume(volume: Volume) -> str:
-    return f"{volume.source}:{volume.target}{':ro' if volume.read_only else ''}"
+    return volumes({})._replace(read=lambda value: volumes({}).read(value))
 
 
 def _read_volume(value: Value) -> Volume:

@@ -25,12 +25,7 @@ class Change:
 
 
 def align(before: Sequence[str], after: Sequence[str]) -> tuple[list[Change], bool]:
-    """The changes in order, and whether the runs were too long to compare to their ends.
-
-    Args:
-        before: the calls of a rank in the first run, as text.
-        after: the same in the second.
-    """
+    """The changes between the calls of a rank, as text, and whether there were too many to compare to their ends."""
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1

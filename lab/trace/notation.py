@@ -13,13 +13,7 @@ _LONGEST_PERIOD = 24
 
 
 def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
-    """The call as a scenario would state it: `broadcast float32[165] from 0`.
-
-    Args:
-        call: from a trace.
-        groups: `Trace.groups`; a group other than the default one is named.
-        phase: whether to say in which phase of a training step it was made.
-    """
+    """The call as a scenario would state it: `broadcast float32[165] from 0`; with its phase if that is asked for."""
     words = [call.op]
     if call.reduce_op:
         words.append(call.reduce_op)

@@ -26,11 +26,6 @@ def first_departure(stated: Sequence[Pattern], calls: Sequence[Call], groups: Ma
     """Where calls differ from what was stated; None if they do not.
 
     Where `...` leaves several ways to read the calls, the one that gets furthest counts.
-
-    Args:
-        stated: the calls that have to come, in order.
-        calls: those of one rank, in order.
-        groups: `Trace.groups`.
     """
     places = _open(stated, {0})
     furthest, at = max(places), 0

@@ -55,10 +55,7 @@ class Step:
 
     @property
     def ready(self) -> float | None:
-        """When the last rank entered: the earliest moment at which all data can have flowed.
-
-        None if somebody never did.
-        """
+        """When the last rank entered, before which not all data can have flowed; None if somebody never did."""
         return None if self.missing else max(call.begin for call in self.calls.values())
 
     @property

@@ -73,11 +73,7 @@ def matrix(steps: Iterable[Step], world_size: int) -> list[list[int]]:
     """Logical bytes that rank i (row) sent rank j (column), rounded to whole ones.
 
     A part counts when whoever was to receive it was done without an error. What a rank keeps for itself is no
-    traffic: the diagonal is the messages that a rank sends itself.
-
-    Args:
-        steps: those to be counted.
-        world_size: number of rows and columns; ranks beyond are left out.
+    traffic: the diagonal is the messages that a rank sends itself. Ranks beyond the world size are left out.
     """
     sums: dict[tuple[int, int], Fraction | int] = defaultdict(int)
     for step, times in _alike(steps):
@@ -164,12 +160,7 @@ def duration(step: Step) -> float | None:
 
 
 def operations(steps: Iterable[Step], by_size: bool = False) -> list[OpRow]:
-    """A row for each operation, the ones that took longest first.
-
-    Args:
-        steps: those to be counted.
-        by_size: a row for each operation, number of ranks and size instead.
-    """
+    """A row for each operation, or each with its number of ranks and size; the ones that took longest first."""
     rows: dict[tuple[str, int, int], list[_Measured]] = defaultdict(list)
     for step in steps:
         one = _Measured(step, 2 if step.message else len(step.group.ranks), size_of(step), duration(step))

@@ -50,15 +50,12 @@ class CodePlace:
 
 
 def find_place(dump: str, folder: Path) -> CodePlace | None:
-    """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
-
-    faulthandler writes the innermost frame first, and the main thread last.
-    """
+    """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread."""
     return _innermost([match.groupdict() for match in _FRAME.finditer(_main_part(dump))], folder)
 
 
 def _main_part(dump: str) -> str:
-    """The stack of the thread that matters."""
+    """The stack of the thread that matters; faulthandler writes the innermost frame first, the main thread last."""
     if dump.startswith(_FATAL) and (crashed := _CRASHED.search(dump)):
         return _THREAD.split(dump[crashed.end() :])[0]
     return _THREAD.split(dump)[-1]
