@@ -21,70 +21,41 @@ class Shapes:
     right: float = 0.0
     """The right edge of all of it."""
 
-    @property
-    def markup(self) -> str:
-        """All of it."""
-        return "".join(self.parts)
-
     def add(self, markup: str, right: float = 0.0) -> None:
         """One more."""
         self.parts.append(markup)
         self.right = max(self.right, right)
 
 
-def text(
-    shapes: Shapes,
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: float = 13,
-    colour: str = "",
-    weight: str = "",
-    family: str = "",
-    anchor: str = "",
-) -> None:
-    """Words on a base line."""
+def element(name: str, inner: str = "", /, **attributes: object) -> str:
+    """One element; underscores in names of attributes stand for hyphens, and empty ones are left out."""
+    told = {key.replace("_", "-"): value for key, value in attributes.items() if value != ""}
+    texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in told.items()}
+    head = "".join([name, *(f" {key}={quoteattr(text)}" for key, text in texts.items())])
+    return f"<{head}>{inner}</{name}>" if inner else f"<{head}/>"
+
+
+def text(shapes: Shapes, x: float, y: float, words: str, *, size: float = 13, colour: str = "", **more: str) -> None:
+    """Words on a base line; `more` are attributes of SVG."""
     if not words:
         return
-    style = f' style="fill:{colour}"' if colour else ""
-    more = f' font-weight="{weight}"' if weight else ""
-    more += f" font-family={quoteattr(family)}" if family else ""
-    more += f' text-anchor="{anchor}"' if anchor else ""
-    width = len(words) * size * (0.602 if family else _CHARACTER + (0.04 if weight else 0))
-    right = x + (width / 2 if anchor == "middle" else width)
-    shapes.add(f'<text x="{x:g}" y="{y:g}" font-size="{size:g}"{more}{style}>{escape(words)}</text>', right)
+    width = len(words) * size * (0.602 if "font_family" in more else _CHARACTER + 0.04 * bool(more.get("font_weight")))
+    style = f"fill:{colour}" if colour else ""
+    markup = element("text", escape(words), x=x, y=y, font_size=size, **more, style=style)
+    shapes.add(markup, x + (width / 2 if "text_anchor" in more else width))
 
 
 def rectangle(
-    shapes: Shapes,
-    x: float,
-    y: float,
-    width: float,
-    height: float,
-    fill: str,
-    *,
-    opacity: float = 1.0,
-    stroke: str = "",
-    dashed: bool = False,
-    stroke_width: float = 1.25,
+    shapes: Shapes, x: float, y: float, width: float, height: float, fill: str, *, stroke: str = "", **more: object
 ) -> None:
-    """A box; `fill` may be `none`."""
-    edge = f' stroke="{stroke}" stroke-width="{stroke_width:g}"' if stroke.startswith("#") else ""
-    edge = f' style="stroke:{stroke}" stroke-width="{stroke_width:g}"' if stroke and not edge else edge
-    edge += ' stroke-dasharray="4 3"' if dashed else ""
-    faint = f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
-    shapes.add(
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2" fill="{fill}"{faint}{edge}/>',
-        x + width,
-    )
+    """A box; `fill` may be `none`, and `more` are attributes of SVG."""
+    edge = {"style": f"stroke:{stroke}", "stroke_width": 1.25} if stroke else {}
+    shapes.add(element("rect", x=x, y=y, width=width, height=height, rx=2, fill=fill, **edge | more), x + width)
 
 
 def line(shapes: Shapes, x1: float, y1: float, x2: float, y2: float, colour: str, width: float) -> None:
     """A bent line from left to right with a head at its end."""
     end, bend = x2 - 6, (x2 - x1) * 0.5
-    shapes.add(
-        f'<path d="M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {end - bend:g} {y2:g} {end:g} {y2:g}" '
-        f'fill="none" stroke="{colour}" stroke-width="{width:g}"/>'
-        f'<path d="M{x2:g} {y2:g}l-7 -3.2v6.4z" fill="{colour}"/>'
-    )
+    curve = f"M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {end - bend:g} {y2:g} {end:g} {y2:g}"
+    shapes.add(element("path", d=curve, fill="none", stroke=colour, stroke_width=width))
+    shapes.add(element("path", d=f"M{x2:g} {y2:g}l-7 -3.2v6.4z", fill=colour))

@@ -10,7 +10,7 @@ from lab.report.picture import story
 from lab.report.picture.content import Box, Limits, Tensor, absence, tensors_of
 from lab.report.picture.model import Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS
-from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, rectangle, text
+from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, element, rectangle, text
 from lab.trace.parts import Part
 
 HEIGHT = 42.0
@@ -114,36 +114,35 @@ class Cells:
     def _draw_box(self, shapes: Shapes, placed: _Placed, x: float, y: float) -> None:
         box, width = placed.box, placed.width
         if box is None:
-            text(shapes, x + width / 2, y + 26, ELLIPSIS, anchor="middle")
+            text(shapes, x + width / 2, y + 26, ELLIPSIS, text_anchor="middle")
             return
         self._paint(shapes, box.part, x, y, width)
-        text(shapes, x + 5, y + 15, box.label, size=10.5, family=MONO)
+        text(shapes, x + 5, y + 15, box.label, size=10.5, font_family=MONO)
         share = width / max(1, len(box.cells))
         for index, cell in enumerate(box.cells):
             left = x + index * share
             if cell.wrong:
                 rectangle(shapes, left + 2, y + 19, share - 4, HEIGHT - 22, "none", stroke=BAD, stroke_width=2)
-            weight, colour = ("bold", BAD) if cell.wrong else ("", "")
-            middle = left + share / 2
-            text(shapes, middle, y + 34, cell.text, family=MONO, weight=weight, colour=colour, anchor="middle")
+            colour, weight = (BAD, "bold") if cell.wrong else ("", "")
+            at = left + share / 2, y + 34
+            text(shapes, *at, cell.text, colour=colour, font_family=MONO, font_weight=weight, text_anchor="middle")
             if index:
-                shapes.add(
-                    f'<path d="M{left:g} {y + 19:g}v{HEIGHT - 21:g}" stroke="currentColor" stroke-opacity=".18"/>'
-                )
+                edge = f"M{left:g} {y + 19:g}v{HEIGHT - 21:g}"
+                shapes.add(element("path", d=edge, stroke="currentColor", stroke_opacity=".18"))
         for index, (note, colour) in enumerate(placed.notes):
-            text(shapes, x, y + HEIGHT + 13 + 15 * index, note, size=10.5, colour=colour, family=MONO)
+            text(shapes, x, y + HEIGHT + 13 + 15 * index, note, size=10.5, colour=colour, font_family=MONO)
 
     def _paint(self, shapes: Shapes, part: Part, x: float, y: float, width: float) -> None:
         """Background in the colour of the origin; of a reduction, a band with the colours of all of them."""
         colours = [rank_colour(rank, self._picture.world_size) for rank in part.origins]
         if not colours:
-            rectangle(shapes, x, y, width, HEIGHT, "none", stroke=SOFT, dashed=True)
+            rectangle(shapes, x, y, width, HEIGHT, "none", stroke=SOFT, stroke_dasharray="4 3")
             return
         if not part.reduced:
-            rectangle(shapes, x, y, width, HEIGHT, colours[0], opacity=0.22, stroke=colours[0])
+            rectangle(shapes, x, y, width, HEIGHT, colours[0], fill_opacity=0.22, stroke=colours[0])
             rectangle(shapes, x, y, width, _BAND, colours[0])
             return
-        rectangle(shapes, x, y, width, HEIGHT, "currentColor", opacity=0.05, stroke=SOFT)
+        rectangle(shapes, x, y, width, HEIGHT, "currentColor", fill_opacity=0.05, stroke=SOFT)
         share = width / len(colours)
         for index, colour in enumerate(colours):
             rectangle(shapes, x + index * share, y, share, _BAND, colour)

@@ -75,13 +75,13 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
         f'width="{width}" height="{height}" style="max-width:100%;height:auto" fill="currentColor" '
         f'font-family="system-ui, sans-serif" font-size="13">'
         f"<title>{escape(title)}</title><desc>{escape(described.strip())}</desc>"
-        f"{_STANDALONE if standalone else ''}{shapes.markup}</svg>"
+        f"{_STANDALONE if standalone else ''}{''.join(shapes.parts)}</svg>"
     )
 
 
 def _heading(picture: Picture, shapes: Shapes) -> float:
     y = 24.0
-    text(shapes, 12, y, picture.title, size=16, weight="bold")
+    text(shapes, 12, y, picture.title, size=16, font_weight="bold")
     for words in (" · ".join(story.facts(picture)), story.place(picture), story.parameters(picture)):
         y = _paragraph(shapes, y, words, 80, 16, size=11.5, colour=SOFT)
     return y
@@ -101,7 +101,7 @@ def _below(picture: Picture, shapes: Shapes, y: float) -> float:
     sign, colour = {"good": ("✔", GOOD), "bad": ("✘", BAD)}.get(kind, ("?", WARN))
     letters, weight = (64, "bold") if kind == "bad" else (72, "")
     if verdict:
-        y = _paragraph(shapes, y, f"{sign} {verdict}", letters, 18, colour=colour, weight=weight)
+        y = _paragraph(shapes, y, f"{sign} {verdict}", letters, 18, colour=colour, font_weight=weight)
     for remark in story.remarks(picture):
         y = _paragraph(shapes, y + 4, remark, 78, 16, size=12)
     return y + 6
@@ -112,9 +112,9 @@ def _waits(picture: Picture, shapes: Shapes, y: float) -> float:
     y += 8
     for rank, told, share in story.waits(picture):
         colour = rank_colour(rank, picture.world_size)
-        text(shapes, 12, y + 14, f"rank {rank}", weight="bold")
+        text(shapes, 12, y + 14, f"rank {rank}", font_weight="bold")
         length = max(3.0, share * 220)
-        rectangle(shapes, _NAME_WIDTH, y, length, 20, colour, opacity=0.35, stroke=colour)
+        rectangle(shapes, _NAME_WIDTH, y, length, 20, colour, fill_opacity=0.35, stroke=colour)
         text(shapes, _NAME_WIDTH + length + 8, y + 14, told, size=12)
         y += 28
     return y
@@ -184,15 +184,15 @@ class _Sheet:
 
     def _head(self, y: float, x: float, *, after: bool) -> float:
         kind = story.kind_text(self._picture, after=after)
-        text(self._shapes, x, y + 14, "after" if after else "before", weight="bold")
-        text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, family=MONO)
+        text(self._shapes, x, y + 14, "after" if after else "before", font_weight="bold")
+        text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, font_family=MONO)
         return y + 38
 
     def _name(self, rank: RankPicture, y: float) -> None:
         colour = rank_colour(rank.rank, self._picture.world_size)
         rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, colour)
         below = story.below_name(self._picture, rank)
-        text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", weight="bold")
+        text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
         text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
 
     def _hidden(self, words: str, y: float) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _CUT_WIDTH = 18.0
 """Pixels of a pause that was cut."""
 _LONG = 0.08
 """A pause is long if it takes more than this part of the time in which something happens."""
-_STEPS = (1.0, 2.0, 5.0)
+_ABOUT = 8
+"""Ticks on an axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +44,22 @@ class Axis:
             before = piece
         return self.pieces[-1].right
 
-    def ticks(self, about: int = 8) -> list[float]:
+    def ticks(self) -> list[float]:
         """Round moments to write on the axis, in seconds, of which all lie in pieces."""
         total = sum(piece.end - piece.begin for piece in self.pieces)
         if total <= 0:
             return [self.pieces[0].begin]
-        step = _round_up(total / about)
-        found: list[float] = []
-        for piece in self.pieces:
-            number = -int(-piece.begin // step)
-            while number * step <= piece.end:
-                found.append(number * step)
-                number += 1
-        return found
+        step = _round_up(total / _ABOUT)
+        first_and_last = ((math.ceil(piece.begin / step), math.floor(piece.end / step)) for piece in self.pieces)
+        return [number * step for first, last in first_and_last for number in range(first, last + 1)]
 
 
 def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) -> Axis:
     """The axis of a run: the stretches of seconds in which something happened, put between two pixels."""
-    stretches = _merge(sorted(busy))
+    stretches = _merge(busy, 0.0)
     if not stretches:
         return Axis((Piece(0.0, 0.0, left, right),))
-    active = sum(end - begin for begin, end in stretches)
-    kept = [stretches[0]]
-    for begin, end in stretches[1:]:
-        if begin - kept[-1][1] <= _LONG * active:
-            kept[-1] = (kept[-1][0], end)
-        else:
-            kept.append((begin, end))
+    kept = _merge(stretches, _LONG * sum(end - begin for begin, end in stretches))
     total = sum(end - begin for begin, end in kept)
     width = right - left - _CUT_WIDTH * (len(kept) - 1)
     pieces, at = [], left
@@ -79,10 +70,11 @@ def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) ->
     return Axis(tuple(pieces))
 
 
-def _merge(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def _merge(stretches: Iterable[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
+    """Stretches put together where no longer pause lies between them."""
     merged: list[tuple[float, float]] = []
-    for begin, end in stretches:
-        if merged and begin <= merged[-1][1]:
+    for begin, end in sorted(stretches):
+        if merged and begin - merged[-1][1] <= pause:
             merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
             merged.append((begin, end))
@@ -91,9 +83,5 @@ def _merge(stretches: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 
 def _round_up(number: float) -> float:
     """The next of 1, 2, 5, 10, 20, 50, ... times a power of ten."""
-    power = 1.0
-    while power > number:
-        power /= 10
-    while power * 10 <= number:
-        power *= 10
-    return next((step * power for step in _STEPS if step * power >= number), 10 * power)
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= number)

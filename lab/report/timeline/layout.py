@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lab.report.lanes import rows_of
 from lab.report.timeline.axis import Axis
@@ -24,18 +24,9 @@ class Bar:
     begin: float
     end: float
     """Seconds; where a call never ended, the end of the run."""
-    left: float = 0.0
+    left: float
     """Pixels."""
-    right: float = 0.0
-
-
-@dataclass(slots=True)
-class Lane:
-    """What is drawn of one rank."""
-
-    rank: RankTrace
-    rows: list[list[Bar]] = field(default_factory=list)
-    """Calls that overlap lie on different rows."""
+    right: float
 
 
 def busy_times(ranks: Sequence[RankTrace], last: float) -> list[tuple[float, float]]:
@@ -58,14 +49,12 @@ def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
         end = max(last if call.end is None else call.end, call.begin)
         left = axis.place(call.begin)
         bar = Bar([call], call.begin, end, left, max(axis.place(end), left + NARROW))
-        row = rows[number]
-        former = row[-1] if row else None
-        if former is None:
-            row.append(bar)
-        elif bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
+        former = rows[number][-1] if rows[number] else None
+        if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
             former.calls.append(call)
             former.end, former.right = max(former.end, end), max(former.right, bar.right)
-        else:
+            continue
+        if former:
             bar.left = max(bar.left, min(former.right + 0.5, bar.right - 1))
-            row.append(bar)
+        rows[number].append(bar)
     return rows

@@ -92,7 +92,7 @@ def test_calls_that_overlap_lie_below_each_other(maker: TraceMaker) -> None:
     maker.call(0, "all_reduce", 0, 30, [ONE], [ONE])
     maker.call(0, "all_reduce", 10, 40, [ONE], [ONE])
     svg, _, _ = drawn(maker)
-    assert len(set(re.findall(r'y="([\d.]+)" height="13.0" fill="#', svg))) == 2
+    assert len(set(re.findall(r'y="([\d.]+)" height="13" fill="#', svg))) == 2
 
 
 def test_thousands_of_short_calls_are_few_bars(maker: TraceMaker) -> None:
