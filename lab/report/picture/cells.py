@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lab.report.palette import rank_colour
 from lab.report.picture import story
-from lab.report.picture.content import Box, Limits, Tensor, absence, tensors_of
+from lab.report.picture.content import Box, Limits, Tensor, tensors_of
 from lab.report.picture.model import Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, element, rectangle, text
@@ -62,7 +62,7 @@ class Cells:
         boxes = [box for row in rows.values() for tensor in row if tensor for box in tensor.boxes if box]
         self._cell = max([3, *(len(cell.text) for box in boxes for cell in box.cells)]) * _LETTER + 8
         self._placed = {rank: self._place(row) for rank, row in rows.items()}
-        self._absent = {rank.rank: absence(picture, rank, after=after) for rank in ranks}
+        self._absent = {rank.rank: story.absence(picture, rank, after=after) for rank in ranks}
         edges = [placed.right for row in self._placed.values() for placed in row]
         kind = len(story.kind_text(picture, after=after)) * 6.7
         self.width = max([40.0, kind, *(len(words) * 7.0 for words in self._absent.values()), *edges])

@@ -49,15 +49,9 @@ class Limits:
     """Parts of a tensor, and tensors of a rank."""
 
 
-def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
-    """What stands on a side of a rank in place of tensors; empty where it has some."""
-    found = story.absence(picture, rank, after=after)
-    return found or ("" if picture.message or (rank.after if after else rank.before) else "nothing")
-
-
 def tensors_of(picture: Picture, rank: RankPicture, limits: Limits, *, after: bool) -> list[Tensor | None]:
     """The tensors on one side of a rank; None in place of those that are not shown."""
-    blocks = () if story.absence(picture, rank, after=after) else rank.after if after else rank.before
+    blocks = () if story.absence(picture, rank, after=after) else rank.tensors(after=after)
     wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
     shown = shown_of(len(blocks), limits.boxes, wrong)
     return [None if i is None else _tensor(picture, blocks[i], limits, after=after) for i in shown]

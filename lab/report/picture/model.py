@@ -68,6 +68,10 @@ class RankPicture:
     waited_s: float | None = None
     """Seconds it was inside before those came whom it needed; None if one of them never did."""
 
+    def tensors(self, *, after: bool) -> tuple[Block, ...]:
+        """Those of one side."""
+        return self.after if after else self.before
+
     @property
     def wrong(self) -> bool:
         """Whether it holds something else than the operation should have given."""

@@ -73,7 +73,7 @@ def parameters(picture: Picture) -> str:
 
 def kind_text(picture: Picture, *, after: bool) -> str:
     """Dtype and shape of the tensors on one side: `float32[3]`, `3 × float32[1]`; of many, that they differ."""
-    sides = [rank.after if after else rank.before for rank in picture.ranks]
+    sides = [rank.tensors(after=after) for rank in picture.ranks]
     blocks = [block for side in sides for block in side]
     if not blocks:
         return ""
@@ -89,19 +89,19 @@ def kind_text(picture: Picture, *, after: bool) -> str:
 
 def uniform(picture: Picture, *, after: bool) -> bool:
     """Whether all tensors of a side have one dtype and shape, so that it is enough to say it once."""
-    sides = [rank.after if after else rank.before for rank in picture.ranks]
+    sides = [rank.tensors(after=after) for rank in picture.ranks]
     return len({(block.dtype, block.shape) for side in sides for block in side}) <= 1
 
 
 def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
-    """What is said where a rank has no tensors to show."""
+    """What stands on a side of a rank in place of tensors; empty where it has some."""
     if rank.state in ("missing", "unrecorded"):
         return "–" if after and not picture.message else _never(picture, rank)
     if after and rank.state == "unfinished":
         return "never finished"
     if after and rank.state == "failed":
         return "failed"
-    return ""
+    return "" if picture.message or rank.tensors(after=after) else "nothing"
 
 
 def _never(picture: Picture, rank: RankPicture) -> str:

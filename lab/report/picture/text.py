@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 
 from lab.operations import operation
 from lab.report.picture import story
 from lab.report.picture.boxes import Drawing, drawing_of
-from lab.report.picture.content import Box, Limits, Tensor, absence, tensors_of
+from lab.report.picture.content import Box, Limits, Tensor, tensors_of
 from lab.report.picture.model import Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS
 from lab.report.style import Style
@@ -95,75 +95,59 @@ class _Pen:
         self._picture = picture
         self._style = style
         self._limits = limits
-        self._room = width - max(self._name(rank).width for rank in picture.ranks) - 2
+        self._rows = story.rows(picture, _MOST_RANKS)
+        self._names = max(self._name(rank).width for rank in self._rows if not isinstance(rank, str))
+        self._room = width - self._names - 2
         """Columns for the tensors of a rank where nothing stands beside them."""
 
     def beside(self) -> Drawing:
         """A row for each rank: its name, its tensors before, an arrow, its tensors after."""
-        rows = story.rows(self._picture, _MOST_RANKS)
-        before = {rank.rank: self._side(rank, after=False) for rank in rows if not isinstance(rank, str)}
-        after = {rank.rank: self._side(rank, after=True) for rank in rows if not isinstance(rank, str)}
         heads = self._head(after=False), self._head(after=True)
-        left = max([heads[0].width, *(drawing.width for drawing in before.values())])
-        names = self._names(rows)
-        blank = drawing_of(self._style, [("", ())]).widened(len(_ARROW))
-        top = Drawing(names.width).beside(heads[0].widened(left), 2).beside(blank, 0).beside(heads[1], 0)
-        lines, width = list(top.lines), top.width
-        for rank in rows:
-            if isinstance(rank, str):
-                lines.append(f"  {rank}")
-                continue
-            arrow = drawing_of(self._style, [("", ()), (_ARROW if rank.after else "", ("dim",))]).widened(len(_ARROW))
-            row = self._name(rank).widened(names.width).beside(before[rank.rank].widened(left), 2)
-            row = row.beside(arrow, 0).beside(after[rank.rank], 0)
-            lines += row.lines
-            width = max(width, row.width)
-        return Drawing(width, tuple(lines))
+        before = {rank.rank: self._side(rank, after=False) for rank in self._rows if not isinstance(rank, str)}
+        left = max(one.width for one in (heads[0], *before.values()))
+
+        def row(rank: RankPicture) -> Drawing:
+            arrow = self._low(_ARROW if rank.after else " " * len(_ARROW), "dim")
+            return before[rank.rank].widened(left).beside(arrow, 0).beside(self._side(rank, after=True), 0)
+
+        top = Drawing(self._names).beside(heads[0].widened(left + len(_ARROW)), 2).beside(heads[1], 0)
+        return top.above(self._each_rank(row))
 
     def stacked(self) -> Drawing:
         """All ranks before the call, then all ranks after it."""
-        rows = story.rows(self._picture, _MOST_RANKS)
-        names = self._names(rows)
-        lines: list[str] = []
-        width = 0
-        for after in (False, True):
-            if not any((rank.after if after else rank.before) for rank in self._picture.ranks):
-                continue
-            lines += [*([""] if lines else []), *(f"  {line}" for line in self._head(after=after).lines)]
-            for rank in rows:
-                if isinstance(rank, str):
-                    lines.append(f"  {rank}")
-                    continue
-                row = self._name(rank).widened(names.width).beside(self._side(rank, after=after), 2)
-                lines += row.lines
-                width = max(width, row.width)
-        return Drawing(width, tuple(lines))
+        sides = [
+            Drawing(2).beside(self._head(after=after), 0).above(self._each_rank(partial(self._side, after=after)))
+            for after in (False, True)
+            if any(rank.tensors(after=after) for rank in self._picture.ranks)
+        ]
+        return reduce(lambda upper, lower: upper.above(Drawing(0, ("",))).above(lower), sides)
 
     def message(self) -> Drawing:
         """The sender's tensors, an arrow, the receiver's."""
-        ends = self._picture.ranks
-        sender, receiver = ends[0], ends[-1]
+        sender, receiver = self._picture.ranks[0], self._picture.ranks[-1]
         given = self._name(sender).beside(self._side(sender, after=False), 2)
         if sender is receiver and operation(sender.op).receives:  # from any rank, and none has sent
-            given = drawing_of(self._style, [("", ()), ("  any rank", ("dim",))])
-        taken = self._side(receiver, after=True).beside(self._name(receiver), 2)
-        arrow = drawing_of(self._style, [("", ()), (_ARROW, ("dim",))])
+            given = self._low("  any rank", "dim")
+        name, taken = self._name(receiver), self._side(receiver, after=True)
         if self._limits.stacked:
-            other = self._name(receiver).beside(self._side(receiver, after=True), 2)
-            return Drawing(max(given.width, other.width), (*given.lines, *other.lines))
-        return given.beside(arrow, 0).beside(taken, 0)
+            return given.above(name.beside(taken, 2))
+        return given.beside(self._low(_ARROW, "dim"), 0).beside(taken.beside(name, 2), 0)
 
-    def _names(self, rows: Sequence[RankPicture | str]) -> Drawing:
-        """Nothing, as wide as the widest name."""
-        return Drawing(max(self._name(rank).width for rank in rows if not isinstance(rank, str)), ("",))
+    def _each_rank(self, draw: Callable[[RankPicture], Drawing]) -> Drawing:
+        """The names of the ranks with what is drawn of them, and words in place of those that are not shown."""
+        rows = [
+            Drawing(0, (f"  {rank}",))
+            if isinstance(rank, str)
+            else self._name(rank).widened(self._names).beside(draw(rank), 2)
+            for rank in self._rows
+        ]
+        return reduce(Drawing.above, rows)
 
     def _name(self, rank: RankPicture) -> Drawing:
-        name = self._style.rank(rank.rank, f"rank {rank.rank}")
-        width = len(f"rank {rank.rank}")
-        below = drawing_of(self._style, [(story.below_name(self._picture, rank), ("dim",))])
-        height = max(width, below.width)
-        lines = (" " * height, name + " " * (height - width), below.lines[0] + " " * (height - below.width))
-        return Drawing(height + 2, tuple(f"  {line}" for line in lines))
+        name, below = f"  rank {rank.rank}", f"  {story.below_name(self._picture, rank)}"
+        width = max(len(name), len(below))
+        padded = self._style.rank(rank.rank, name) + " " * (width - len(name))
+        return Drawing(width, (" " * width, padded, self._style.paint(below, "dim") + " " * (width - len(below))))
 
     def _head(self, *, after: bool) -> Drawing:
         kind = story.kind_text(self._picture, after=after)
@@ -173,9 +157,13 @@ class _Pen:
         """The tensors of a rank on one side."""
         tensors = tensors_of(self._picture, rank, self._limits, after=after)
         if not tensors:
-            words = absence(self._picture, rank, after=after) or "nothing"
-            return drawing_of(self._style, [("", ()), (words, ("dim" if words in ("nothing", "–") else "yellow",))])
-        return self._lines([self._more() if one is None else self._tensor(one) for one in tensors], 1)
+            words = story.absence(self._picture, rank, after=after) or "nothing"
+            return self._low(words, "dim" if words in ("nothing", "–") else "yellow")
+        return self._lines([self._low(ELLIPSIS) if one is None else self._tensor(one) for one in tensors], 1)
+
+    def _low(self, words: str, *how: str) -> Drawing:
+        """Words at the height of what stands in boxes."""
+        return drawing_of(self._style, [("", ()), (words, how)])
 
     def _lines(self, drawings: Sequence[Drawing], gap: int, end: Drawing | None = None) -> Drawing:
         """Drawings beside each other, going on in the next line where they do not fit; those without a gap touch."""
@@ -190,9 +178,6 @@ class _Pen:
     def _fits(self, width: int) -> bool:
         """Whether so much may stand in one line."""
         return not self._limits.wrapped or width <= self._room
-
-    def _more(self) -> Drawing:
-        return drawing_of(self._style, [("", ()), (ELLIPSIS, ())])
 
     def _tensor(self, tensor: Tensor) -> Drawing:
         """Its parts as boxes that touch, and what is to be said of it below."""
