@@ -47,9 +47,11 @@ def pictures(lesson: Lesson) -> Callable[[str], list[Picture]]:
 def test_what_came_out_is_what_the_definition_says(name: str, pictures: Callable[[str], list[Picture]]) -> None:
     drawn = pictures(name)
 
-    compared = [picture for picture in drawn if picture.op not in ("barrier", "monitored_barrier")]
+    compared = [picture for picture in drawn if picture.step.op not in ("barrier", "monitored_barrier")]
     assert compared
-    assert [(picture.title, picture.check) for picture in compared] == [(one.title, "right") for one in compared]
+    assert [(picture.step.title, picture.check) for picture in compared] == [
+        (one.step.title, "right") for one in compared
+    ]
     for picture in drawn:
         text = picture_text(picture, Style(colour=False, width=80))
         assert max(len(line) for line in text.splitlines()) <= 80

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from lab.operations import Who, operation
+from lab.operations import Who
 from lab.record.result import Expectation
 from lab.report.picture.expected import agrees, expected_values, source_buffer
 from lab.report.picture.words import plain_number, typed_value
@@ -82,30 +82,7 @@ class RankPicture:
 class Picture:
     """One collective or message."""
 
-    number: int
-    """Of the step, from 1."""
-    title: str
-    op: str
-    message: bool
-    reduce_op: str
-    """`SUM`...; empty where nothing is reduced."""
-    group: str
-    group_ranks: tuple[int, ...]
-    backend: str
-    seq: int | None
-    tag: int | None
-    """Of a message."""
-    source: str
-    """`file:line` of the script."""
-    function: str
-    via: str
-    bytes: int
-    """The most that a rank gave or took."""
-    least_bytes: int
-    bucket: int | None
-    """Of DistributedDataParallel, where it reduced one."""
-    parameters: tuple[str, ...]
-    state: str
+    step: Step
     ranks: tuple[RankPicture, ...]
     world_size: int
     """Of the run; it decides on colours."""
@@ -129,16 +106,42 @@ class Picture:
     @property
     def leaves_open(self) -> bool:
         """Whether the operation does not say what other ranks than its root hold afterwards."""
-        op = operation(self.op)
+        op = self.step.operation
         return op.reduces and op.taker is Who.ROOT
 
     def rank(self, rank: int) -> RankPicture:
         """The side of one rank."""
         return next(one for one in self.ranks if one.rank == rank)
 
+    @property
+    def first(self) -> Call:
+        """The call that tells where the step was called from."""
+        return next(iter(self.step.calls.values()))
+
+    @property
+    def reduce_op(self) -> str:
+        """`SUM`...; empty where nothing is reduced."""
+        return "/".join(dict.fromkeys(c.reduce_op for c in self.step.calls.values() if c.reduce_op))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The least and the most bytes that a rank gave or took."""
+        sizes = [call.bytes for call in self.step.calls.values()]
+        return min(sizes), max(sizes)
+
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
-        return {**asdict(self), "check": self.check}
+        step, first = self.step, self.first
+        of_step = {name: getattr(step, name) for name in ("number", "title", "op", "message", "seq", "state")}
+        of_call = {name: getattr(first, name) for name in ("source", "function", "via", "bucket", "parameters")}
+        group = {"group": step.group.label, "group_ranks": step.group.ranks, "backend": step.group.backend}
+        more = {name: getattr(self, name) for name in ("reduce_op", "check", "world_size", "disagreement", "unmet")}
+        tag = first.tag if step.message else None
+        ranks, sizes = (
+            [asdict(rank) for rank in self.ranks],
+            dict(zip(("least_bytes", "bytes"), self.sizes, strict=True)),
+        )
+        return {**of_step, **of_call, **group, **sizes, **more, "tag": tag, "ranks": ranks}
 
 
 def unrecorded_ranks(trace: Trace) -> frozenset[int]:
@@ -160,29 +163,11 @@ def picture_of(
         world_size: ranks of the run; 0: as many as the step shows.
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
     """
-    first = next(iter(step.calls.values()))
     disagreement = _disagreement(step)
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
     return Picture(
-        number=step.number,
-        title=step.title,
-        op=step.op,
-        message=step.message,
-        reduce_op="/".join(dict.fromkeys(c.reduce_op for c in step.calls.values() if c.reduce_op)),
-        group=step.group.label,
-        group_ranks=step.group.ranks,
-        backend=step.group.backend,
-        seq=step.seq,
-        tag=first.tag if step.message else None,
-        source=first.source,
-        function=first.function,
-        via=first.via,
-        bytes=max(call.bytes for call in step.calls.values()),
-        least_bytes=min(call.bytes for call in step.calls.values()),
-        bucket=first.bucket,
-        parameters=first.parameters,
-        state=step.state,
+        step=step,
         ranks=tuple(_rank_picture(step, rank, rank in unrecorded, checked=not disagreement) for rank in ranks),
         world_size=max(world_size, max(ranks) + 1),
         disagreement=disagreement,
@@ -213,23 +198,15 @@ def _rank_picture(step: Step, rank: int, unrecorded: bool, *, checked: bool) -> 
         state=call.state,
         op=call.op,
         role=role,
-        before=() if call.operation.receives else tuple(_input(step, call, i) for i in range(len(call.inputs))),
+        before=() if call.operation.receives else _inputs(step, call),
         after=() if call.operation.sends else _outputs(step, call, checked=checked),
         error=call.error,
         waited_s=step.waited.get(rank),
     )
 
 
-def _input(step: Step, call: Call, index: int) -> Block:
-    buffer = call.inputs[index]
-    return Block(
-        dtype=buffer.dtype,
-        shape=buffer.shape,
-        parts=input_parts(step, call, index),
-        values=_kept(buffer),
-        summary=buffer.summary,
-        pickled=_pickled(call, buffer),
-    )
+def _inputs(step: Step, call: Call) -> tuple[Block, ...]:
+    return tuple(_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
 
 
 def _outputs(step: Step, call: Call, *, checked: bool) -> tuple[Block, ...]:
@@ -240,22 +217,21 @@ def _outputs(step: Step, call: Call, *, checked: bool) -> tuple[Block, ...]:
 
 
 def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, checked: bool) -> Block:
-    done = call.state == "completed"
-    values = _kept(buffer) if done else None  # until the end, those of a call in place are its inputs
-    block = Block(
-        dtype=buffer.dtype,
-        shape=buffer.shape,
-        parts=parts,
-        values=values,
-        summary=buffer.summary if done else None,
-        pickled=_pickled(call, buffer),
-    )
-    if not checked or not done:
+    block = _block(call, buffer, parts)
+    if call.state != "completed":  # until the end, what a call in place holds are its inputs
+        return replace(block, values=None, summary=None)
+    if not checked:
         return block
-    if values is not None:
-        return _compared(step, block, values)
+    if block.values is not None:
+        return _compared(step, block, block.values)
     same = _same_hash(step, buffer, parts)
     return block if same is None else replace(block, compared=buffer.count, wrong_hash=not same)
+
+
+def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:
+    # The functions for Python objects send their sizes first, as int64, and then the pickles, as bytes.
+    pickled = buffer.dtype == "uint8" and "object" in call.via
+    return Block(buffer.dtype, buffer.shape, parts, _kept(buffer), buffer.summary, pickled=pickled)
 
 
 def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
@@ -288,8 +264,3 @@ def _same_hash(step: Step, buffer: Buffer, parts: tuple[Part, ...]) -> bool | No
         return None
     sampled = any(summary and summary.get("sampled") for summary in (buffer.summary, origin.summary))
     return None if ours == theirs and sampled else bool(ours == theirs)
-
-
-def _pickled(call: Call, buffer: Buffer) -> bool:
-    """The functions for Python objects send their sizes first, as int64, and then the pickles, as bytes."""
-    return buffer.dtype == "uint8" and "object" in call.via

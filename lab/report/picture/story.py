@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
-from lab.operations import operation, reduction
+from lab.operations import reduction
 from lab.report.picture.model import Block, Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS, number_text, shape_text, shown_of, texts_that_differ
+from lab.trace.model import Call, Group
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _MOST_WRONG = 6
@@ -18,12 +19,12 @@ def sentence(picture: Picture) -> str:
     if several_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    return operation(picture.op).does.format(root=root, red=reduction(picture.reduce_op).noun)
+    return picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
 
 
 def several_operations(picture: Picture) -> bool:
     """Whether the ranks called different operations."""
-    return not picture.message and len({rank.op for rank in picture.ranks if rank.op}) > 1
+    return not picture.step.message and len({rank.op for rank in picture.ranks if rank.op}) > 1
 
 
 def below_name(picture: Picture, rank: RankPicture) -> str:
@@ -31,44 +32,43 @@ def below_name(picture: Picture, rank: RankPicture) -> str:
     return rank.op if several_operations(picture) else rank.role
 
 
-def facts(picture: Picture) -> list[str]:
-    """Operation, group, size and place, in short phrases."""
-    found = [picture.reduce_op] if picture.reduce_op else []
-    if picture.message:
-        found.append(f"tag {picture.tag}")
-    found.append(_group(picture))
-    if picture.backend:
-        found.append(picture.backend)
-    if picture.bytes:
-        most = "" if picture.least_bytes == picture.bytes else "at most "
-        found.append(format_bytes(picture.bytes) if picture.message else f"{most}{format_bytes(picture.bytes)} a rank")
-    if picture.bucket is not None:
-        found.append(f"bucket {picture.bucket} of DistributedDataParallel")
-    return found
-
-
-def _group(picture: Picture) -> str:
-    if picture.group == "default":
-        return "group default"
-    named = "" if picture.group.startswith("[") else f" {picture.group}"  # the label of one without a name: its ranks
-    return f"group{named} of {name_ranks(picture.group_ranks)}"
-
-
-def place(picture: Picture) -> str:
-    """Where the script called it: `train.py:10 in main, via backward`."""
-    if not picture.source:
-        return ""
-    function = f" in {picture.function}" if picture.function and picture.function != "<module>" else ""
-    via = f", via {picture.via}" if picture.via and picture.via != picture.op else ""
-    return f"{picture.source}{function}{via}"
-
-
-def parameters(picture: Picture) -> str:
-    """The parameters whose gradients a bucket holds."""
-    names = list(picture.parameters)
+def heading(picture: Picture) -> list[str]:
+    """What stands below the title: operation, group and size; place; parameters whose gradients a bucket holds."""
+    names = list(picture.first.parameters)
     if len(names) > 6:
         names = [*names[:4], f"… {len(names) - 5} more …", names[-1]]
-    return f"gradients of {', '.join(names)}" if names else ""
+    lines = [
+        " · ".join(_facts(picture)),
+        _place(picture.first, picture.step.op),
+        f"gradients of {', '.join(names)}" if names else "",
+    ]
+    return [line for line in lines if line]
+
+
+def _facts(picture: Picture) -> list[str]:
+    step, (least, most) = picture.step, picture.sizes
+    found = [picture.reduce_op, f"tag {picture.first.tag}" if step.message else "", _group(step.group)]
+    found.append(step.group.backend)
+    if most:
+        a_rank = f"{'' if least == most else 'at most '}{format_bytes(most)} a rank"
+        found.append(format_bytes(most) if step.message else a_rank)
+    if picture.first.bucket is not None:
+        found.append(f"bucket {picture.first.bucket} of DistributedDataParallel")
+    return [fact for fact in found if fact]
+
+
+def _group(group: Group) -> str:
+    if group.label == "default":
+        return "group default"
+    named = "" if group.label.startswith("[") else f" {group.label}"  # the label of one without a name: its ranks
+    return f"group{named} of {name_ranks(group.ranks)}"
+
+
+def _place(call: Call, op: str) -> str:
+    """Where the script called it: `train.py:10 in main, via backward`."""
+    function = f" in {call.function}" if call.function not in ("", "<module>") else ""
+    via = f", via {call.via}" if call.via not in ("", op) else ""
+    return f"{call.source}{function}{via}" if call.source else ""
 
 
 def kind_text(picture: Picture, *, after: bool) -> str:
@@ -77,14 +77,12 @@ def kind_text(picture: Picture, *, after: bool) -> str:
     blocks = [block for side in sides for block in side]
     if not blocks:
         return ""
-    kinds = {shape_text(block.dtype, block.shape) for block in blocks}
-    if len(kinds) > 1:
-        dtypes = " or ".join(sorted({block.dtype for block in blocks}))
-        shapes = {block.shape for block in blocks}
-        return f"{dtypes} of several sizes" if len(shapes) > 1 else shape_text(dtypes, shapes.pop())
+    dtypes, shapes = sorted({block.dtype for block in blocks}), {block.shape for block in blocks}
+    if len(shapes) > 1:
+        return f"{' or '.join(dtypes)} of several sizes"
     counts = {len(side) for side in sides if side}
-    number = f"{counts.pop()} × " if len(counts) == 1 and counts != {1} else ""
-    return number + kinds.pop()
+    number = f"{counts.pop()} × " if len(counts) == len(dtypes) == 1 and counts != {1} else ""
+    return number + shape_text(" or ".join(dtypes), shapes.pop())
 
 
 def uniform(picture: Picture, *, after: bool) -> bool:
@@ -96,18 +94,18 @@ def uniform(picture: Picture, *, after: bool) -> bool:
 def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
     """What stands on a side of a rank in place of tensors; empty where it has some."""
     if rank.state in ("missing", "unrecorded"):
-        return "–" if after and not picture.message else _never(picture, rank)
+        return "–" if after and not picture.step.message else _never(picture, rank)
     if after and rank.state == "unfinished":
         return "never finished"
     if after and rank.state == "failed":
         return "failed"
-    return "" if picture.message or rank.tensors(after=after) else "nothing"
+    return "" if picture.step.message or rank.tensors(after=after) else "nothing"
 
 
 def _never(picture: Picture, rank: RankPicture) -> str:
     if rank.state == "unrecorded":
         return "not on record"
-    if not picture.message:
+    if not picture.step.message:
         return "never entered"
     return "never sent" if rank.role == "source" else "never received"
 
@@ -117,9 +115,12 @@ def verdict(picture: Picture) -> tuple[str, str]:
     if picture.check == "wrong":
         wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
         ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
-        return "bad", f"Not what {picture.op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}."
+        return (
+            "bad",
+            f"Not what {picture.step.op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}.",
+        )
     if picture.check == "right":
-        return "good", f"Every output is what {picture.op} of the recorded inputs gives."
+        return "good", f"Every output is what {picture.step.op} of the recorded inputs gives."
     if picture.check == "partly":
         return "good", "All outputs that could be compared with the recorded inputs are right; some could not be."
     if picture.check == "nothing":
@@ -130,11 +131,11 @@ def verdict(picture: Picture) -> tuple[str, str]:
 def _why_unchecked(picture: Picture) -> str:
     if picture.disagreement:
         return "the calls do not fit each other"
-    if not operation(picture.op).does:
-        return f"what {picture.op} does is not known here"
+    if not picture.step.operation.does:
+        return f"what {picture.step.op} does is not known here"
     if any(rank.state == "unrecorded" for rank in picture.ranks):
         return "not all inputs are on record"
-    if picture.state != "completed":
+    if picture.step.state != "completed":
         return "not every rank finished it"
     if picture.reduce_op == "PREMUL_SUM":
         return "the factor is not on record"

@@ -68,7 +68,7 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
         y = _waits(picture, shapes, y)
     y = _below(picture, shapes, y)
     width, height = round(max(shapes.right, 280.0) + 12), round(y + 8)
-    title = f"Step {picture.number}: {picture.title}"
+    title = f"Step {picture.step.number}: {picture.step.title}"
     described = " ".join([story.sentence(picture), story.verdict(picture)[1], *story.remarks(picture)])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" viewBox="0 0 {width} {height}" '
@@ -81,8 +81,8 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
 
 def _heading(picture: Picture, shapes: Shapes) -> float:
     y = 24.0
-    text(shapes, 12, y, picture.title, size=16, font_weight="bold")
-    for words in (" · ".join(story.facts(picture)), story.place(picture), story.parameters(picture)):
+    text(shapes, 12, y, picture.step.title, size=16, font_weight="bold")
+    for words in story.heading(picture):
         y = _paragraph(shapes, y, words, 80, 16, size=11.5, colour=SOFT)
     return y
 

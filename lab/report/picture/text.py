@@ -49,10 +49,9 @@ def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
         steps: how many steps the run had; told in the heading if it is above 0.
     """
     width = style.width or _WIDEST
-    number = f"step {picture.number}{f' of {steps}' if steps else ''}:"
-    lines = [f"{style.paint(number, 'dim')} {style.paint(picture.title, 'bold')}"]
-    told = [" · ".join(story.facts(picture)), story.place(picture), story.parameters(picture)]
-    lines += [style.paint(line, "dim") for text in told if text for line in textwrap.wrap(text, width)]
+    number = f"step {picture.step.number}{f' of {steps}' if steps else ''}:"
+    lines = [f"{style.paint(number, 'dim')} {style.paint(picture.step.title, 'bold')}"]
+    lines += [style.paint(line, "dim") for text in story.heading(picture) for line in textwrap.wrap(text, width)]
     lines += textwrap.wrap(story.sentence(picture), width)
     lines += ["", "\n".join(line.rstrip() for line in _body(picture, style, width)).rstrip(), ""]
     kind, text = story.verdict(picture)
@@ -70,7 +69,7 @@ def _body(picture: Picture, style: Style, width: int) -> list[str]:
     drawn: list[str] = []
     for limits in _FORMS:
         pen = _Pen(picture, style, limits, width)
-        drawing = pen.message() if picture.message else pen.stacked() if limits.stacked else pen.beside()
+        drawing = pen.message() if picture.step.message else pen.stacked() if limits.stacked else pen.beside()
         drawn = list(drawing.lines)
         if drawing.width <= width:
             break
