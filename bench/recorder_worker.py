@@ -3,8 +3,9 @@
     recorder_worker.py RECORDER PAIRS WORK...
 
 Each rank forks twice, into one process that is recorded and one that is not, each with process groups of its own; they
-take turns, so that what else the machine does falls on both. (To switch the recorder on and off within one process
-would measure something else: whenever a class of torch is patched, the interpreter forgets what it had learned of it.)
+take turns, so that other work of the machine slows both alike. (To switch the recorder on and off within one process
+would measure something else: whenever a class of torch is patched, the interpreter forgets what it had learned about
+that class.)
 """
 
 import itertools

@@ -2,8 +2,9 @@
 
     .venv/bin/python bench/report.py [--calls 50000] [--world-size 4] [--json]
 
-Makes a record with so many calls (each is two events: it begins, it ends), writes the report as `lab report` does, in a
-process of its own, and opens it in Chromium. Medians of three; the browser's part is left out where there is none.
+Makes a record with a given number of calls (each is two events: it begins, it ends), writes the report as `lab report`
+does, in a process of its own, and opens it in Chromium. Medians of three; the browser's part is left out where there is
+none.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def measure(calls: int, world_size: int) -> dict[str, Any]:
-    """The figures of a run of so many calls."""
+    """The figures of a run with this many calls."""
     with tempfile.TemporaryDirectory() as folder:
         record = long_training(Path(folder) / "run", calls, world_size)
         page = Path(folder) / "report.html"

@@ -37,7 +37,7 @@ def schema() -> str:
 
 
 def reference(page: str) -> str:
-    """The page with everything between `<!-- NAME -->` and `<!-- end -->` written anew."""
+    """The page with everything between `<!-- NAME -->` and `<!-- end -->` replaced."""
     parts = {
         "keys": "\n".join(_table(Scenario, skip=("expect",))),
         "keys of expect": "\n".join(_table(Expect)),

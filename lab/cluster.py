@@ -54,7 +54,7 @@ class Cluster:
         gpus: GPUs of each node.
         volumes: host folders that every node sees.
         env: environment of every worker.
-        announce: is told what is being done.
+        announce: called with each line of progress.
 
     Raises:
         EngineUnavailable: no engine answers.
@@ -153,7 +153,7 @@ class Cluster:
         return self.engine.requests(self.name, self._shape(self.info()), run=None)
 
     def _shape(self, before: ClusterInfo | None) -> Shape:
-        """What was asked for; else what the remains of a cluster had; else the defaults."""
+        """What was asked for, or else the shape of what is left of a cluster, or else the defaults."""
         broken = vars(before.shape) if before is not None and before.run is None else {}
         return Shape(**{"nodes": DEFAULT_NODES, **broken, **self._place.asked})
 

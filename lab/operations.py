@@ -76,7 +76,7 @@ class Operation:
 
     @cached_property
     def alike(self) -> bool:
-        """Whether every rank has to bring as many elements as the others."""
+        """Whether all ranks have to bring the same number of elements."""
         return self.reduces or (self.cut is Cut.WHOLE and (self.joined or self.giver is Who.ROOT))
 
     @property

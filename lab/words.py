@@ -117,7 +117,7 @@ def listing(words: Iterable[str]) -> str:
 
 
 def was(ranks: Iterable[int]) -> str:
-    """The verb that goes with so many ranks."""
+    """`was` or `were`, as fits the number of ranks."""
     return "was" if len(list(ranks)) == 1 else "were"
 
 

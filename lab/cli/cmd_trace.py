@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
-    """Whether standard output is taken by a file; two cannot have it, nor a terminal what is not text."""
+    """Whether a file goes to standard output. Two cannot, and what is not text cannot go to a terminal."""
     files = {"--chrome": arguments.chrome, "--perfetto": arguments.perfetto}
     to_stdout = [name for name, file in files.items() if file == _STDOUT] + ["--json"] * bool(arguments.json)
     if len(to_stdout) > 1:

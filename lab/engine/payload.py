@@ -15,7 +15,7 @@ __all__ = ["note"]
 '''
 
 _SUFFIXES = (".py", ".cpp", ".hpp")
-"""Of C++ a node needs the text only: whether a compiled recorder is that of this version is told by it."""
+"""A node needs the C++ as text only: by it a compiled recorder is known to be of this version."""
 
 
 def node_files() -> dict[str, bytes]:

@@ -47,7 +47,7 @@ class NodeState:
     out_of_memory: bool = False
     """Whether the kernel killed the node itself because memory ran out."""
     gone: bool = False
-    """Whether the engine does not know the node any more."""
+    """Whether the engine no longer knows the node."""
 
     def sentence(self) -> str:
         """How the node ended, as the end of a sentence that begins with its name."""
@@ -107,7 +107,7 @@ class Engine(Protocol):
             cluster: its name.
             shape: how many nodes and of what kind.
             run: the run that will remove it; None for a cluster that stays.
-            announce: is told what is being waited for.
+            announce: called with what is being waited for.
 
         Raises:
             LabError: what went wrong and on which node.

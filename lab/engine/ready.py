@@ -31,7 +31,7 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
     Args:
         channels: one to each agent; hello has been sent on each.
         deadline_s: seconds until it is too long.
-        announce: is told how many are ready.
+        announce: called with how many are ready.
 
     Returns:
         The first node that ended instead, or None if all answered.
@@ -68,7 +68,7 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
 
 
 def whole(engine: Engine, cluster: ClusterInfo) -> bool:
-    """Whether every node of a cluster has an agent; whoever made it may have died before it had sent them.
+    """Whether every node of a cluster has an agent; its maker may have died before sending them.
 
     Raises:
         ClusterError: a node neither answers nor ends; the message names it.

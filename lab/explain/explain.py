@@ -21,7 +21,7 @@ _WORTH_SHARES_S = 0.2
 
 
 def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
-    """Explain a run. Needs neither its trace nor its result to be there, and says what is missing."""
+    """Explain a run. Works without its trace or its result too, and says what is missing."""
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
     missing = [*([] if record.complete else [result.reason]), *problems(evidence)]

@@ -15,13 +15,13 @@ from lab.words import format_duration, name_ranks, plural
 NOISE_S = 0.002
 """Waiting shorter than this says nothing: schedulers and clocks are no better."""
 LEAST_STEPS = 3
-"""The others have to have waited for a rank in so many steps."""
+"""The others must have waited for a rank in at least this many steps."""
 LEAST_PART = 2 / 3
 """And in this part of the steps in which anybody waited, and for this part of the time."""
 LEAST_SHARE = 0.1
 """Even without its worst step, it has to cost each of the others this part of the time that the steps span."""
 LEAST_S = 0.1
-"""And so many seconds altogether."""
+"""And at least this many seconds altogether."""
 _MOST_SHARES = 4
 
 

@@ -25,7 +25,7 @@ class Share:
     total: float
     """From the end of init_process_group, or its first line, to its last line."""
     waiting: float
-    """Inside calls, before those had entered without whom the call could not go on."""
+    """Inside calls, before everybody had entered whom the call needs."""
     communicating: float
     """Inside calls, for the rest of the time."""
     hidden: float

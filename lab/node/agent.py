@@ -61,7 +61,7 @@ class Agent:
         """Monotonic times of the claim, and of the last message about the run."""
         self.stacks_due: float | None = None
         self.traces_due = 0.0
-        """Monotonic time at which traces are passed on next; 0: something was left, because too much waited."""
+        """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             Hello: self._greet,
             Claim: self._claim,
@@ -123,7 +123,7 @@ class Agent:
         run.clean(lambda: connection.congested, connection.drain)
         connection.send(Finished(finish.run))
         self.run = self.client = None
-        if run.imported:  # what one script needed, the next one is likely to need: it shall not wait for it
+        if run.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
 
@@ -199,7 +199,7 @@ class Agent:
                 self.run.report_stacks()
 
     def _send_traces(self, now: float) -> None:
-        """Pass on the traces once a second, and at once what was left when too much waited to be sent."""
+        """Send the traces once a second; what had to be left when too much waited, at once."""
         client = self.client
         if self.run is None or client is None or client.congested or now < self.traces_due:
             return

@@ -43,7 +43,7 @@ class Connection:
                 sent = os.write(self.write_fd, data[:_BACKLOG_BYTES])
             except BlockingIOError:
                 return
-            except OSError:  # nobody listens any more
+            except OSError:  # nobody listens now
                 self._give_up()
                 return
             self.waiting_bytes -= sent
@@ -67,7 +67,7 @@ class Connection:
         return self.waiting_bytes > _BACKLOG_BYTES
 
     def drain(self) -> None:
-        """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing any more."""
+        """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
         while self.congested:
             if not select.select([], [self.write_fd], [], _DRAIN_DEADLINE_S)[1]:
                 self._give_up()

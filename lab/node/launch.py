@@ -37,7 +37,7 @@ class Worker:
     raised: Raised | None = None
     """What it raised, as it said itself."""
     out_of_memory: bool = False
-    """Whether the agent killed it for want of memory."""
+    """Whether the agent killed it because memory ran out."""
     stack: bytes = b""
     """What faulthandler wrote."""
     stopped: bool = False
@@ -96,7 +96,7 @@ class LaunchContext:
     trace: bool = False
     """Whether calls are recorded."""
     trace_values: int | None = None
-    """How many elements of a tensor are; None: as many as the recorder thinks right."""
+    """How many elements of a tensor are; None: the recorder's default."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:

@@ -52,7 +52,7 @@ class Claim(NamedTuple):
     trace: bool = False
     """Whether calls are recorded."""
     trace_values: Optional[int] = None
-    """How many elements of a tensor are recorded; None: as many as the recorder thinks right."""
+    """How many elements of a tensor are recorded; None: the recorder's default."""
     version: int = PROTOCOL
 
 
@@ -206,7 +206,7 @@ class Finished(NamedTuple):
     run: str
 
 
-# -- from an agent to the lab and, as they are, into the events of the record: hence the defaults, for damaged ones
+# -- from an agent to the lab, and unchanged into the events of the record; the defaults are for damaged ones
 
 
 class Started(NamedTuple):

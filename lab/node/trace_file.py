@@ -1,6 +1,6 @@
-"""The file that a worker's recorder writes, and what of it has been passed on. For the agent.
+"""The file that a worker's recorder writes, and how much of it has been sent. For the agent.
 
-It is in memory: no line costs the writing to a disk, and what has been passed on is given back.
+It is in memory: no line has to be written to a disk, and the memory of what has been sent is freed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TraceFile:
     """A file that a worker appends lines to while the agent reads them.
 
     Args:
-        limit_bytes: after so many bytes no more is passed on.
+        limit_bytes: after this many bytes nothing more is sent.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
@@ -37,11 +37,11 @@ class TraceFile:
         """What has been written since, in pieces of whole lines.
 
         Args:
-            ended: whether nobody writes any more: then what follows the last newline is passed on, too.
+            ended: whether nobody writes to it now: then what follows the last newline is sent, too.
         """
         while self.fd >= 0:
             if self._full:
-                os.ftruncate(self.fd, 0)  # the worker goes on writing; it shall not fill the memory
+                os.ftruncate(self.fd, 0)  # the worker goes on writing, and must not fill the memory
                 return
             chunk, length = self._read(ended)
             if not length:
@@ -77,7 +77,7 @@ class TraceFile:
             size *= 4
 
     def _give_back(self) -> None:
-        """Free the memory of what has been passed on; the file keeps its length."""
+        """Free the memory of what has been sent; the file keeps its length."""
         end = self._passed_on // mmap.PAGESIZE * mmap.PAGESIZE
         if end > self._given_back:
             with (

@@ -28,7 +28,7 @@ class Misfit(ValueError):
 
 
 def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
-    """Plain data as a typed value; fields that it does not know are passed over.
+    """Plain data as a typed value; unknown fields are skipped.
 
     Args:
         kind: a NamedTuple or a dataclass.

@@ -123,7 +123,7 @@ def import_frozen(names: Iterable[str]) -> None:
     """Import modules and make them cheap to fork; what cannot be imported is left to the scripts that want it.
 
     Without the garbage collector the import takes a tenth less; what it made is then set aside, so that no
-    collection in a worker touches, and thereby copies, the pages of it. Variables that an import sets, such as
+    collection in a worker touches, and so copies, its pages. Variables that an import sets, such as
     TORCHINDUCTOR_CACHE_DIR for the user that the agent runs as, are not for the workers.
     """
     environment = dict(os.environ)
@@ -154,7 +154,7 @@ def apply_environment(changed: Mapping[str, str]) -> None:
 
 
 def renew_random_state() -> None:
-    """Seed what a fresh interpreter would have seeded by itself; `random` does so after every fork."""
+    """Seed what a fresh interpreter would have seeded; `random` does that after every fork without help."""
     import torch
 
     torch.default_generator.seed()

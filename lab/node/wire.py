@@ -22,7 +22,7 @@ class Malformed(NamedTuple):
     """A JSON object that is no message."""
 
     run: str
-    """The run that it speaks of, as far as that can be read."""
+    """The run that it is about, as far as that can be read."""
     what: str
     """The kind that it would be."""
     reason: str

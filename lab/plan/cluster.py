@@ -37,7 +37,7 @@ class Shape:
 
     @classmethod
     def from_json(cls, text: str) -> Shape:
-        """The inverse of `to_json`; what another version of the lab wrote beside that is passed over."""
+        """The inverse of `to_json`; fields that another version of the lab added are skipped."""
         data: dict[str, Any] = json.loads(text)
         data["volumes"] = tuple(Volume(source=Path(s), target=t, read_only=r) for s, t, r in data.get("volumes", ()))
         known = {item.name for item in fields(cls)}
@@ -93,5 +93,5 @@ class ClusterInfo:
 
     @property
     def stays(self) -> bool:
-        """Whether it is whole and there for whoever comes, not made for one run."""
+        """Whether it is whole and stays, and was not made for one run."""
         return self.state == "ready" and self.run is None

@@ -37,7 +37,7 @@ def shape_for(scenario: Scenario, size: Size, asked: Mapping[str, Any]) -> Shape
     """The cluster that is made for one run.
 
     Args:
-        scenario: what runs on it; a size that neither it nor anybody says is 1.
+        scenario: what runs on it; a size that nobody gives is 1.
         size: how large the run is asked to be.
         asked: fields of the shape that were asked for; they win over what the scenario says.
     """

@@ -65,7 +65,7 @@ class Cancelled(NamedTuple):
 
 
 class Over(NamedTuple):
-    """Nobody runs any more."""
+    """No rank is running now."""
 
     time: float
     duration_s: float = 0.0

@@ -42,11 +42,11 @@ class Record:
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to a result."""
+        """Whether the run has a result."""
         return (self.path / RESULT).exists()
 
     def result(self) -> Result:
-        """The result; of a run that never came to one, what is known of it. What is damaged is left out."""
+        """The result; of a run that has none, what is known of it. What is damaged is left out."""
         data, plan = self._json(RESULT), self.plan()
         known: dict[str, Any] = {"scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
         known = {"run": self.run, **{name: value for name, value in known.items() if value}}

@@ -42,7 +42,7 @@ class RankResult:
     node: str = ""
     local_rank: int = 0
     exit_code: int | None = None
-    """None: did not exit by itself (it was stopped, killed by a signal, or its node went away)."""
+    """None: it did not exit (it was stopped, killed by a signal, or its node went away)."""
     signal: str | None = None
     """Name of the signal that killed it, such as `SIGSEGV`; None where it exited."""
     stopped: bool = False
@@ -82,7 +82,7 @@ class Expectation:
     what: str = ""
     """`exit`, `log`, `calls`, `check`, `verdict`, `culprit`, `reason`, or `note NAME`."""
     rank: int | None = None
-    """The rank it speaks of; None for the whole run."""
+    """The rank that it is about; None for the whole run."""
     expected: Any = None
     got: Any = None
     met: bool = False

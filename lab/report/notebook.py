@@ -25,7 +25,7 @@ from lab.words import clip
 _MOST_PICTURES = 6
 _MOST_LINES = 200
 _OPEN_LINES = 12
-"""Output of so many lines, and so many pictures, are shown at once; more have to be opened."""
+"""This many lines of output, and this many pictures, are open at first; more have to be opened."""
 _OPEN_PICTURES = 2
 _MOST_SENTENCES = 10
 _OPEN_SENTENCES = 3

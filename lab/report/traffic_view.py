@@ -1,4 +1,4 @@
-"""What a run's communication came to: a row for each operation, and who sent how much to whom."""
+"""The communication of a run in numbers: a row for each operation, and who sent how much to whom."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Conversation:
         return True
 
     def listen_for(self, done: Callable[[], bool], seconds: float) -> bool:
-        """As `listen`, for at most so many seconds."""
+        """As `listen`, for at most this many seconds."""
         return self.listen(done, time.monotonic() + seconds)
 
     def await_nodes(self, done: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:

@@ -25,7 +25,7 @@ _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
 """After the first failure the others get this long to say what became of them."""
 _CULPRIT_GRACE_S = 0.6
-"""If all who failed had only lost a peer, whoever left them gets this long to say why."""
+"""If all ranks that failed had only lost a peer, the one that left them gets this long to say why."""
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
 _FINISH_DEADLINE_S = 5.0

@@ -1,4 +1,4 @@
-"""What is told to whoever watches a run."""
+"""What the observer of a run is told."""
 
 from __future__ import annotations
 

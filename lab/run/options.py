@@ -25,7 +25,7 @@ class RunOptions(Size):
     trace: bool = True
     """Record the collectives, unless the scenario says not to."""
     trace_values: int | None = None
-    """Keep at most so many elements of one side of a call as they are; 0: neither them nor summaries."""
+    """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
     wait_s: float = 0.0
     """Seconds to wait for a cluster that is busy."""
     keep: bool = False

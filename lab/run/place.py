@@ -21,14 +21,14 @@ from lab.spec.scenario import Scenario
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A name on an engine, where a cluster is or can be made. Whoever calls holds the lock of that name."""
+    """A name on an engine, where a cluster is or can be made. The caller holds the lock of that name."""
 
     engine: Engine
     name: str
     asked: Mapping[str, Any]
     """Fields of the shape that were asked for."""
     announce: Callable[[str], None]
-    """Is told what is being done."""
+    """Called with each line of progress."""
 
     def find(self) -> ClusterInfo | None:
         """The cluster as the engine sees it now; None if there is none."""

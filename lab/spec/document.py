@@ -23,7 +23,7 @@ from lab.spec.problems import InvalidError, Position, holding, missing_file, nam
 MAX_BYTES = 1024 * 1024
 """Largest file that is read."""
 MAX_NODES = 20_000
-"""Most YAML nodes of one file; an alias counts as often as what it repeats."""
+"""Most YAML nodes of one file; an alias counts as many nodes as it repeats."""
 MAX_DEPTH = 20
 """Deepest nesting of lists and mappings."""
 

@@ -93,7 +93,7 @@ def name() -> Kind:
 
 
 def slug(word: str) -> str:
-    """The word as a name may be written: lower-case, everything else than letters, digits, - and _ replaced by -."""
+    """The word as a name may be written: lower-case, everything but letters, digits, - and _ replaced by -."""
     return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
 
 

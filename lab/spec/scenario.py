@@ -2,7 +2,7 @@
 
 Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
 be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.keys`). After a change,
-`dev/reference` writes both anew.
+`dev/reference` writes both.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Tracing:
     on: bool = True
     """Whether they are."""
     values: int | None = key(None, kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", "`128`")
-    """So many elements of one side of a call are recorded as they are, of more a summary; 0: neither."""
+    """Up to this many elements of one side of a call are recorded as they are, larger ones as a summary; 0: neither."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,8 @@ class Expect:
     exit: Mapping[int, int] = key(
         dict, expect.per_rank(kinds.whole_number(-64, 255)), "exit: {0: 0, 1: 3}", "`0` for every rank"
     )
-    """Exit code per rank; a negative one is the signal that killed it. Of a rank that is not
-    named 0 is expected, or, where `verdict` is another than `passed`, nothing."""
+    """Exit code per rank; a negative one is the signal that killed it. A rank that is not
+    named must exit with 0, or, where `verdict` is not `passed`, with any code."""
     notes: Mapping[str, Any] = key(dict, expect.notes(), "notes: {sum: world_size}", "none")
     """Expected value by note: a literal, arithmetic such as `10.0 * rank`, one value per rank; see Expected notes."""
     logs: Mapping[int, str] = key(dict, expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", "none")

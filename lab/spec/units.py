@@ -20,20 +20,20 @@ _LONGEST = 64
 
 
 def parse_duration(value: str | float) -> float:
-    """Seconds of text such as `60s`, `500ms`, `2m` or `1h`; of a number, or text without a unit, as many.
+    """The seconds that text such as `60s`, `500ms`, `2m` or `1h` means; a number without a unit is seconds.
 
     Raises:
-        UsageError: it is not a duration, finite and not negative; the message says what was found and what is allowed.
+        UsageError: it is not a finite duration of 0 or more; the message says what was found and what is allowed.
     """
     number, factor = _split(value, str, _SECONDS, DURATIONS_ALLOWED)
     return _finite(float(number) * factor, value, DURATIONS_ALLOWED)
 
 
 def parse_size(value: str | float) -> int:
-    """Bytes of text such as `1GiB`, `512MB` or `100k`, in any case; of a number, or text without a unit, as many.
+    """The bytes that text such as `1GiB`, `512MB` or `100k` means, in any case; a number without a unit is bytes.
 
     Raises:
-        UsageError: it is not a size, not negative; the message says what was found and what is allowed.
+        UsageError: it is not a size of 0 or more; the message says what was found and what is allowed.
     """
     number, factor = _split(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED)
     if number.isdecimal():

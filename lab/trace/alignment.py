@@ -1,4 +1,4 @@
-"""What changed between two sequences of calls: the fewest that went and came, with those that repeat told once."""
+"""What changed between two sequences of calls: the fewest that were removed and added, repeated ones told once."""
 
 from __future__ import annotations
 

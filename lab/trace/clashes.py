@@ -24,7 +24,7 @@ class Clash:
     """`mismatch` (the operation), `dtype`, `shape`, `reduce_op`, `root`, `splits`."""
     step: Step
     sides: tuple[tuple[str, tuple[int, ...]], ...]
-    """What was called or brought, and by whom; what most did comes first."""
+    """What was called or brought, and by whom; the side of most ranks comes first."""
 
     @property
     def odd(self) -> tuple[int, ...]:

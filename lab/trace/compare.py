@@ -40,7 +40,7 @@ class SequenceChange:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one operation came to in one run."""
+    """One operation in one run, in numbers."""
 
     count: int
     """Steps."""
@@ -75,7 +75,7 @@ class PhaseChange:
 
 @dataclass(frozen=True, slots=True)
 class WaitingChange:
-    """Seconds that a rank spent inside calls before those had entered whom it needed: it is they who were late."""
+    """Seconds that a rank spent inside calls before everybody whom it needed had entered: the others were late."""
 
     rank: int
     before: float

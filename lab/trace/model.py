@@ -167,7 +167,7 @@ class RankTrace:
     last: float = 0.0
     """Seconds at its last line."""
     stopped: bool = False
-    """Whether the worker ended by itself, with its trace complete."""
+    """Whether the worker ended normally, with its trace complete."""
     cut: str = ""
     """Why recording ended early; empty where it did not."""
     calls: list[Call] = field(default_factory=list)

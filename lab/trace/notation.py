@@ -76,7 +76,7 @@ def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
 
 
 def own_tensors(call: Call) -> tuple[Buffer, ...]:
-    """What the rank puts in; where it puts nothing in, what it gets."""
+    """The tensors that the rank puts in, or, where it puts in none, those that it gets."""
     return call.inputs or call.outputs
 
 

@@ -15,7 +15,7 @@ class Departure:
     """Where a rank left what was stated."""
 
     expected: CallPattern | None
-    """What was due; None where nothing more was."""
+    """The call that was due; None where there were no more."""
     got: Call | None
     """What came instead; None where the rank called nothing more."""
     after_gap: bool = False

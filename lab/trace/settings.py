@@ -20,7 +20,7 @@ _GIVEN = frozenset(
         "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_TRACE",
     }
 )  # fmt: skip
-"""Environment that follows from the shape of the cluster, or that every run has anew."""
+"""Environment that follows from the shape of the cluster, or that differs from run to run."""
 _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 

@@ -122,7 +122,7 @@ class Step:
 
     @property
     def waited(self) -> dict[int, float]:
-        """Seconds that each rank was inside until those had entered whom it needed; without who still waits."""
+        """Seconds that each rank was inside before everybody it needed had entered; not of ranks that still wait."""
         same = self.operation.synchronises
         shared = self.pacer if same else None
         waited = {}

@@ -62,7 +62,7 @@ class OpRow:
     total_s: float
     """Sum of those seconds over the finished steps."""
     waited_s: float
-    """Seconds that all ranks together were inside before those had entered whom they needed."""
+    """Seconds that all ranks together were inside before everybody whom they needed had entered."""
     algbw: float | None
     """Algorithm bandwidth, bytes a second: S over the time, of all finished steps together."""
     busbw: float | None
@@ -72,7 +72,7 @@ class OpRow:
 def matrix(steps: Iterable[Step], world_size: int) -> list[list[int]]:
     """Logical bytes that rank i (row) sent rank j (column), rounded to whole ones.
 
-    A part counts when whoever was to receive it was done without an error. What a rank keeps for itself is no
+    A part counts when its receiver was done without an error. What a rank keeps for itself is no
     traffic: the diagonal is the messages that a rank sends itself. Ranks beyond the world size are left out.
     """
     sums: dict[tuple[int, int], Fraction | int] = defaultdict(int)

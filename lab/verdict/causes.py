@@ -1,4 +1,4 @@
-"""What a run that did not pass went wrong with, the cause first: what the verdict and every explanation rest on."""
+"""What went wrong in a run that did not pass, the cause first: the verdict and every explanation rest on it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from lab.verdict.slips import find_slips
 from lab.words import format_duration, listing, name_ranks, plural
 
 _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
-"""What a rank did with what it differs in; of tensors, it brought them."""
+"""The verb for what a rank differs in; tensors are brought."""
 
 
 def disagreements(evidence: Evidence) -> list[Finding]:
@@ -96,7 +96,7 @@ def _called(step: Step, ranks: Sequence[int]) -> str:
 
 
 def _unequal(clash: Clash) -> Finding:
-    """Ranks that called the same operation with what does not fit together."""
+    """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     verb = _VERBS.get(clash.kind, "brought")

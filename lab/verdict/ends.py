@@ -1,4 +1,4 @@
-"""What a rank did at the end of its run, in words that follow its name, and what it shows for it."""
+"""What a rank did at the end of its run, in words that follow its name, with the traceback or stack that shows it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def settle(
 def check_expectations(
     expect: Expect, ranks: Sequence[RankResult], variables: Mapping[int, RankVariables]
 ) -> tuple[Expectation, ...]:
-    """Compares what each rank did with what it had to do.
+    """Compares what each rank did with what it should have done.
 
     Every rank is expected to exit with 0 unless `expect.exit` says otherwise; where the scenario expects another
     verdict than `passed`, only the ranks that `expect.exit` names. A negative code stands for the signal that killed
@@ -111,7 +111,7 @@ def _check_log(result: RankResult, pattern: str) -> Expectation:
 
 
 def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
-    """What is expected of ranks that the run does not have: it cannot be met, and must not be passed over."""
+    """What is expected of ranks that the run does not have: it cannot be met, and must not be ignored."""
     notes = [(f"note {name}", expected) for name, expected in expect.notes.items() if is_per_rank(expected)]
     for what, by_rank in [("exit", expect.exit), *notes, ("log", expect.logs)]:
         for rank in sorted(by_rank.keys() - present):

@@ -57,14 +57,14 @@ class RankFacts:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended in a way that nobody expected, by itself."""
+        """Whether it ended, other than expected, without being stopped."""
         if self.stopped or self.ended is None:
             return False
         return returncode(self.code, self.signal) != self.expected_code
 
     @property
     def left(self) -> bool:
-        """Whether it ended by itself, as expected."""
+        """Whether it ended as expected, without being stopped."""
         return self.ended is not None and not self.stopped and not self.failed
 
 

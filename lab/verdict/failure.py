@@ -74,7 +74,7 @@ def _failed_at(rank: RankFacts) -> float:
 
 
 def _odd_call(evidence: Evidence) -> Finding | None:
-    """A step that never ended because one rank called it otherwise than most others."""
+    """A step that never ended because one rank called it differently from most others."""
     if not evidence.at_hand:
         return None
     unended = {step.title for step in evidence.steps if step.state != "completed"}

@@ -84,7 +84,7 @@ def _cause(evidence: Evidence) -> Finding | None:
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
-    """What kept the run from going on; whoever waits after ranks called differently waits because of that."""
+    """What kept the run from going on; ranks that wait after others called different things wait because of that."""
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
     findings = []
@@ -141,7 +141,7 @@ class _Hang:
         return self._finding("deadlock", f"{what} {_advice(ours)}", sorted(cycle), step=ours[0].step)
 
     def all_there(self, named: set[str]) -> list[Finding]:
-        """Steps that everybody entered and that did not end all the same."""
+        """Steps that everybody entered and that still did not end."""
         findings = []
         for number in dict.fromkeys(wait.step.number for wait in self.waits.values() if not wait.on):
             ours = [wait for wait in self.waits.values() if wait.step.number == number]

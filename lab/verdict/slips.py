@@ -10,7 +10,7 @@ from lab.verdict.finding import Finding
 from lab.words import name_ranks
 
 _LEAST_SHIFTED = 2
-"""So many calls have to be those that the others made one earlier or later."""
+"""At least this many calls must be those that the others made one call earlier or later."""
 
 
 def find_slips(evidence: Evidence) -> list[Finding]:

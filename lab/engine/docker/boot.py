@@ -15,11 +15,11 @@ import tarfile
 IMPORT_ROOT = "/opt/lab"
 NO_TORCH = 71
 _DEADLINE_S = 30
-"""When the agent has not come by then, whoever was to send it is dead: the container ends."""
+"""If the agent has not arrived by then, the sender is dead, and the container ends."""
 
 
 def read(size: int) -> bytes:
-    """So many bytes of standard input and not one more: what follows is for the agent."""
+    """Exactly this many bytes of standard input: what follows is for the agent."""
     parts = []
     while size > 0:
         part = os.read(0, size)

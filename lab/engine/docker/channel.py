@@ -23,7 +23,7 @@ class DockerChannel(Stream):
         self._attached = attached
         self._buffer = bytearray()
         self.complaints = b""
-        """The end of what the agent wrote to standard error."""
+        """The last of what the agent wrote to standard error."""
 
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""

@@ -28,7 +28,7 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
         connection: to the engine.
         cluster: its name.
         requests: from `requests_for`.
-        announce: is told what is being waited for.
+        announce: called with what is being waited for.
 
     Raises:
         LabError: a node did not start; what was made is still there.

@@ -18,7 +18,7 @@ BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
 """Environment variable: the folder of wheels where none is given."""
 PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
-"""Environment variables of pip that the build takes over."""
+"""Environment variables of pip that are passed to the build."""
 
 _RECORDER = "lab/node/recorder"
 """Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""

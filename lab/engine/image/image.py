@@ -238,7 +238,7 @@ def _engine_must_answer(doing: str) -> Iterator[None]:
 
 
 def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:
-    """Removes images that no name leads to any more: first stages and the image replaced, a gigabyte each."""
+    """Removes images that have lost their name: first stages and the image replaced, a gigabyte each."""
     from docker.errors import APIError
 
     for image in images:

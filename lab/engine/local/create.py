@@ -30,7 +30,7 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
         home: where the owner's clusters live.
         cluster: its name.
         requests: from `requests_for`.
-        announce: is told what is being waited for.
+        announce: called with what is being waited for.
 
     Raises:
         ClusterError: a node did not start; what was made is still there.

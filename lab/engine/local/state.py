@@ -67,7 +67,7 @@ def node_state(node: Node) -> NodeState:
 
 
 def _holder_died(life: Path) -> bool:
-    """Whether whoever holds a file locked for life was killed."""
+    """Whether the process was killed that holds a file locked as long as it lives."""
     try:
         with life.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

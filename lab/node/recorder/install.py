@@ -16,7 +16,7 @@ from .journal import journal
 from .source import source
 
 DEFAULT_VALUES = 128
-"""At most so many elements of one side of a call are kept as they are, where nobody says how many."""
+"""At most this many elements of one side of a call are kept as they are, unless a number is given."""
 CHOICE_VARIABLE = "LAB_RECORDER"
 VALUES_VARIABLE = "LAB_TRACE_VALUES"
 CHOICES = ("auto", "compiled", "python", "off")
@@ -82,7 +82,7 @@ def _watch_ddp(module: ModuleType) -> None:
 
 
 def _hide_from_dynamo(module: ModuleType) -> None:
-    """Have torch.compile look into nothing of the recorder's: it makes what it would make without it."""
+    """Keep torch.compile from looking into the recorder: its graphs are those that it makes without it."""
     if hasattr(module, "add"):
         module.add(__package__)
 

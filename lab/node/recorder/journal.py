@@ -19,7 +19,7 @@ class Journal:
         self.on = False
         """Whether lines are kept."""
         self.values = 0
-        """At most so many elements of one side of a call are kept as they are."""
+        """At most this many elements of one side of a call are kept as they are."""
         self._fd = -1
         self._put: Callable[[bytes], object] = self._append
         self._stop: Callable[[], bool] = lambda: True

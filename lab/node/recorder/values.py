@@ -22,7 +22,7 @@ def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str
     Args:
         side: `i` or `o`: the elements are called `iv` or `ov`, the summaries `is` or `os`.
         tensors: what a call takes, or what it fills.
-        limit: at most so many elements are kept as they are; 0: nothing is kept.
+        limit: at most this many elements are kept as they are; 0: nothing is kept.
     """
     readable = [_is_readable(tensor) for tensor in tensors]
     if not limit or not any(readable):

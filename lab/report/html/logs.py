@@ -17,7 +17,7 @@ _MOST_BYTES_OF_A_RANK = 512 * 1024
 _LONGEST_LINE = 2000
 _MOST_SENTENCES = 3
 _HEAD_SHARE = 0.25
-"""Of what is kept of a long log, so much is its beginning; the end tells more."""
+"""How much of what is kept of a long log is its beginning; the end says more."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
 
 

@@ -12,7 +12,7 @@ from lab.trace.steps import Step
 MOST_PICTURES = 200
 _MOST_OF_ONE_SORT = {"broken": 60, "wrong": 60, "late": 20}
 _MOST_COMPARED = 2000
-"""So many steps with values are looked through for results that are not what they should be."""
+"""At most this many steps with values are searched for wrong results."""
 
 
 def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:

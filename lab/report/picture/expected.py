@@ -142,7 +142,7 @@ def _rounded(value: float, sizes: float, operands: int, dtype: str) -> tuple[Num
 
 
 def _wrap(value: int, dtype: str) -> int:
-    """An integer as so many bits hold it."""
+    """An integer as this many bits hold it."""
     digits = dtype.lstrip("uint")
     if not digits.isdecimal():
         return value

@@ -66,7 +66,7 @@ class RankPicture:
     after: tuple[Block, ...] = ()
     error: str = ""
     waited_s: float | None = None
-    """Seconds it was inside before those came whom it needed; None if one of them never did."""
+    """Seconds that it was inside before everybody had come whom it needed; None if one of them never did."""
 
     def tensors(self, *, after: bool) -> tuple[Block, ...]:
         """Those of one side."""
@@ -74,7 +74,7 @@ class RankPicture:
 
     @property
     def wrong(self) -> bool:
-        """Whether it holds something else than the operation should have given."""
+        """Whether it holds anything other than what the operation should have given."""
         return any(block.wrong or block.wrong_hash for block in self.after)
 
 
@@ -159,7 +159,7 @@ def picture_of(
 
     Args:
         step: the calls of all ranks that belong together.
-        expectations: those of the run; told are those about notes that were not met.
+        expectations: those of the run; the picture tells those about notes that were not met.
         world_size: ranks of the run; 0: as many as the step shows.
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
     """
