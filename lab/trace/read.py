@@ -145,7 +145,7 @@ class _RankReader:
             with self.path.open("rb") as file:  # type: ignore[union-attr]
                 for raw in file:
                     try:
-                        line = json.loads(raw)
+                        line = json.loads(raw.decode("utf-8", "replace"))
                     except ValueError:
                         line = None
                     if isinstance(line, dict):

@@ -98,11 +98,10 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     if choice == "compiled" and compiled is None:
         journal.cut(f"there is no compiled recorder: {native.why()}")
         return
-    hidden = _hidden_folders(torch)
-    source.start(folder, hidden)
+    source.start(folder, _hidden_folders(torch))
     if compiled is not None:
         journal.write_through(compiled.write, compiled.stop)
-        compiled.start(fd, folder, hidden, values, LIMIT_BYTES)
+        compiled.start(fd, source.folder, source.hidden, values, LIMIT_BYTES)
         marks.use_compiled(compiled.mark)
     _patch(module, compiled)
 

@@ -23,20 +23,16 @@ PyObject* mark(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
   if (log().on.load(std::memory_order_relaxed)) {
     const bool ended = arguments[1] == Py_True;
     const std::string_view name(PyBytes_AS_STRING(arguments[0]), static_cast<size_t>(PyBytes_GET_SIZE(arguments[0])));
-    Json line;
-    line.raw("{\"k\":\"mark\",\"t\":").integer(now_ns()).key("n").string(name).key("e").integer(ended ? 1 : 0);
+    Json line = line_of("mark");
+    line.key("n").string(name).key("e").number(ended ? 1 : 0);
     if (!ended)
       source().write_at(line);
-    log().write(line.raw("}\n").text);
+    log().write(std::move(line));
   }
   Py_RETURN_NONE;
 }
 
-PyMethodDef kMark = {
-    "mark",
-    reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mark)),
-    METH_FASTCALL,
-    "mark(name: bytes, ended: bool)\n\nA phase of the script begins or ends."};
+PyMethodDef kMark = {"mark", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(mark)), METH_FASTCALL, nullptr};
 
 } // namespace recorder
 
@@ -48,25 +44,13 @@ PYBIND11_MODULE(lab_recorder_native, module) {
       "start",
       [](int fd, std::string folder, std::vector<std::string> hidden, int64_t values, size_t limit) {
         source().start(std::move(folder), std::move(hidden));
-        log().calls = 0;
-        log().values = values;
-        log().start(fd, limit);
+        log().start(fd, values, limit);
       },
-      pybind11::arg("fd"),
-      pybind11::arg("folder"),
-      pybind11::arg("hidden"),
-      pybind11::arg("values"),
-      pybind11::arg("limit"),
-      "Begin to record, at most so many bytes: lines go to the descriptor, which is open for reading and appending; paths "
-      "are told relative to the script's folder.");
+      "start(fd, folder, hidden, values, limit)\n\n"
+      "Begin to record, at most `limit` bytes, to a descriptor that is open for reading and appending.");
   module.def(
-      "write",
-      [](const pybind11::bytes& line) { log().write(std::string_view(line)); },
-      pybind11::arg("line"),
-      "Append one whole line, if recording.");
-  module.def(
-      "wrap", &RecordingBackend::wrap, pybind11::arg("backend"), "A backend that records what it forwards to the given one.");
+      "write", [](const pybind11::bytes& line) { log().write(line); }, "Append one whole line, if recording.");
+  module.def("wrap", &RecordingBackend::wrap, "A backend that records what it forwards to the given one.");
   module.add_object("mark", pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&kMark, nullptr)));
-  module.def(
-      "stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
+  module.def("stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
 }

@@ -16,105 +16,78 @@ class RecordingBackend : public ForwardingBackend {
   // -- what is recorded
 
   WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& options) override {
-    return record(
-        {"broadcast", OpType::BROADCAST},
-        [&](Begin& begin) { begin.in_place(tensors).root(options.rootRank).async(options); },
-        [&] { return inner_->broadcast(tensors, options); });
+    return in_place({"broadcast", OpType::BROADCAST}, &Backend::broadcast, tensors, options);
   }
 
   WorkPtr allreduce(Tensors& tensors, const AllreduceOptions& options) override {
-    return record(
-        {"all_reduce", OpType::ALLREDUCE},
-        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
-        [&] { return inner_->allreduce(tensors, options); });
+    return in_place({"all_reduce", OpType::ALLREDUCE}, &Backend::allreduce, tensors, options);
   }
 
   WorkPtr allreduce_sparse(Tensors& tensors, const AllreduceOptions& options) override {
-    return record(
-        {"all_reduce", OpType::_ALLREDUCE_SPARSE},
-        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
-        [&] { return inner_->allreduce_sparse(tensors, options); });
+    return in_place({"all_reduce", OpType::_ALLREDUCE_SPARSE}, &Backend::allreduce_sparse, tensors, options);
   }
 
   WorkPtr allreduce_coalesced(Tensors& tensors, const AllreduceCoalescedOptions& options) override {
-    return record(
-        {"all_reduce_coalesced", OpType::ALLREDUCE_COALESCED},
-        [&](Begin& begin) { begin.in_place(tensors).reduce(options.reduceOp).async(options); },
-        [&] { return inner_->allreduce_coalesced(tensors, options); });
+    return in_place(
+        {"all_reduce_coalesced", OpType::ALLREDUCE_COALESCED}, &Backend::allreduce_coalesced, tensors, options);
   }
 
   WorkPtr reduce(Tensors& tensors, const ReduceOptions& options) override {
-    return record(
-        {"reduce", OpType::REDUCE},
-        [&](Begin& begin) {
-          begin.in_place(tensors).reduce(options.reduceOp).root(options.rootRank).async(options);
-        },
-        [&] { return inner_->reduce(tensors, options); });
+    return in_place({"reduce", OpType::REDUCE}, &Backend::reduce, tensors, options);
   }
 
   WorkPtr allgather(TensorLists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
-    return record(
-        {"all_gather", OpType::ALLGATHER},
-        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).async(options); },
-        [&] { return inner_->allgather(outputs, inputs, options); });
+    return from_to({"all_gather", OpType::ALLGATHER}, &Backend::allgather, outputs, inputs, options);
   }
 
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const AllgatherOptions& options) override {
-    return record(
-        {"all_gather_into_tensor", OpType::_ALLGATHER_BASE},
-        [&](Begin& begin) { begin.from_to({input}, {output}).async(options); },
-        [&] { return inner_->_allgather_base(output, input, options); });
+    return from_to(
+        {"all_gather_into_tensor", OpType::_ALLGATHER_BASE}, &Backend::_allgather_base, output, input, options);
   }
 
   WorkPtr allgather_coalesced(TensorLists& outputs, Tensors& inputs, const AllgatherOptions& options) override {
-    return record(
-        {"all_gather_coalesced", OpType::ALLGATHER_COALESCED},
-        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).async(options); },
-        [&] { return inner_->allgather_coalesced(outputs, inputs, options); });
+    return from_to(
+        {"all_gather_coalesced", OpType::ALLGATHER_COALESCED}, &Backend::allgather_coalesced, outputs, inputs, options);
   }
 
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const AllgatherOptions& options)
-      override {
-    return record(
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const AllgatherOptions& options) override {
+    return from_to(
         {"all_gather_into_tensor_coalesced", OpType::COALESCED},
-        [&](Begin& begin) { begin.from_to(inputs, outputs).async(options); },
-        [&] { return inner_->allgather_into_tensor_coalesced(outputs, inputs, options); });
+        &Backend::allgather_into_tensor_coalesced,
+        outputs,
+        inputs,
+        options);
   }
 
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const GatherOptions& options) override {
-    return record(
-        {"gather", OpType::GATHER},
-        [&](Begin& begin) { begin.from_to(inputs, flat(outputs)).root(options.rootRank).async(options); },
-        [&] { return inner_->gather(outputs, inputs, options); });
+    return from_to({"gather", OpType::GATHER}, &Backend::gather, outputs, inputs, options);
   }
 
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const ScatterOptions& options) override {
-    return record(
-        {"scatter", OpType::SCATTER},
-        [&](Begin& begin) { begin.from_to(flat(inputs), outputs).root(options.rootRank).async(options); },
-        [&] { return inner_->scatter(outputs, inputs, options); });
+    return from_to({"scatter", OpType::SCATTER}, &Backend::scatter, outputs, inputs, options);
   }
 
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const ReduceScatterOptions& options) override {
-    return record(
-        {"reduce_scatter", OpType::REDUCE_SCATTER},
-        [&](Begin& begin) { begin.from_to(flat(inputs), outputs).reduce(options.reduceOp).async(options); },
-        [&] { return inner_->reduce_scatter(outputs, inputs, options); });
+    return from_to({"reduce_scatter", OpType::REDUCE_SCATTER}, &Backend::reduce_scatter, outputs, inputs, options);
   }
 
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const ReduceScatterOptions& options) override {
-    return record(
-        {"reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE},
-        [&](Begin& begin) { begin.from_to({input}, {output}).reduce(options.reduceOp).async(options); },
-        [&] { return inner_->_reduce_scatter_base(output, input, options); });
+    return from_to(
+        {"reduce_scatter_tensor", OpType::_REDUCE_SCATTER_BASE}, &Backend::_reduce_scatter_base, output, input, options);
   }
 
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const ReduceScatterOptions& options)
       override {
-    return record(
+    return from_to(
         {"reduce_scatter_tensor_coalesced", OpType::REDUCE_SCATTER_TENSOR_COALESCED},
-        [&](Begin& begin) { begin.from_to(inputs, outputs).reduce(options.reduceOp).async(options); },
-        [&] { return inner_->reduce_scatter_tensor_coalesced(outputs, inputs, options); });
+        &Backend::reduce_scatter_tensor_coalesced,
+        outputs,
+        inputs,
+        options);
+  }
+
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override {
+    return from_to({"all_to_all", OpType::ALLTOALL}, &Backend::alltoall, outputs, inputs, options);
   }
 
   WorkPtr alltoall_base(
@@ -125,15 +98,8 @@ class RecordingBackend : public ForwardingBackend {
       const AllToAllOptions& options) override {
     return record(
         {"all_to_all_single", OpType::ALLTOALL_BASE},
-        [&](Begin& begin) { begin.from_to({input}, {output}).split(output_splits, input_splits).async(options); },
+        [&](Begin& begin) { begin.from_to({input}, {output}).split(output_splits, input_splits).options(options); },
         [&] { return inner_->alltoall_base(output, input, output_splits, input_splits, options); });
-  }
-
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override {
-    return record(
-        {"all_to_all", OpType::ALLTOALL},
-        [&](Begin& begin) { begin.from_to(inputs, outputs).async(options); },
-        [&] { return inner_->alltoall(outputs, inputs, options); });
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
@@ -160,7 +126,7 @@ class RecordingBackend : public ForwardingBackend {
   WorkPtr barrier(const BarrierOptions& options) override {
     return record(
         {"barrier", OpType::BARRIER},
-        [&](Begin& begin) { begin.async(options); },
+        [&](Begin& begin) { begin.options(options); },
         [&] { return inner_->barrier(options); });
   }
 
@@ -205,6 +171,22 @@ class RecordingBackend : public ForwardingBackend {
   }
 
  private:
+  template <class Method, class Options>
+  WorkPtr in_place(Operation operation, Method method, Tensors& tensors, const Options& options) {
+    return record(
+        operation,
+        [&](Begin& begin) { begin.in_place(tensors).options(options); },
+        [&] { return (*inner_.*method)(tensors, options); });
+  }
+
+  template <class Method, class Outputs, class Inputs, class Options>
+  WorkPtr from_to(Operation operation, Method method, Outputs& outputs, Inputs& inputs, const Options& options) {
+    return record(
+        operation,
+        [&](Begin& begin) { begin.from_to(flat(inputs), flat(outputs)).options(options); },
+        [&] { return (*inner_.*method)(outputs, inputs, options); });
+  }
+
   // Writes the begin line, issues the call, and sees to the end line. No lock is held on the way.
   template <class Describe, class Issue>
   WorkPtr record(Operation operation, Describe&& describe, Issue&& issue) {

@@ -27,6 +27,14 @@ struct Operation {
   c10d::OpType type;
 };
 
+inline Tensors flat(const at::Tensor& tensor) {
+  return {tensor};
+}
+
+inline const Tensors& flat(const Tensors& tensors) {
+  return tensors;
+}
+
 inline Tensors flat(const TensorLists& lists) {
   Tensors all;
   for (const auto& list : lists)
@@ -41,21 +49,12 @@ inline std::string reason_of(const std::exception_ptr& error) {
   std::string reason;
   try {
     std::rethrow_exception(error);
-  } catch (const c10::Error& known) {
-    reason = known.what_without_backtrace();
   } catch (const std::exception& known) {
     reason = known.what();
   } catch (...) {
     reason = "unknown error";
   }
-  reason.erase(std::min(reason.find('\n'), reason.size()));
-  if (reason.size() > kLongestReason) {
-    size_t end = kLongestReason;
-    while ((static_cast<unsigned char>(reason[end]) & 0xc0) == 0x80) // not within a character
-      end--;
-    reason.erase(end);
-  }
-  return reason;
+  return reason.substr(0, std::min(reason.find('\n'), kLongestReason));
 }
 
 class End {
@@ -67,15 +66,15 @@ class End {
     if (!log().on.load(std::memory_order_relaxed))
       return;
     try {
-      Json json;
-      json.raw("{\"k\":\"end\",\"t\":").integer(now_ns()).key("i").integer(number_);
+      Json json = line_of("end");
+      json.key("i").number(number_);
       if (error)
         json.key("err").string(reason_of(error));
       else if (!results_.empty())
         write_contents(json, "ov", "os", results_, log().values);
       if (sender >= 0)
-        json.key("peer").integer(sender);
-      log().write(json.raw("}\n").text);
+        json.key("peer").number(sender);
+      log().write(std::move(json));
     } catch (...) { // out of memory: a line is lost, the run is not
     }
   }
@@ -89,9 +88,9 @@ class Begin {
  public:
   // `seq`: number of the collective within its group; 0 for point to point.
   Begin(const char* operation, const std::string& group, int64_t seq) : number_(++log().calls), limit_(log().values) {
-    json_.key("i").integer(number_).key("op").raw("\"").raw(operation).raw("\"").key("g").string(group);
+    json_.key("i").number(number_).key("op").string(operation).key("g").string(group);
     if (seq > 0)
-      json_.key("seq").integer(seq);
+      json_.key("seq").number(seq);
   }
 
   Begin& in_place(const Tensors& tensors) {
@@ -103,44 +102,29 @@ class Begin {
   Begin& from_to(const Tensors& inputs, const Tensors& outputs) {
     describe_inputs(inputs);
     const int64_t bytes = write_shapes(json_, "out", outputs);
-    json_.key("ob").integer(bytes);
+    json_.key("ob").number(bytes);
     results(outputs);
     return *this;
   }
 
-  Begin& root(int64_t group_rank) {
-    json_.key("root").integer(group_rank);
-    return *this;
-  }
-
   Begin& peer(int group_rank, int tag) {
-    json_.key("peer").integer(group_rank).key("tag").integer(tag);
-    return *this;
-  }
-
-  Begin& reduce(const c10d::ReduceOp& operation) {
-    static constexpr const char* kNames[] = {
-        "SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
-    const auto number = static_cast<size_t>(static_cast<c10d::ReduceOp::RedOpType>(operation));
-    if (number < std::size(kNames))
-      json_.key("red").raw("\"").raw(kNames[number]).raw("\"");
+    json_.key("peer").number(group_rank).key("tag").number(tag);
     return *this;
   }
 
   Begin& split(const std::vector<int64_t>& output, const std::vector<int64_t>& input) {
-    if (output.empty() && input.empty())
-      return *this;
-    json_.key("split").raw("[");
-    list(output);
-    json_.raw(",");
-    list(input);
-    json_.raw("]");
+    if (!output.empty() || !input.empty())
+      json_.key("split").raw("[").integers(output).raw(",").integers(input).raw("]");
     return *this;
   }
 
   template <class Options>
-  Begin& async(const Options& options) {
-    return async(options.asyncOp);
+  Begin& options(const Options& given) {
+    if constexpr (requires { given.reduceOp; })
+      reduce(given.reduceOp);
+    if constexpr (requires { given.rootRank; })
+      json_.key("root").number(given.rootRank);
+    return async(given.asyncOp);
   }
 
   Begin& async(bool asked) {
@@ -151,16 +135,14 @@ class Begin {
   // The time is taken last: what the recorder itself takes does not count as the call's.
   End write() {
     source().write(json_);
-    Json line;
-    line.raw("{\"k\":\"begin\",\"t\":").integer(now_ns()).raw(",").raw(json_.text).raw("}\n");
-    log().write(line.text);
+    log().write(std::move(line_of("begin").raw(",").raw(json_.text)));
     return {number_, std::move(results_)};
   }
 
  private:
   void describe_inputs(const Tensors& tensors) {
     const int64_t bytes = write_shapes(json_, "in", tensors);
-    json_.key("ib").integer(bytes);
+    json_.key("ib").number(bytes);
     if (limit_ > 0 && !tensors.empty())
       write_contents(json_, "iv", "is", tensors, limit_);
   }
@@ -170,14 +152,12 @@ class Begin {
       results_ = tensors;
   }
 
-  void list(const std::vector<int64_t>& numbers) {
-    json_.raw("[");
-    for (size_t i = 0; i < numbers.size(); i++) {
-      if (i)
-        json_.raw(",");
-      json_.integer(numbers[i]);
-    }
-    json_.raw("]");
+  void reduce(const c10d::ReduceOp& operation) {
+    static constexpr const char* kNames[] = {
+        "SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+    const auto number = static_cast<size_t>(static_cast<c10d::ReduceOp::RedOpType>(operation));
+    if (number < std::size(kNames))
+      json_.key("red").string(kNames[number]);
   }
 
   const int64_t number_;
@@ -196,10 +176,7 @@ class RecordedWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override {
     try {
       const bool done = inner_->wait(timeout);
-      if (done)
-        finish(nullptr);
-      else
-        finish(std::make_exception_ptr(std::runtime_error("aborted")));
+      finish(done ? nullptr : std::make_exception_ptr(std::runtime_error("aborted")));
       return done;
     } catch (...) {
       finish(std::current_exception());

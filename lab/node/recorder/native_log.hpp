@@ -4,8 +4,8 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
-#include <ctime>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -15,10 +15,11 @@
 
 namespace recorder {
 
-inline int64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+// The beginning of a line of this kind, which happens now.
+inline Json line_of(std::string_view kind) {
+  Json line;
+  line.raw("{").key("k").string(kind).key("t").number(std::chrono::steady_clock::now().time_since_epoch().count());
+  return line;
 }
 
 struct Log {
@@ -29,22 +30,29 @@ struct Log {
   std::atomic<int64_t> calls{0};
 
   // `limit`: the largest file in bytes.
-  void start(int fd, size_t limit) {
+  void start(int fd, int64_t most_values, size_t limit) {
     const std::lock_guard<std::mutex> guard(lock_);
     file_.open(fd);
     limit_ = limit;
+    values = most_values;
+    calls = 0;
     on = true;
   }
 
-  // Appends a line. A full disk ends the recording, not the run; so does a file that is large enough.
+  void write(Json&& line) {
+    write(line.raw("}\n").text);
+  }
+
+  // Appends a whole line. A full disk ends the recording, not the run; so does a file that is large enough.
   void write(std::string_view line) {
-    if (!on.load(std::memory_order_relaxed) || line.empty())
+    if (!on.load(std::memory_order_relaxed))
       return;
     const std::lock_guard<std::mutex> guard(lock_);
     if (!on.load(std::memory_order_relaxed))
       return;
     if (file_.size() + line.size() + kRoomForCut > limit_) {
-      file_.append(cut_line());
+      const std::string why = "the trace is larger than " + std::to_string(limit_ >> 20) + " MiB";
+      file_.append(line_of("cut").key("why").string(why).raw("}\n").text);
       end();
     } else if (!file_.append(line)) {
       end();
@@ -53,7 +61,7 @@ struct Log {
 
   // Whether it was recording until now.
   bool stop() {
-    if (!on.load(std::memory_order_relaxed))
+    if (!on)
       return false;
     const std::lock_guard<std::mutex> guard(lock_);
     const bool was_on = on;
@@ -67,13 +75,6 @@ struct Log {
   void end() {
     on = false;
     file_.unmap();
-  }
-
-  std::string cut_line() const {
-    Json line;
-    const std::string why = "the trace is larger than " + std::to_string(limit_ >> 20) + " MiB";
-    line.raw("{\"k\":\"cut\",\"t\":").integer(now_ns()).key("why").string(why);
-    return line.raw("}\n").text;
   }
 
   std::mutex lock_; // held for no longer than a line is copied; nothing else is waited for under it

@@ -1,8 +1,10 @@
 // Which line of the script led to a call: read from the Python frames of the calling thread.
 #pragma once
 
-#include <Python.h>
+#include <pybind11/pybind11.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,64 +14,15 @@
 
 namespace recorder {
 
-#if PY_VERSION_HEX >= 0x030d0000
-inline bool python_is_ending() {
-  return Py_IsFinalizing();
-}
-#else
-inline bool python_is_ending() {
-  return _Py_IsFinalizing();
-}
-#endif
-
 class Source {
- public:
-  // `folder` is the script's; `hidden` are beginnings of paths that are never the script. Needs the interpreter's lock.
-  void start(std::string folder, std::vector<std::string> hidden) {
-    folder_ = with_slash(std::move(folder));
-    hidden_.clear();
-    for (auto& prefix : hidden)
-      if (!prefix.empty())
-        hidden_.push_back(with_slash(std::move(prefix)));
-    forget();
-  }
-
-  // Adds `at`, `fn` and `via`; adds nothing where no Python is under way in this thread. Takes the interpreter's lock
-  // for a moment, so the caller holds no lock of the recorder's.
-  void write(Json& json) {
-    if (PyGILState_GetThisThreadState() == nullptr || python_is_ending())
-      return;
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type, *value, *traceback; // the caller may be handling an exception of its own
-    PyErr_Fetch(&type, &value, &traceback);
-    const Found found = look();
-    if (found.code != nullptr) {
-      write_line(json, found);
-      json.key("fn").raw(found.code->function);
-      if (found.via != nullptr)
-        json.key("via").raw(found.via->name);
-    }
-    PyErr_Restore(type, value, traceback);
-    PyGILState_Release(state);
-  }
-
-  // Adds `at` only. The caller holds the interpreter's lock.
-  void write_at(Json& json) {
-    const Found found = look();
-    if (found.code != nullptr)
-      write_line(json, found);
-  }
-
- private:
   enum class Place { kScript, kElsewhere, kHidden };
 
   // What is known of a piece of code; the texts are JSON already.
   struct Code {
     Place place;
-    bool readable; // whether its name tells a reader something
     std::string file; // without the closing quote: the line's number follows
     std::string function;
-    std::string name;
+    std::string name; // empty where it tells a reader nothing
   };
 
   struct Found {
@@ -78,6 +31,41 @@ class Source {
     int line = 0;
   };
 
+ public:
+  // `folder` is the script's, with a slash at its end; `hidden` are beginnings of paths that are never the script's.
+  // Needs the interpreter's lock.
+  void start(std::string folder, std::vector<std::string> hidden) {
+    folder_ = std::move(folder);
+    hidden_ = std::move(hidden);
+    forget();
+  }
+
+  // Adds `at`, `fn` and `via`; adds nothing where no Python is under way in this thread. Takes the interpreter's lock
+  // for a moment, so the caller holds no lock of the recorder's.
+  void write(Json& json) {
+    if (PyGILState_GetThisThreadState() == nullptr || Py_IsFinalizing())
+      return;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    {
+      const pybind11::error_scope callers_own;
+      const Found found = write_at(json);
+      if (found.code != nullptr)
+        json.key("fn").raw(found.code->function);
+      if (found.via != nullptr)
+        json.key("via").raw(found.via->name);
+    }
+    PyGILState_Release(state);
+  }
+
+  // Adds `at` only, where there is something to be found. The caller holds the interpreter's lock.
+  Found write_at(Json& json) {
+    const Found found = look();
+    if (found.code != nullptr)
+      json.key("at").raw(found.code->file).raw(":").number(found.line).raw("\"");
+    return found;
+  }
+
+ private:
   static constexpr int kDeepest = 256;
   static constexpr size_t kMostCodes = 16384;
 
@@ -95,7 +83,7 @@ class Source {
         if (code.place == Place::kScript)
           break;
       }
-      if (code.readable)
+      if (!code.name.empty())
         via = &code;
       PyFrameObject* outer = PyFrame_GetBack(frame);
       Py_DECREF(frame);
@@ -103,10 +91,6 @@ class Source {
     }
     Py_XDECREF(frame);
     return found;
-  }
-
-  static void write_line(Json& json, const Found& found) {
-    json.key("at").raw(found.code->file).raw(":").integer(found.line).raw("\"");
   }
 
   // Cached by the address of the code object, which is kept alive so that no other one gets that address.
@@ -121,43 +105,23 @@ class Source {
   }
 
   Code describe(PyCodeObject* code) const {
-    Code result;
     const std::string path = utf8(code->co_filename), function = utf8(code->co_name);
 #if PY_VERSION_HEX >= 0x030b0000
-    std::string name = utf8(code->co_qualname);
+    const std::string name = utf8(code->co_qualname);
 #else
-    std::string name = function;
+    const std::string& name = function;
 #endif
-    std::string shown = path;
-    result.place = place_of(path, shown);
-    result.readable = is_readable(name);
-    for (const std::string_view implied : {"Tensor."})
-      if (std::string_view(name).substr(0, implied.size()) == implied)
-        name.erase(0, implied.size());
-    Json file, quoted_function, quoted_name;
-    file.string(shown);
-    file.text.pop_back();
-    result.file = file.text;
-    result.function = quoted_function.string(function).text;
-    result.name = quoted_name.string(name).text;
-    return result;
+    std::string file = quoted(without("./", without(folder_, path)));
+    file.pop_back();
+    return {place_of(path), file, quoted(function), is_readable(name) ? quoted(without("Tensor.", name)) : ""};
   }
 
-  Place place_of(std::string_view path, std::string& shown) const {
-    if (path.empty() || path[0] == '<')
+  Place place_of(const std::string& path) const {
+    const auto begins = [&](const std::string& folder) { return path.starts_with(folder); };
+    if (path.empty() || std::any_of(hidden_.begin(), hidden_.end(), begins))
       return Place::kHidden;
-    for (const auto& prefix : hidden_)
-      if (path.substr(0, prefix.size()) == prefix)
-        return Place::kHidden;
-    if (path[0] != '/') { // relative to the working folder, which is the script's
-      if (path.substr(0, 2) == "./")
-        shown = path.substr(2);
-      return Place::kScript;
-    }
-    if (path.substr(0, folder_.size()) != folder_)
-      return Place::kElsewhere;
-    shown = path.substr(folder_.size());
-    return Place::kScript;
+    // A relative path begins at the working folder, which is the script's.
+    return path[0] != '/' || begins(folder_) ? Place::kScript : Place::kElsewhere;
   }
 
   // Decorators, context managers and the machinery of torch.nn.Module stand between a line and what it calls.
@@ -165,7 +129,7 @@ class Source {
     const auto dot = name.rfind('.');
     const auto last = dot == std::string_view::npos ? name : name.substr(dot + 1);
     return name.find('<') == std::string_view::npos && last != "_wrapped_call_impl" && last != "_call_impl" &&
-        last != "wrapper" && last != "decorate_context" && name.substr(0, 24) != "_GeneratorContextManager";
+        last != "wrapper" && last != "decorate_context" && !name.starts_with("_GeneratorContextManager");
   }
 
   static std::string utf8(PyObject* text) {
@@ -177,10 +141,12 @@ class Source {
     return "?";
   }
 
-  static std::string with_slash(std::string folder) {
-    if (folder.empty() || folder.back() != '/')
-      folder += '/';
-    return folder;
+  static std::string_view without(std::string_view beginning, std::string_view text) {
+    return text.starts_with(beginning) ? text.substr(beginning.size()) : text;
+  }
+
+  static std::string quoted(std::string_view text) {
+    return std::move(Json().string(text).text);
   }
 
   void forget() {
@@ -189,7 +155,7 @@ class Source {
     codes_.clear();
   }
 
-  std::string folder_ = "/";
+  std::string folder_;
   std::vector<std::string> hidden_;
   std::unordered_map<PyCodeObject*, Code> codes_; // guarded by the interpreter's lock
 };

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -18,135 +18,97 @@ constexpr int64_t kMost = 4096;
 constexpr int64_t kBlocks = 64;
 constexpr int64_t kBlock = 16;
 
-// A fingerprint of bytes; not cryptographic. Four lanes, because one multiplication after another takes four times as long.
-class Hash {
- public:
-  void add(const void* data, size_t size) {
-    const auto* bytes = static_cast<const unsigned char*>(data);
-    for (; size >= 32; bytes += 32, size -= 32)
-      for (int lane = 0; lane < 4; lane++)
-        mix(lane, bytes + 8 * lane, 8);
-    for (int lane = 0; size > 0; lane++) {
-      const size_t part = std::min<size_t>(size, 8);
-      mix(lane, bytes, part);
-      bytes += part;
-      size -= part;
-    }
-  }
+// Four of each at a time: one that waits for the one before takes four times as long.
+constexpr size_t kLanes = 4;
 
-  uint64_t value() const {
-    uint64_t result = 0;
-    for (const uint64_t lane : lanes_)
-      result = (result ^ lane ^ (lane >> 31)) * kPrime;
-    return result ^ (result >> 29);
-  }
-
- private:
-  static constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
-
-  void mix(int lane, const unsigned char* bytes, size_t size) {
+// Of bytes; not cryptographic.
+inline uint64_t fingerprint(const void* data, size_t size) {
+  constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
+  uint64_t lanes[kLanes] = {1, 2, 3, 4};
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  const auto mix = [&](size_t lane, size_t length) {
     uint64_t word = 0;
-    std::memcpy(&word, bytes, size);
-    lanes_[lane] = (lanes_[lane] ^ word) * kPrime;
-    lanes_[lane] ^= lanes_[lane] >> 32;
-  }
+    std::memcpy(&word, bytes + 8 * lane, length);
+    lanes[lane] = (lanes[lane] ^ word) * kPrime;
+    lanes[lane] ^= lanes[lane] >> 32;
+  };
+  for (; size >= 8 * kLanes; bytes += 8 * kLanes, size -= 8 * kLanes)
+    for (size_t lane = 0; lane < kLanes; lane++)
+      mix(lane, 8);
+  for (size_t lane = 0; 8 * lane < size; lane++)
+    mix(lane, std::min<size_t>(size - 8 * lane, 8));
+  uint64_t result = 0;
+  for (const uint64_t lane : lanes)
+    result = (result ^ lane ^ (lane >> 31)) * kPrime;
+  return result ^ (result >> 29);
+}
 
-  uint64_t lanes_[4] = {1, 2, 3, 4};
-};
-
-// Norm, least and greatest of numbers that come in runs. Of complex numbers it is their absolute values that are compared.
 template <class T>
-class Extremes {
- public:
-  using Number = std::conditional_t<
-      std::is_integral_v<T>,
-      T,
-      std::conditional_t<std::is_same_v<T, double> || IsComplex<T>::value, double, float>>;
+using Number = std::conditional_t<
+    std::is_integral_v<T>,
+    T,
+    std::conditional_t<std::is_same_v<T, double> || Complex<T>, double, float>>;
 
-  void add(const T* values, int64_t count) {
-    int64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes)
-      for (int lane = 0; lane < kLanes; lane++)
-        add_one(lane, values[i + lane]);
-    for (; i < count; i++)
-      add_one(0, values[i]);
-  }
+// The number that is compared: of complex ones, their absolute value.
+template <class T>
+Number<T> number_of(const T& value) {
+  if constexpr (Complex<T>)
+    return std::hypot(static_cast<double>(value.real()), static_cast<double>(value.imag()));
+  else
+    return static_cast<Number<T>>(value);
+}
 
-  void write(Json& json) const {
-    double squares = 0;
-    Number least = least_[0], greatest = greatest_[0];
-    for (int lane = 0; lane < kLanes; lane++) {
-      squares += squares_[lane];
-      least = std::min(least, least_[lane]);
-      greatest = std::max(greatest, greatest_[lane]);
-    }
-    json.key("norm").real(std::sqrt(squares));
-    if (std::isnan(squares)) { // a comparison with a number that is none is false, so the two below never saw it
-      json.key("min").raw("\"nan\"").key("max").raw("\"nan\"");
-    } else if constexpr (std::is_integral_v<Number>) {
-      json.key("min").integer(least).key("max").integer(greatest);
-    } else {
-      json.key("min").real(least).key("max").real(greatest);
-    }
-  }
+// Norm, least and greatest of at least one number.
+template <class T>
+void write_extremes(Json& json, const std::vector<T>& values) {
+  double squares[kLanes] = {};
+  Number<T> least[kLanes], greatest[kLanes];
+  std::fill_n(least, kLanes, number_of(values[0]));
+  std::fill_n(greatest, kLanes, number_of(values[0]));
+  const auto add = [&](size_t lane, const T& value) {
+    const auto number = number_of(value);
+    squares[lane] += static_cast<double>(number) * static_cast<double>(number);
+    least[lane] = number < least[lane] ? number : least[lane];
+    greatest[lane] = number > greatest[lane] ? number : greatest[lane];
+  };
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; lane++)
+      add(lane, values[i + lane]);
+  for (; i < values.size(); i++)
+    add(0, values[i]);
 
- private:
-  static constexpr int kLanes = 4;
-
-  void add_one(int lane, const T& value) {
-    Number number;
-    if constexpr (IsComplex<T>::value)
-      number = std::hypot(static_cast<double>(value.real()), static_cast<double>(value.imag()));
-    else
-      number = static_cast<Number>(value);
-    const auto wide = static_cast<double>(number);
-    squares_[lane] += wide * wide;
-    least_[lane] = number < least_[lane] ? number : least_[lane];
-    greatest_[lane] = number > greatest_[lane] ? number : greatest_[lane];
-  }
-
-  using Limits = std::numeric_limits<Number>;
-  static constexpr Number kLeast = Limits::has_infinity ? Limits::infinity() : Limits::max();
-  static constexpr Number kGreatest = Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-  double squares_[kLanes] = {0, 0, 0, 0};
-  Number least_[kLanes] = {kLeast, kLeast, kLeast, kLeast};
-  Number greatest_[kLanes] = {kGreatest, kGreatest, kGreatest, kGreatest};
-};
+  const double sum = squares[0] + squares[1] + squares[2] + squares[3];
+  json.key("norm").number(std::sqrt(sum));
+  if (std::isnan(sum)) // a comparison with a number that is none is false, so the two below do not tell
+    json.key("min").raw("\"nan\"").key("max").raw("\"nan\"");
+  else
+    json.key("min")
+        .number(*std::min_element(least, least + kLanes))
+        .key("max")
+        .number(*std::max_element(greatest, greatest + kLanes));
+}
 
 inline void write_summary(Json& json, const at::Tensor& tensor) {
-  const int64_t count = tensor.numel();
-  const bool known = with_type(tensor.scalar_type(), [&](auto* typed) {
-    using T = Stored<std::remove_const_t<std::remove_pointer_t<decltype(typed)>>>;
-    json.raw("{").key("n").integer(count);
-    std::vector<T> scratch;
-    const Elements<T> elements(tensor);
-    Extremes<T> extremes;
-    Hash hash;
-    auto add = [&](int64_t begin, int64_t length) {
-      const T* values = elements.run(begin, length, scratch);
-      extremes.add(values, length);
-      hash.add(values, static_cast<size_t>(length) * sizeof(T));
-    };
+  write_typed(json, tensor, [&]<class T>() {
+    const int64_t count = tensor.numel();
+    std::vector<Stored<T>> values;
     if (count <= kMost) {
-      add(0, count);
+      read(tensor, 0, count, values);
     } else {
       for (int64_t block = 0; block < kBlocks; block++)
-        add((count - kBlock) / (kBlocks - 1) * block, kBlock);
+        read(tensor, (count - kBlock) / (kBlocks - 1) * block, kBlock, values);
     }
+    json.raw("{").key("n").number(count);
     if (count > 0)
-      extremes.write(json);
-    static constexpr char kHex[] = "0123456789abcdef";
+      write_extremes(json, values);
     char digits[16];
-    const uint64_t value = hash.value();
-    for (int i = 0; i < 16; i++)
-      digits[i] = kHex[value >> (60 - 4 * i) & 15];
-    json.key("hash").string({digits, sizeof digits});
+    const auto hash = fingerprint(values.data(), values.size() * sizeof(Stored<T>));
+    json.key("hash").string({digits, std::to_chars(digits, digits + sizeof digits, hash, 16).ptr});
     if (count > kMost)
-      json.key("sampled").integer(kBlocks * kBlock);
+      json.key("sampled").number(kBlocks * kBlock);
     json.raw("}");
   });
-  if (!known)
-    json.raw("null");
 }
 
 } // namespace recorder

@@ -1,6 +1,7 @@
 // What is in the tensors of a call: their types and shapes, and their elements or a summary of each.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "native_elements.hpp"
@@ -19,54 +20,34 @@ inline void write_contents(
     const Tensors& tensors,
     int64_t limit) {
   int64_t count = 0;
-  bool any = false;
-  for (const auto& tensor : tensors) {
-    if (readable(tensor)) {
+  for (const auto& tensor : tensors)
+    if (readable(tensor))
       count += tensor.numel();
-      any = true;
-    }
-  }
-  if (!any)
+  if (std::none_of(tensors.begin(), tensors.end(), readable))
     return;
   const bool whole = count <= limit;
-  json.key(whole ? values_key : summary_key).raw("[");
-  for (size_t i = 0; i < tensors.size(); i++) {
-    if (i)
-      json.raw(",");
-    if (!readable(tensors[i]))
+  json.key(whole ? values_key : summary_key).list(tensors, [&](const at::Tensor& tensor) {
+    if (!readable(tensor))
       json.raw("null");
     else if (whole)
-      write_values(json, tensors[i]);
+      write_values(json, tensor);
     else
-      write_summary(json, tensors[i]);
-  }
-  json.raw("]");
+      write_summary(json, tensor);
+  });
 }
 
 // A list of [dtype, shape] for each tensor; returns their bytes.
 inline int64_t write_shapes(Json& json, std::string_view key, const Tensors& tensors) {
   int64_t bytes = 0;
-  json.key(key).raw("[");
-  for (size_t i = 0; i < tensors.size(); i++) {
-    const auto& tensor = tensors[i];
-    if (i)
-      json.raw(",");
+  json.key(key).list(tensors, [&](const at::Tensor& tensor) {
     if (!tensor.defined()) {
       json.raw("[\"undefined\",[]]");
-      continue;
+      return;
     }
-    json.raw("[").string(c10::getDtypeNames(tensor.scalar_type()).first).raw(",[");
-    const auto sizes = tensor.sizes();
-    for (size_t dim = 0; dim < sizes.size(); dim++) {
-      if (dim)
-        json.raw(",");
-      json.integer(sizes[dim]);
-    }
-    json.raw("]]");
+    json.raw("[").string(c10::getDtypeNames(tensor.scalar_type()).first).raw(",").integers(tensor.sizes()).raw("]");
     if (tensor.layout() == c10::kStrided)
       bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
-  }
-  json.raw("]");
+  });
   return bytes;
 }
 

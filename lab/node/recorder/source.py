@@ -15,8 +15,9 @@ class Source:
     """Looks at the stack of the calling thread."""
 
     def __init__(self) -> None:
-        self._folder = "/"
-        self._hidden: tuple[str, ...] = ()
+        self.folder = "/"
+        self.hidden: tuple[str, ...] = ()
+        """Beginnings of paths that are never the script's."""
 
     def start(self, folder: str, hidden: list[str]) -> None:
         """Say what the script is.
@@ -25,8 +26,8 @@ class Source:
             folder: the script's folder; paths are given relative to it.
             hidden: folders that never hold the script: torch, the standard library, the lab's own code.
         """
-        self._folder = os.path.join(folder, "")
-        self._hidden = ("<", *(os.path.join(path, "") for path in hidden))
+        self.folder = os.path.join(folder, "")
+        self.hidden = ("<", *(os.path.join(path, "") for path in hidden))
 
     def place(self) -> dict[str, str]:
         """The innermost line in the script's folder, else the innermost one that is not hidden: `at`, `fn`, `via`."""
@@ -36,12 +37,10 @@ class Source:
         while frame is not None:
             code, path = frame.f_code, frame.f_code.co_filename
             if not path.startswith(_OWN):
-                if path and not path.startswith(self._hidden):
-                    in_script = (
-                        path.startswith(self._folder) or path[0] != "/"
-                    )  # the script's folder is the working one
+                if path and not path.startswith(self.hidden):
+                    in_script = path[0] != "/" or path.startswith(self.folder)  # the working folder is the script's
                     if in_script or not found:
-                        shown = path.removeprefix(self._folder).removeprefix("./")
+                        shown = path.removeprefix(self.folder).removeprefix("./")
                         found = {"at": f"{shown}:{frame.f_lineno}", "fn": code.co_name, **({"via": via} if via else {})}
                     if in_script:
                         break
