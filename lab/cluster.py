@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.ownership import check_name, default_name
-from lab.engine.protocol import Engine, Removed
+from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
 from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
@@ -30,10 +30,8 @@ from lab.spec.scenario import Scenario
 from lab.spec.volumes import Volume
 
 if TYPE_CHECKING:
-    from lab.engine.request import Request
     from lab.run.dry import DryRun
 
-Announce = Callable[[str], None]
 DEFAULT_NODES = 3
 
 
@@ -79,10 +77,9 @@ class Cluster:
         self.name = check_name(name) if name else default_name()
         self.announce = announce
         if isinstance(engine, str):
-            selected = select_engine(engine, self.name)
-            self.engine = selected.engine
-            if selected.why:
-                announce(selected.why)
+            self.engine, why = select_engine(engine, self.name)
+            if why:
+                announce(why)
         else:
             self.engine = engine
         self._lock = ClusterLock(self.engine.name, self.name)

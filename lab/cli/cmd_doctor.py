@@ -33,14 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in fields(Wanted)})
     checks, exit_code = examine_machine(wanted), 0
     try:
-        selected = select_engine(arguments.engine)
-        if selected.why:
-            checks.append(
-                Check(level="warning", what="engine", found=selected.why, fix="start Docker for real containers")
-            )
-        checks += [*selected.engine.examine(wanted), _leftovers(selected.engine)]
+        engine, why = select_engine(arguments.engine)
+        if why:
+            checks.append(Check("warning", "engine", why, "start Docker for real containers"))
+        checks += [*engine.examine(wanted), _leftovers(engine)]
     except EngineUnavailable as error:
-        checks.append(Check(level="failed", what="engine", found=error.message, fix=error.hint))
+        checks.append(Check("failed", "engine", error.message, error.hint))
         exit_code = 3
     if any(check.level == "failed" for check in checks):
         exit_code = exit_code or 1
@@ -59,10 +57,8 @@ def _leftovers(engine: Engine) -> Check:
     if left:
         names = ", ".join(left)
         fix = "; ".join(f"lab down --name {name} --engine {engine.name}" for name in left)
-        return Check(
-            level="warning", what="leftovers", found=f"cluster {names} is incomplete or of a dead run", fix=fix
-        )
-    return Check(level="ok", what="leftovers", found="none")
+        return Check("warning", "leftovers", f"cluster {names} is incomplete or of a dead run", fix)
+    return Check("ok", "leftovers", "none")
 
 
 def _line(check: Check, style: Style) -> str:

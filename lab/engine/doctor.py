@@ -18,7 +18,7 @@ WORKER_BYTES = 120 * 1024**2
 _MIN_DISK_BYTES = 1 << 30
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Check:
     """One line of `lab doctor`."""
 
@@ -49,11 +49,11 @@ def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
     """Whether memory suffices for the nodes and workers that are wanted."""
     needed = wanted.nodes * (AGENT_BYTES + wanted.nproc_per_node * WORKER_BYTES)
     if available_bytes is None:
-        return Check(level="warning", what="memory", found="the system does not say how much is free")
+        return Check("warning", "memory", "the system does not say how much is free")
     found = f"{format_bytes(available_bytes)} available, about {format_bytes(needed)} needed for {_size(wanted)}"
     if available_bytes < needed:
-        return Check(level="failed", what="memory", found=found, fix="use fewer nodes, or close something")
-    return Check(level="ok", what="memory", found=found)
+        return Check("failed", "memory", found, "use fewer nodes, or close something")
+    return Check("ok", "memory", found)
 
 
 def cores_check(cores: int, wanted: Wanted) -> Check:
@@ -61,10 +61,8 @@ def cores_check(cores: int, wanted: Wanted) -> Check:
     workers = wanted.nodes * wanted.nproc_per_node
     found = f"{cores} for {workers} workers"
     if workers > 8 * cores:
-        return Check(
-            level="warning", what="cores", found=found, fix="workers will wait for a core; use fewer for timings"
-        )
-    return Check(level="ok", what="cores", found=found)
+        return Check("warning", "cores", found, "workers will wait for a core; use fewer for timings")
+    return Check("ok", "cores", found)
 
 
 def _size(wanted: Wanted) -> str:
@@ -72,7 +70,7 @@ def _size(wanted: Wanted) -> str:
 
 
 def _python() -> Check:
-    return Check(level="ok", what="python", found=f"{sys.version.split()[0]} ({sys.executable})")
+    return Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
 
 
 def _available_bytes() -> int | None:
@@ -89,5 +87,5 @@ def _disk() -> Check:
     free = shutil.disk_usage(Path.cwd()).free
     found = f"{format_bytes(free)} free for records in {Path.cwd()}"
     if free < _MIN_DISK_BYTES:
-        return Check(level="warning", what="disk", found=found, fix="free some space, or use --runs")
-    return Check(level="ok", what="disk", found=found)
+        return Check("warning", "disk", found, "free some space, or use --runs")
+    return Check("ok", "disk", found)

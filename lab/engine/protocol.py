@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.request import Request
 
 Announce = Callable[[str], None]
 """Takes a line of progress, such as `node1: importing torch`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One thing that an engine asks for when it makes a cluster; plain data, the same for the same shape and names."""
+
+    what: str
+    """A kind and a name, such as `container lab-c-node0`."""
+    body: Mapping[str, Any]
+    """What is said of it, in the words of whoever is asked: Docker's API, or this machine."""
 
 
 class Channel(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import selectors
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, NodeLost
@@ -18,14 +17,7 @@ _GREETING_TIMEOUT_S = 90.0
 HELLO = wire.encode(Hello())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lost:
-    """A node whose channel closed while it was waited for."""
-
-    channel: Channel
-
-
-def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announce) -> Lost | None:
+def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announce) -> Channel | None:
     """Wait until every agent has imported torch and answered.
 
     Args:
@@ -34,7 +26,7 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
         announce: called with how many are ready.
 
     Returns:
-        The first node that ended instead, or None if all answered.
+        The channel to the first node that ended instead, or None if all answered.
 
     Raises:
         ClusterError: the deadline passed, or an agent is of another version; the message names who.
@@ -43,8 +35,8 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
     readers = {channel.node.name: wire.LineReader() for channel in channels}
     end = time.monotonic() + deadline_s
     with selectors.DefaultSelector() as selector:
-        for channel in channels:
-            selector.register(channel.fileno(), selectors.EVENT_READ, channel)
+        for each in channels:
+            selector.register(each.fileno(), selectors.EVENT_READ, each)
         while waiting:
             left = end - time.monotonic()
             if left <= 0:
@@ -54,10 +46,10 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
                     "see `lab doctor` for memory and cores",
                 )
             for key, _ in selector.select(min(left, 1.0)):
-                channel = key.data
+                channel: Channel = key.data
                 data = channel.receive()
                 if data == b"":
-                    return Lost(channel=channel)
+                    return channel
                 for message in readers[channel.node.name].feed(data or b""):
                     if isinstance(message, wire.Malformed):
                         raise ClusterError(f"{channel.node.name} cannot be understood: {message.reason}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from lab.engine.protocol import Engine
@@ -13,16 +12,8 @@ Choice = Literal["auto", "docker", "local"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selected:
-    """The engine, and what a person should be told about the choice (empty: nothing)."""
-
-    engine: Engine
-    why: str = ""
-
-
-def select_engine(choice: Choice, cluster: str | None = None) -> Selected:
-    """The engine to use.
+def select_engine(choice: Choice, cluster: str | None = None) -> tuple[Engine, str]:
+    """The engine to use, and what a person should be told about the choice (empty: nothing).
 
     Args:
         choice: `auto` takes the local engine if the cluster exists there, else Docker if it answers, else local.
@@ -32,14 +23,14 @@ def select_engine(choice: Choice, cluster: str | None = None) -> Selected:
         EngineUnavailable: the engine that was asked for does not answer, or none does.
     """
     if choice != "auto":
-        return Selected(engine=OPENERS[choice]())
+        return OPENERS[choice](), ""
     if cluster is not None and _exists_locally(cluster):
-        return Selected(engine=OPENERS["local"]())
+        return OPENERS["local"](), ""
     try:
-        return Selected(engine=OPENERS["docker"]())
+        return OPENERS["docker"](), ""
     except EngineUnavailable as no_docker:
         try:
-            return Selected(engine=OPENERS["local"](), why=f"using the local engine ({no_docker.message})")
+            return OPENERS["local"](), f"using the local engine ({no_docker.message})"
         except EngineUnavailable as no_local:
             raise EngineUnavailable(f"{no_docker.message}; and {no_local.message}", no_local.hint) from None
 

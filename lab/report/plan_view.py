@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.engine.request import Request
+from lab.engine.protocol import Request
 from lab.plan.plan import Plan
 from lab.report.style import Style
 from lab.report.table import table_text

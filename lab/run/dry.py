@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lab.engine.request import Request
+from lab.engine.protocol import Request
 from lab.plan.plan import Plan
 
 

@@ -102,9 +102,8 @@ class Place:
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""
         shape = shape_for(scenario, options, self.asked)
-        plan_run(
-            scenario, options, writer.run, not_made(shape, self.name)
-        )  # refuse what cannot run before anything is made
+        # refuse what cannot run before anything is made
+        plan_run(scenario, options, writer.run, not_made(shape, self.name))
         try:
             cluster = self.make(shape, run=None if options.keep else writer.run)
             return self._run_on(cluster, scenario, options, observer, writer)

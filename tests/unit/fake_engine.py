@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lab.engine.doctor import Check, Wanted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed
-from lab.engine.request import Request
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
 from lab.plan.cluster import ClusterInfo, Node, Shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from lab.engine.stream import Stream
@@ -10,8 +11,22 @@ from lab.plan.cluster import Node
 _HEADER_BYTES = 8
 
 
+def take_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Takes Docker's frames off a buffer: the stream and the content of each that has arrived whole.
+
+    Each has 8 bytes of header, its stream in the first, its length in the last four.
+    """
+    while len(buffer) >= _HEADER_BYTES:
+        end = _HEADER_BYTES + int.from_bytes(buffer[4:_HEADER_BYTES], "big")
+        if len(buffer) < end:
+            return
+        frame = buffer[0], bytes(buffer[_HEADER_BYTES:end])
+        del buffer[:end]
+        yield frame
+
+
 class DockerChannel(Stream):
-    """Takes Docker's frames apart: each has 8 bytes of header, its stream in the first, its length in the last four.
+    """A stream of which the agent's standard output is received.
 
     Args:
         node: whose agent is at the other end.
@@ -31,24 +46,13 @@ class DockerChannel(Stream):
         if not chunk:
             return chunk
         self._buffer += chunk
-        return self._unframe() or None
-
-    def _unframe(self) -> bytes:
-        parts, position, buffer = [], 0, self._buffer
-        while len(buffer) - position >= _HEADER_BYTES:
-            stream = buffer[position]
-            length = int.from_bytes(buffer[position + 4 : position + 8], "big")
-            start = position + _HEADER_BYTES
-            if len(buffer) < start + length:
-                break
-            content = bytes(buffer[start : start + length])
+        parts = []
+        for stream, content in take_frames(self._buffer):
             if stream == 1:
                 parts.append(content)
             else:
                 self.complaints = (self.complaints + content)[-8192:]
-            position = start + length
-        del buffer[:position]
-        return b"".join(parts)
+        return b"".join(parts) or None
 
     def close(self) -> None:
         """Let go of the stream; the agent lives on."""

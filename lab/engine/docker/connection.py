@@ -20,7 +20,7 @@ _CALL_TIMEOUT_S = 60
 _FIRST_ANSWER_S = 15
 
 
-def open_client(timeout_s: int = _CALL_TIMEOUT_S) -> docker.DockerClient:
+def open_client() -> docker.DockerClient:
     """Connect to the engine that the docker command line would use.
 
     Raises:
@@ -28,21 +28,15 @@ def open_client(timeout_s: int = _CALL_TIMEOUT_S) -> docker.DockerClient:
     """
     import docker
     import docker.errors
+    from docker.utils import kwargs_from_env
 
     try:
-        if "DOCKER_HOST" in os.environ:
-            client = docker.from_env(timeout=_FIRST_ANSWER_S)
-        else:
-            context = docker.ContextAPI.get_current_context()
-            host = context.Host
-            client = (
-                docker.DockerClient(base_url=host, timeout=_FIRST_ANSWER_S)
-                if host
-                else docker.from_env(timeout=_FIRST_ANSWER_S)
-            )
+        host = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context().Host
+        chosen = {"base_url": host} if host else kwargs_from_env()
+        client = docker.DockerClient(**chosen, timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
-    client.api.timeout = timeout_s
+    client.api.timeout = _CALL_TIMEOUT_S
     return client
 
 
@@ -123,32 +117,30 @@ class Connection:
         return self.together(self.attach, containers)
 
     def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
-        """One of the two.
-
-        Raises:
-            EngineUnavailable: the engine does not answer.
-            Refused: it answers with an error.
-        """
+        """One of the two, with the errors of `call`."""
         if self._direct is not None:
             try:
                 return directly(self._direct)
             except OSError as error:
                 raise _stopped_answering(error) from error
-        import docker.errors
-
-        try:
-            return self.call(lambda: otherwise(self.api))
-        except docker.errors.APIError as error:
-            raise Refused(error.status_code or 0, str(error.explanation)) from error
+        return self.call(lambda: otherwise(self.api))
 
     # -- all others
 
     def call(self, call: Callable[[], T]) -> T:
-        """One call of docker-py; an engine that does not answer becomes `EngineUnavailable`."""
+        """One call of docker-py.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
+            Refused: it answers with an error.
+        """
+        import docker.errors
         import requests.exceptions
 
         try:
             return call()
+        except docker.errors.APIError as error:
+            raise Refused(error.status_code or 0, str(error.explanation)) from error
         except (requests.exceptions.ConnectionError, requests.exceptions.Timeout) as error:
             raise _stopped_answering(error) from error
 

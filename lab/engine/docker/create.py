@@ -11,9 +11,8 @@ from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.state import find, node_state
 from lab.engine.payload import node_archive
-from lab.engine.protocol import Announce, Channel
+from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
-from lab.engine.request import Request
 from lab.errors import ClusterError, ImageError, LabError
 from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
@@ -56,7 +55,7 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
         for channel in channels:
             channel.close()
     if lost is not None:
-        raise _explain_lost(connection, lost.channel, image)
+        raise _explain_lost(connection, lost, image)
     return find(connection, cluster)[0]
 
 

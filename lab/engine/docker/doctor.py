@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
-from lab.engine.docker.state import find
+from lab.engine.docker.state import filters, find, find_rest
 from lab.engine.doctor import Check, Wanted
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.node.recorder import build
@@ -38,34 +38,29 @@ def _version(connection: Connection) -> Check:
     version = connection.call(connection.api.version)
     found = f"docker {version['Version']}, API {version['ApiVersion']}, {connection.api.base_url}"
     if tuple(int(part) for part in version["ApiVersion"].split(".")) < _MIN_API:
-        return Check(level="failed", what="engine", found=found, fix="install Docker Engine 19.03 or newer")
-    return Check(level="ok", what="engine", found=found)
+        return Check("failed", "engine", found, "install Docker Engine 19.03 or newer")
+    return Check("ok", "engine", found)
 
 
 def _image(connection: Connection, image: str) -> Check:
     if inspect_image(connection.client, image) is not None:
-        return Check(level="ok", what="image", found=image)
-    fix = (
-        "`lab up` builds it, or `lab image build`"
-        if image == DEFAULT_IMAGE
-        else f"`lab up` pulls it, or docker pull {image}"
-    )
-    return Check(level="warning", what="image", found=f"{image} is not there yet", fix=fix)
+        return Check("ok", "image", image)
+    own = image == DEFAULT_IMAGE
+    fix = "`lab up` builds it, or `lab image build`" if own else f"`lab up` pulls it, or docker pull {image}"
+    return Check("warning", "image", f"{image} is not there yet", fix)
 
 
 def _orphans(connection: Connection) -> list[Check]:
     """Networks and volumes of ours whose cluster has no container."""
-    filters = {"label": [f"{label.OWNER}={label.owner()}"]}
     alive = {info.name for info in find(connection, None)}
-    networks = connection.call(lambda: connection.api.networks(filters=filters))
-    volumes = connection.call(lambda: connection.api.volumes(filters=filters))["Volumes"] or []
+    networks, volumes = find_rest(connection, filters(None))
     names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive
     return [
         Check(
-            level="warning",
-            what="leftovers",
-            found=f"a network or volume of cluster {name}, which has no node",
-            fix=f"lab down --name {name}",
+            "warning",
+            "leftovers",
+            f"a network or volume of cluster {name}, which has no node",
+            f"lab down --name {name}",
         )
         for name in sorted(names)
     ]
@@ -74,8 +69,8 @@ def _orphans(connection: Connection) -> list[Check]:
 def _gpus(connection: Connection) -> Check:
     runtimes = connection.call(connection.api.info).get("Runtimes", {})
     if "nvidia" in runtimes:
-        return Check(level="ok", what="gpus", found="the NVIDIA runtime is installed")
-    return Check(level="failed", what="gpus", found="no NVIDIA runtime", fix="install the NVIDIA container toolkit")
+        return Check("ok", "gpus", "the NVIDIA runtime is installed")
+    return Check("failed", "gpus", "no NVIDIA runtime", "install the NVIDIA container toolkit")
 
 
 def _inside(connection: Connection, image: str) -> list[Check]:
@@ -100,30 +95,25 @@ def _inside(connection: Connection, image: str) -> list[Check]:
     if not can.get("tc"):
         return [
             recorder,
-            Check(
-                level="warning",
-                what="network emulation",
-                found=f"{image} has no tc",
-                fix="install iproute2 in the image",
-            ),
+            Check("warning", "network emulation", f"{image} has no tc", "install iproute2 in the image"),
         ]
     return [recorder, *_emulation(can)]
 
 
 def _recorder(image: str, *, built: bool) -> Check:
     if built:
-        return Check(level="ok", what="recorder", found=f"compiled, in {image}")
+        return Check("ok", "recorder", f"compiled, in {image}")
     if image == DEFAULT_IMAGE:
         found = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
-        return Check(level="warning", what="recorder", found=found, fix="lab image build, then lab down and lab up")
-    return Check(level="ok", what="recorder", found=f"the one in Python; {image} has no compiled one")
+        return Check("warning", "recorder", found, "lab image build, then lab down and lab up")
+    return Check("ok", "recorder", f"the one in Python; {image} has no compiled one")
 
 
 def _emulation(can: Mapping[str, bool]) -> list[Check]:
     return [
-        Check(level="ok", what=name, found="works in containers")
+        Check("ok", name, "works in containers")
         if can[name]
-        else Check(level="warning", what=name, found=f"this kernel lacks it, so {use} cannot be emulated", fix=fix)
+        else Check("warning", name, f"this kernel lacks it, so {use} cannot be emulated", fix)
         for name, use, fix in (
             ("netem", "delay and loss", "load the module sch_netem, or use another kernel"),
             ("tbf", "a limited rate", "load the module sch_tbf, or use another kernel"),

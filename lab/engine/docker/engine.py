@@ -11,7 +11,7 @@ from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
-from lab.engine.protocol import Announce, Channel, NodeState, Removed
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
 from lab.errors import ClusterError, ImageError, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import docker
 
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.request import Request
 
 _SETTLE_S = 1.0
 
@@ -43,11 +42,7 @@ class DockerEngine:
         return state.find(self.connection, cluster)
 
     def node_state(self, node: Node) -> NodeState:
-        """What became of a node.
-
-        Raises:
-            EngineUnavailable: the engine itself does not answer.
-        """
+        """What became of a node."""
         return state.node_state(self.connection, node)
 
     def memory_bytes(self, node: Node) -> int | None:
@@ -64,8 +59,6 @@ class DockerEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        import docker.errors
-
         from lab.engine.docker.create import create
         from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
 
@@ -76,25 +69,17 @@ class DockerEngine:
         except BaseException as error:
             with suppress(LabError):
                 self.remove(cluster, settle=True)
-            if isinstance(error, docker.errors.ImageNotFound):
+            if not isinstance(error, Refused):
+                raise
+            if error.status == 404 and "no such image" in error.explanation.lower():
                 raise ImageError(f"the engine has no image {image}", "build it with `lab image build`") from error
-            if isinstance(error, (docker.errors.APIError, Refused)):
-                hint = (
-                    "use another name with --name"
-                    if "already" in str(error.explanation)
-                    else "`lab doctor` may know more"
-                )
-                raise ClusterError(f"the engine could not make cluster {cluster}: {error.explanation}", hint) from error
-            raise
+            hint = "use another name with --name" if "already" in error.explanation else error.hint
+            raise ClusterError(f"the engine could not make cluster {cluster}: {error.explanation}", hint) from error
 
     # -- using
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
-        """Open a channel to the agent of each of these nodes.
-
-        Raises:
-            NodeLost: one cannot be reached.
-        """
+        """Open a channel to the agent of each of these nodes."""
         try:
             streams = self.connection.attach_all([node.handle for node in nodes])
         except Refused as refused:
@@ -107,14 +92,12 @@ class DockerEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""
-        import docker.errors
-
         from lab.engine.docker.execute import execute
 
         try:
             return self.connection.call(lambda: execute(self.connection.api, node, list(argv), tty=tty))
-        except docker.errors.APIError as error:
-            raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {error.explanation}") from error
+        except Refused as refused:
+            raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
 
     # -- removing
 

@@ -14,10 +14,9 @@ import tty as terminal
 from contextlib import suppress
 from typing import Any
 
+from lab.engine.docker.channel import take_frames
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
-
-_HEADER_BYTES = 8
 
 
 def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
@@ -80,20 +79,12 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
                 chunk = connection.recv(65536)
                 if not chunk:
                     return
-                if framed:
-                    buffer += chunk
-                    _write_frames(buffer)
-                else:
+                if not framed:
                     _write(1, chunk)
-
-
-def _write_frames(buffer: bytearray) -> None:
-    while len(buffer) >= _HEADER_BYTES:
-        length = int.from_bytes(buffer[4:_HEADER_BYTES], "big")
-        if len(buffer) < _HEADER_BYTES + length:
-            return
-        _write(2 if buffer[0] == 2 else 1, bytes(buffer[_HEADER_BYTES : _HEADER_BYTES + length]))
-        del buffer[: _HEADER_BYTES + length]
+                    continue
+                buffer += chunk
+                for stream, content in take_frames(buffer):
+                    _write(2 if stream == 2 else 1, content)
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
+from lab.engine.docker.direct import Refused
+from lab.engine.docker.state import find_rest
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.words import format_duration
@@ -48,29 +50,27 @@ def remove(connection: Connection, filters: list[str], settle_s: float) -> Remov
 def _remove_once(connection: Connection, filters: list[str]) -> Removed:
     api = connection.api
     containers = connection.containers(filters)
-    nodes = sum(
-        connection.together(
-            lambda item: _gone(lambda: api.remove_container(item["Id"], force=True, v=True)), containers
-        )
-    )
-    networks = connection.call(lambda: api.networks(filters={"label": filters}))
-    nets = sum(connection.together(lambda item: _gone(lambda: api.remove_network(item["Id"])), networks))
-    volumes = connection.call(lambda: api.volumes(filters={"label": filters}))["Volumes"] or []
-    vols = sum(connection.together(lambda item: _gone(lambda: api.remove_volume(item["Name"], force=True)), volumes))
+
+    def each(items: list[dict[str, Any]], take_away: Callable[[dict[str, Any]], object]) -> int:
+        return sum(connection.together(lambda item: _gone(connection, lambda: take_away(item)), items))
+
+    nodes = each(containers, lambda item: api.remove_container(item["Id"], force=True, v=True))
+    networks, volumes = find_rest(connection, filters)
     names = {item["Labels"][label.CLUSTER] for item in (*containers, *networks, *volumes)}
-    return Removed(clusters=tuple(sorted(names)), nodes=nodes, networks=nets, volumes=vols)
+    return Removed(
+        clusters=tuple(sorted(names)),
+        nodes=nodes,
+        networks=each(networks, lambda item: api.remove_network(item["Id"])),
+        volumes=each(volumes, lambda item: api.remove_volume(item["Name"], force=True)),
+    )
 
 
-def _gone(call: Callable[[], object]) -> int:
+def _gone(connection: Connection, call: Callable[[], object]) -> int:
     """1 if the call removed something, 0 if it was gone or is still in use (the next round tries again)."""
-    import docker.errors
-
-    with suppress(docker.errors.NotFound):
-        try:
-            call()
-        except docker.errors.APIError as error:
-            if error.status_code in (403, 409):
-                return 0
-            raise
-        return 1
-    return 0
+    try:
+        connection.call(call)
+    except Refused as refused:
+        if refused.status in (403, 404, 409):
+            return 0
+        raise
+    return 1

@@ -11,7 +11,7 @@ from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.image.image import DEFAULT_IMAGE
-from lab.engine.request import Request
+from lab.engine.protocol import Request
 from lab.plan.cluster import Shape
 
 _AGENT_ROOT = "/var/lab"

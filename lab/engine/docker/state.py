@@ -21,6 +21,13 @@ def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
     return [_cluster_info(name, containers) for name, containers in sorted(found.items())]
 
 
+def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The networks and the volumes with these labels."""
+    asked = {"label": labels}
+    volumes = connection.call(lambda: connection.api.volumes(filters=asked))["Volumes"] or []
+    return connection.call(lambda: connection.api.networks(filters=asked)), volumes
+
+
 def node_state(connection: Connection, node: Node) -> NodeState:
     """What became of a node.
 

@@ -13,9 +13,8 @@ from lab.engine.local.channel import LocalChannel
 from lab.engine.local.layout import DESCRIPTION, mark
 from lab.engine.local.state import read_cluster
 from lab.engine.payload import write_node_files
-from lab.engine.protocol import Announce, Channel
+from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
-from lab.engine.request import Request
 from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo
 from lab.words import plural
@@ -95,7 +94,7 @@ def _greet(info: ClusterInfo, zygote: subprocess.Popen[bytes], folder: Path, ann
         for channel in channels:
             channel.close()
     if lost is not None:
-        raise ClusterError(f"{lost.channel.node.name} ended while it was starting")
+        raise ClusterError(f"{lost.node.name} ended while it was starting")
 
 
 def free_network(home: Path, cluster: str) -> str:

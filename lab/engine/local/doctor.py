@@ -23,27 +23,22 @@ def _torch() -> list[Check]:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return [Check(level="failed", what="torch", found="not installed", fix="pip install 'lab[local]'")]
-    return [Check(level="ok", what="engine", found=f"local, with torch {version}"), _recorder(version)]
+        return [Check("failed", "torch", "not installed", "pip install 'lab[local]'")]
+    return [Check("ok", "engine", f"local, with torch {version}"), _recorder(version)]
 
 
 def _recorder(torch: str) -> Check:
     if Path(build.cache_folder(), build.file_name(torch)).is_file():
-        return Check(level="ok", what="recorder", found=f"compiled, in {build.cache_folder()}")
+        return Check("ok", "recorder", f"compiled, in {build.cache_folder()}")
     found = f"the one in Python; `{Path(sys.executable).name} -m {build.__name__}` builds a faster one"
-    return Check(level="ok", what="recorder", found=found)
+    return Check("ok", "recorder", found)
 
 
 def _home(home: Path) -> Check:
     longest = len(os.fsencode(home)) + len("/") + 40 + len("/node249/run/notes")
     if longest > 107:
-        return Check(
-            level="failed",
-            what="folder",
-            found=f"{home} is too long for Unix sockets",
-            fix="set LAB_LOCAL_HOME to a short path",
-        )
-    return Check(level="ok", what="folder", found=str(home))
+        return Check("failed", "folder", f"{home} is too long for Unix sockets", "set LAB_LOCAL_HOME to a short path")
+    return Check("ok", "folder", str(home))
 
 
 def _files(wanted: Wanted) -> Check:
@@ -51,5 +46,5 @@ def _files(wanted: Wanted) -> Check:
     needed = 64 + wanted.nodes * wanted.nproc_per_node * _FILES_PER_WORKER
     found = f"{soft} open files allowed, about {needed} needed"
     if soft < needed:
-        return Check(level="warning", what="open files", found=found, fix=f"ulimit -n {needed}")
-    return Check(level="ok", what="open files", found=found)
+        return Check("warning", "open files", found, f"ulimit -n {needed}")
+    return Check("ok", "open files", found)

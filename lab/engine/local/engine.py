@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, read_cluster
-from lab.engine.protocol import Announce, Channel, NodeState, Removed
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.request import Request
 
 
 class LocalEngine:
@@ -55,11 +54,7 @@ class LocalEngine:
         return [info for folder in folders if (info := read_cluster(folder)) is not None]
 
     def node_state(self, node: Node) -> NodeState:
-        """What became of a node.
-
-        Raises:
-            EngineUnavailable: the process that holds all nodes of its cluster was killed.
-        """
+        """What became of a node."""
         return node_state(node)
 
     def memory_bytes(self, node: Node) -> int | None:
@@ -95,11 +90,7 @@ class LocalEngine:
     # -- using
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
-        """Open a channel to the agent of each of these nodes.
-
-        Raises:
-            NodeLost: one cannot be reached.
-        """
+        """Open a channel to the agent of each of these nodes."""
         channels: list[Channel] = []
         for node in nodes:
             try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lab import __version__
 from lab.engine.local.layout import DESCRIPTION, LIFE, MARK, mark
-from lab.engine.request import Request
+from lab.engine.protocol import Request
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 

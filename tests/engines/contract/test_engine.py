@@ -27,7 +27,7 @@ Create = Callable[..., ClusterInfo]
 @pytest.fixture
 def subject(engine: str) -> Engine:
     """The engine under test."""
-    return select_engine(engine).engine  # type: ignore[arg-type]
+    return select_engine(engine)[0]  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -33,20 +33,18 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeEn
 
 
 def test_auto_takes_docker_without_a_word(engines):
-    selected = select_engine("auto", "c")
-    assert (selected.engine, selected.why) == (engines["docker"], "")
+    assert select_engine("auto", "c") == (engines["docker"], "")
 
 
 def test_auto_takes_the_local_engine_where_the_cluster_is_there(engines, tmp_path: Path):
     (tmp_path / "c").mkdir()
-    assert select_engine("auto", "c").engine is engines["local"]
-    assert select_engine("auto", "d").engine is engines["docker"]
+    assert select_engine("auto", "c") == (engines["local"], "")
+    assert select_engine("auto", "d") == (engines["docker"], "")
 
 
 def test_auto_without_docker_takes_the_local_engine_and_says_why(engines):
     engines["docker"] = "no Docker"
-    selected = select_engine("auto", "c")
-    assert (selected.engine, selected.why) == (engines["local"], "using the local engine (no Docker)")
+    assert select_engine("auto", "c") == (engines["local"], "using the local engine (no Docker)")
 
 
 def test_auto_without_any_gives_both_reasons_and_a_fix(engines):
