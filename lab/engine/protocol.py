@@ -22,7 +22,7 @@ class Request:
     what: str
     """A kind and a name, such as `container lab-c-node0`."""
     body: Mapping[str, Any]
-    """What is said of it, in the words of whoever is asked: Docker's API, or this machine."""
+    """Its details, as the one who is asked expects them: Docker's API, or this machine."""
 
 
 class Channel(Protocol):
