@@ -8,10 +8,26 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.node import warm
+from lab.plan.cluster import ClusterInfo
+from lab.plan.fit import Size, refuse_unfit
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 MASTER_PORT = 29500
 MAX_WORLD_SIZE = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(Size):
+    """How a scenario is asked to run; None means what the scenario or the cluster says."""
+
+    cold: bool = False
+    """Start fresh interpreters instead of forking the agents."""
+    timeout_s: float | None = None
+    """Seconds after which the run is hung."""
+    trace: bool = True
+    """Record the collectives, unless the scenario says not to."""
+    trace_values: int | None = None
+    """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,38 +79,21 @@ class Plan:
         }
 
 
-def make_plan(
-    scenario: Scenario,
-    *,
-    run: str,
-    nnodes: int,
-    nproc_per_node: int,
-    master_addr: str,
-    cold: bool = False,
-    timeout_s: float | None = None,
-    trace: bool = True,
-    trace_values: int | None = None,
-    shared: str = "/shared",
-    node_env: Mapping[str, str] | None = None,
-) -> Plan:
+def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanOptions) -> Plan:
     """Assign ranks, node-major, and give every worker what torchrun would give it.
 
     Args:
         scenario: what to run.
         run: name of the run.
-        nnodes: nodes that take part.
-        nproc_per_node: workers on each.
-        master_addr: address of node 0 as the others see it.
-        cold: whether workers start fresh interpreters.
-        timeout_s: seconds until the run counts as hung; None: what the scenario says.
-        trace: False: collectives are not recorded, whatever the scenario says.
-        trace_values: how many elements of a tensor are; None: what the scenario says.
-        shared: where the nodes see their common volume.
-        node_env: what the cluster's own environment says.
+        cluster: where: one that is there, or one that would be made for it.
+        options: how.
 
     Raises:
+        ClusterError: the cluster is too small, or has other limits than the scenario wants.
         UsageError: the size makes no sense, or a variable cannot be honoured by warm workers.
     """
+    refuse_unfit(cluster, scenario, options)
+    nnodes, nproc_per_node = options.of_run(scenario, cluster.shape)
     world_size = nnodes * nproc_per_node
     if nnodes < 1 or nproc_per_node < 1:
         raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")
@@ -104,36 +103,24 @@ def make_plan(
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
             raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
-    if trace_values is not None and not 0 <= trace_values <= MAX_TRACE_VALUES:
-        raise UsageError(f"trace_values is {trace_values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
-    cold = cold or scenario.cold
+    values = scenario.trace.values if options.trace_values is None else options.trace_values
+    if values is not None and not 0 <= values <= MAX_TRACE_VALUES:
+        raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
+    cold = options.cold or scenario.cold
     if not cold:
         _refuse_what_a_fork_cannot_honour(scenario)
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
+    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **scenario.env}
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)
-        env = {
-            **_torchrun_environment(
-                run=run,
-                rank=rank,
-                local_rank=local_rank,
-                node_rank=node_rank,
-                nnodes=nnodes,
-                nproc_per_node=nproc_per_node,
-                master_addr=master_addr,
-            ),
-            **_threads(world_size, node_env or {}),
-            "LAB_SHARED": shared,
-            **scenario.env,
-        }
         workers.append(
             WorkerPlan(
                 rank=rank,
                 local_rank=local_rank,
                 node_rank=node_rank,
                 node=f"node{node_rank}",
-                env=env,
+                env={**_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster.master_addr), **shared},
                 argv=(scenario.script.name, *scenario.args),
                 expected_code=codes.get(rank, 0),
             )
@@ -143,23 +130,19 @@ def make_plan(
         scenario=scenario,
         nnodes=nnodes,
         nproc_per_node=nproc_per_node,
-        master_addr=master_addr,
+        master_addr=cluster.master_addr,
         master_port=MASTER_PORT,
         cold=cold,
         backend=scenario.backend,
-        timeout_s=scenario.timeout_s if timeout_s is None else timeout_s,
-        trace=Tracing(
-            on=trace and scenario.trace.on,
-            values=scenario.trace.values if trace_values is None else trace_values,
-        ),
+        timeout_s=scenario.timeout_s if options.timeout_s is None else options.timeout_s,
+        trace=Tracing(on=options.trace and scenario.trace.on, values=values),
         workers=tuple(workers),
     )
 
 
-def _torchrun_environment(
-    *, run: str, rank: int, local_rank: int, node_rank: int, nnodes: int, nproc_per_node: int, master_addr: str
-) -> dict[str, str]:
+def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int, master_addr: str) -> dict[str, str]:
     """The variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `launcher/api.py`."""
+    node_rank, local_rank = divmod(rank, nproc_per_node)
     world_size = str(nnodes * nproc_per_node)
     return {
         "RANK": str(rank),

@@ -81,19 +81,21 @@ def _result(plan: Plan, cluster: ClusterInfo, evidence: Evidence, writer: Record
     judgement, expectations = settle(judge(evidence), plan.scenario.expect, evidence, ranks, variables)
     exit_code = 130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict]
     return Result(
+        **_place(plan, cluster, writer),
         verdict=judgement.verdict,
         reason=judgement.reason,
-        scenario=plan.scenario.name,
-        run=plan.run,
-        engine=cluster.engine,
-        cluster=cluster.name,
         culprit=judgement.culprit,
         ranks=ranks,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
         exit_code=exit_code,
-        path=writer.path,
     )
+
+
+def _place(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, Any]:
+    """What of a result is known before the run begins."""
+    names = {"scenario": plan.scenario.name, "run": plan.run, "engine": cluster.engine, "cluster": cluster.name}
+    return {**names, "path": writer.path}
 
 
 def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter) -> None:
@@ -145,15 +147,5 @@ def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: 
     Raises:
         RecordError: it cannot be written.
     """
-    writer.finish(
-        Result(
-            verdict="error",
-            reason=error.message,
-            scenario=plan.scenario.name,
-            run=plan.run,
-            engine=cluster.engine,
-            cluster=cluster.name,
-            exit_code=error.exit_code,
-            path=writer.path,
-        )
-    )
+    known = _place(plan, cluster, writer)
+    writer.finish(Result(**known, verdict="error", reason=error.message, exit_code=error.exit_code))

@@ -8,54 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import Size, planned_clusters, refuse_unfit
-from lab.plan.plan import Plan, make_plan
+from lab.plan.fit import planned_clusters
+from lab.plan.plan import Plan, PlanOptions, make_plan
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Size):
-    """How to run a scenario; None means what the scenario or the cluster says."""
+class RunOptions(PlanOptions):
+    """How to run a scenario."""
 
-    cold: bool = False
-    """Start fresh interpreters instead of forking the agents."""
-    timeout_s: float | None = None
-    """Seconds after which the run is hung."""
-    trace: bool = True
-    """Record the collectives, unless the scenario says not to."""
-    trace_values: int | None = None
-    """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
     wait_s: float = 0.0
     """Seconds to wait for a cluster that is busy."""
     keep: bool = False
     """Keep a cluster that is made for the run."""
     runs: Path = RUNS
     """Folder that holds the records."""
-
-
-def plan_run(scenario: Scenario, options: RunOptions, run: str, cluster: ClusterInfo) -> Plan:
-    """The plan of a run on a cluster that is there, or that would be made for it.
-
-    Raises:
-        ClusterError: the cluster is too small, or has other limits than the scenario wants.
-        UsageError: it makes no sense.
-    """
-    refuse_unfit(cluster, scenario, options)
-    nnodes, nproc_per_node = options.of_run(scenario, cluster.shape)
-    return make_plan(
-        scenario,
-        run=run,
-        nnodes=nnodes,
-        nproc_per_node=nproc_per_node,
-        master_addr=cluster.master_addr,
-        cold=options.cold,
-        timeout_s=options.timeout_s,
-        trace=options.trace,
-        trace_values=options.trace_values,
-        shared=cluster.shared,
-        node_env=cluster.shape.env,
-    )
 
 
 def plan_all(
@@ -80,4 +48,4 @@ def plan_all(
     """
     clusters = planned_clusters(scenarios, options, asked, there, name)
     pairs = zip(scenarios, clusters, strict=True)
-    return [(plan_run(scenario, options, "dry-run", cluster), cluster) for scenario, cluster in pairs]
+    return [(make_plan(scenario, "dry-run", cluster, options), cluster) for scenario, cluster in pairs]

@@ -11,11 +11,12 @@ from lab.engine.protocol import Engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
+from lab.plan.plan import make_plan
 from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
-from lab.run.options import RunOptions, plan_run
+from lab.run.options import RunOptions
 from lab.spec.scenario import Scenario
 
 
@@ -103,7 +104,7 @@ class Place:
         """Run on a cluster that is made for the run and removed after it."""
         shape = shape_for(scenario, options, self.asked)
         # refuse what cannot run before anything is made
-        plan_run(scenario, options, writer.run, not_made(shape, self.name))
+        make_plan(scenario, writer.run, not_made(shape, self.name), options)
         try:
             cluster = self.make(shape, run=None if options.keep else writer.run)
             return self._run_on(cluster, scenario, options, observer, writer)
@@ -130,7 +131,7 @@ class Place:
     ) -> Result:
         from lab.run.execute import crash_result, execute
 
-        plan = plan_run(scenario, options, writer.run, cluster)
+        plan = make_plan(scenario, writer.run, cluster, options)
         try:
             channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])
             try:

@@ -10,7 +10,8 @@ import pytest
 
 from lab.errors import UsageError
 from lab.plan.cluster import ClusterInfo, Node, Shape
-from lab.plan.plan import make_plan
+from lab.plan.fit import not_made
+from lab.plan.plan import PlanOptions, make_plan
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
 from lab.spec.volumes import Volume
@@ -23,7 +24,8 @@ def scenario(tmp_path: Path) -> Scenario:
 
 
 def plan(scenario: Scenario, nnodes: int = 2, nproc_per_node: int = 3, **more):
-    return make_plan(scenario, run="r", nnodes=nnodes, nproc_per_node=nproc_per_node, master_addr="node0", **more)
+    cluster = not_made(Shape(nodes=nnodes, nproc_per_node=nproc_per_node), "c")
+    return make_plan(scenario, "r", cluster, PlanOptions(**more))
 
 
 def test_ranks_are_node_major(scenario: Scenario):

@@ -16,7 +16,7 @@ from lab.node import wire
 from lab.node.messages import Busy, Claimed, Exited, Note, Output, Ready, Refused, Started, Stop, Store, Trace
 from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
-from lab.plan.plan import make_plan
+from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import Clock
 from lab.record.read import Record
 from lab.record.write import RecordWriter
@@ -45,11 +45,9 @@ class Driven:
         self.writer = RecordWriter(folder / "runs", "s")
         self.plan = make_plan(
             scenario_from_script(script),
-            run="r",
-            nnodes=nodes,
-            nproc_per_node=processes,
-            master_addr="node0",
-            timeout_s=timeout_s,
+            "r",
+            self.cluster,
+            PlanOptions(nproc_per_node=processes, timeout_s=timeout_s),
         )
         self.archive = pack_folder(script.parent)
         self.writer.describe("", script, self.plan.to_json())
