@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.trace.steps import Step
+from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.words import capital, format_bytes, format_duration, listing, name_ranks, plural
@@ -43,12 +44,11 @@ def _standing_out(steps: list[Step]) -> str:
         pacer = longest.pacer
         spent = pacer.begin - longest.begin if pacer is not None else 0.0
         late = f", {format_duration(spent)} of it until rank {pacer.rank} came" if pacer and spent > took / 2 else ""
-        return f"The longest was {longest.title}{_at(longest)}: {format_duration(took)}{late}."
+        return f"The longest was {longest.title}{at_lines(longest.calls.values())}: {format_duration(took)}{late}."
     largest = max(ended, key=lambda step: max(call.bytes for call in step.calls.values()))
     size = max(call.bytes for call in largest.calls.values())
-    return f"The largest was {largest.title}{_at(largest)}: {format_bytes(size)} a rank." if size else ""
-
-
-def _at(step: Step) -> str:
-    lines = listing(call.source for call in step.calls.values())
-    return f" at {lines}" if lines else ""
+    return (
+        f"The largest was {largest.title}{at_lines(largest.calls.values())}: {format_bytes(size)} a rank."
+        if size
+        else ""
+    )

@@ -12,7 +12,6 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.verdict.causes import find_causes
 from lab.verdict.evidence import Evidence, problems, read_evidence
-from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding
 from lab.verdict.stacks import shorten_paths, shorten_stack
 
@@ -47,10 +46,9 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
 def _causes(evidence: Evidence, result: Result) -> list[Finding]:
     """Why it went wrong; of a run that ended as it should, nothing."""
     culprit = result.culprit
-    rank = culprit.rank if culprit is not None else None
     hung = any(rank.stopped for rank in evidence.facts.ranks)
-    passed = result.passed and culprit is None and not hung
-    return find_causes(evidence, rank, ended_well=passed)
+    ended_well = result.passed and culprit is None and not hung
+    return find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
@@ -58,10 +56,6 @@ def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     named = [rank for finding in findings for rank in finding.ranks]
     others = [rank for finding in findings for rank in finding.others if rank in evidence.ranks]
     ranks = dict.fromkeys([*named, *(rank for rank in others if evidence.ranks[rank].stack)])
-    shown = {rank: _shown(evidence.ranks[rank]) for rank in ranks if rank in evidence.ranks}
+    facts = [evidence.ranks[rank] for rank in ranks if rank in evidence.ranks]
+    shown = {one.rank: shorten_stack(one.stack) if one.stack else shorten_paths(one.traceback) for one in facts}
     return {rank: text for rank, text in shown.items() if text}
-
-
-def _shown(rank: RankFacts) -> str:
-    """The stack or traceback that a person wants to see."""
-    return shorten_stack(rank.stack) if rank.stack else shorten_paths(rank.traceback)

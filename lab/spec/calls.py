@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from lab.errors import ScenarioError
 from lab.operations import OPERATIONS, REDUCTIONS
@@ -55,17 +55,11 @@ class CallPattern:
     """The mark around it."""
 
 
-class Anything:
-    """`...`: any calls, any number of them."""
-
-    text = "..."
+ANYTHING = CallPattern(text="...", op="...")
+"""Any calls, any number of them."""
 
 
-ANYTHING: Final = Anything()
-Pattern = CallPattern | Anything
-
-
-def parse_calls(text: str, variables: RankVariables | None = None) -> tuple[Pattern, ...]:
+def parse_calls(text: str, variables: RankVariables | None = None) -> tuple[CallPattern, ...]:
     """What one item of a list of calls stands for.: the calls in order, repeated ones as often as stated.
 
     `{...}` in it is arithmetic on what differs between ranks. Without variables only the form is checked, with 1 for
@@ -89,7 +83,7 @@ def _compute(expression: str, variables: RankVariables | None) -> str:
     return str(int(value) if isinstance(value, bool) else value)
 
 
-def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[Pattern]:
+def _parse(text: str, world_size: int | None, depth: int = 0) -> Iterator[CallPattern]:
     if text == "...":
         yield ANYTHING
         return

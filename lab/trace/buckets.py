@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from lab.trace.model import Buckets, RankTrace
+from lab.trace.model import RankTrace
 
 
 def assign_buckets(rank: RankTrace) -> None:
@@ -25,22 +25,11 @@ def assign_buckets(rank: RankTrace) -> None:
         number = bisect_right(passes, call.begin)
         if number != backward:
             backward, due = number, {}
-        for layout in _layouts(rank, call.group, call.begin):
+        known = [layout for layout in rank.buckets if layout.group == call.group and layout.time <= call.begin]
+        size = sum(buffer.count for buffer in call.inputs)
+        for layout in {layout.module: layout for layout in known}.values():  # of each module the latest
             position = due.get(layout.module, 0)
-            if (
-                position < len(layout.sizes)
-                and call.inputs
-                and sum(b.count for b in call.inputs) == layout.sizes[position]
-            ):
+            if call.inputs and layout.sizes[position : position + 1] == (size,):
                 call.bucket, call.parameters = position, layout.buckets[position]
                 due[layout.module] = position + 1
                 break
-
-
-def _layouts(rank: RankTrace, group: str, time: float) -> list[Buckets]:
-    """The layout of each module on this group as it was at that time."""
-    latest: dict[int, Buckets] = {}
-    for layout in rank.buckets:
-        if layout.group == group and layout.time <= time:
-            latest[layout.module] = layout
-    return list(latest.values())

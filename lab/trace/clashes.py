@@ -7,7 +7,7 @@ came to the step agree on something else.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from lab.operations import Cut, Who
@@ -75,7 +75,7 @@ def clash_in(step: Step) -> Clash | None:
 
 def brought(call: Call) -> str:
     """The tensors of a call in words: `float32 [4]`, `float32 [4] ×3`."""
-    words = [f"{buffer.dtype} {list(buffer.shape)}" for buffer in _own(call) or call.inputs or call.outputs]
+    words = [f"{buffer.dtype} {list(buffer.shape)}" for buffer in _own(call) or call.own]
     if len(words) > 1 and len(set(words)) == 1:
         return f"{words[0]} ×{len(words)}"
     return ", ".join(words[:4]) + (", …" if len(words) > 4 else "") or "nothing"
@@ -91,12 +91,8 @@ def _clash(
         if value:
             sides[value].append(rank)
             said.setdefault(value, words(call) if words else value)
-    return _sides(kind, step, {said[value]: ranks for value, ranks in sides.items()}) if len(sides) > 1 else None
-
-
-def _sides(kind: str, step: Step, sides: Mapping[str, list[int]]) -> Clash:
     ordered = sorted(sides.items(), key=lambda item: (-len(item[1]), item[1]))
-    return Clash(kind, step, tuple((what, tuple(ranks)) for what, ranks in ordered))
+    return Clash(kind, step, tuple((said[value], tuple(ranks)) for value, ranks in ordered)) if len(sides) > 1 else None
 
 
 def _dtype(call: Call) -> str:

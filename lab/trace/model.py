@@ -122,6 +122,11 @@ class Call:
         return self.root if who is Who.ROOT else self.peer if who is Who.PEER else self.rank
 
     @property
+    def own(self) -> tuple[Buffer, ...]:
+        """The tensors that the rank puts in, or, where it puts in none, those that it gets."""
+        return self.inputs or self.outputs
+
+    @property
     def bytes(self) -> int:
         """The larger of what it took and what it gave."""
         return max(self.bytes_in, self.bytes_out)

@@ -17,8 +17,8 @@ def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False)
     words = [call.op]
     if call.reduce_op:
         words.append(call.reduce_op)
-    if own_tensors(call):
-        words.append(_render_tensors(own_tensors(call)))
+    if call.own:
+        words.append(_render_tensors(call.own))
     for word, rank in (("from", source_of(call)), ("to", destination_of(call))):
         if rank is not None:
             words.append(f"{word} {rank}")
@@ -71,13 +71,8 @@ def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
         and pattern.tag in (None, call.tag)
         and pattern.group in (None, _label(call, groups), call.group)
         and pattern.phase in (None, call.phase)
-        and _fit_tensors(own_tensors(call), pattern)
+        and _fit_tensors(call.own, pattern)
     )
-
-
-def own_tensors(call: Call) -> tuple[Buffer, ...]:
-    """The tensors that the rank puts in, or, where it puts in none, those that it gets."""
-    return call.inputs or call.outputs
 
 
 def source_of(call: Call) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lab.spec.calls import ANYTHING, CallPattern, Pattern
+from lab.spec.calls import ANYTHING, CallPattern
 from lab.trace.model import Call, Group
 from lab.trace.notation import fits
 
@@ -22,7 +22,9 @@ class Departure:
     """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
 
 
-def first_departure(stated: Sequence[Pattern], calls: Sequence[Call], groups: Mapping[str, Group]) -> Departure | None:
+def first_departure(
+    stated: Sequence[CallPattern], calls: Sequence[Call], groups: Mapping[str, Group]
+) -> Departure | None:
     """Where calls differ from what was stated; None if they do not.
 
     Where `...` leaves several ways to read the calls, the one that gets furthest counts.
@@ -33,7 +35,7 @@ def first_departure(stated: Sequence[Pattern], calls: Sequence[Call], groups: Ma
         after = {place for place in places if place < len(stated) and stated[place] is ANYTHING}
         for place in places:
             pattern = stated[place] if place < len(stated) else ANYTHING
-            if isinstance(pattern, CallPattern) and fits(call, pattern, groups):
+            if pattern is not ANYTHING and fits(call, pattern, groups):
                 after.add(place + 1)
         places = _open(stated, after)
         if not places:
@@ -42,14 +44,13 @@ def first_departure(stated: Sequence[Pattern], calls: Sequence[Call], groups: Ma
             furthest, at = max(places), number + 1
     if len(stated) in places:
         return None
-    due = stated[furthest] if furthest < len(stated) else None
-    expected = due if isinstance(due, CallPattern) else None
+    expected = stated[furthest] if furthest < len(stated) else None
     if furthest > 0 and stated[furthest - 1] is ANYTHING:
         return Departure(expected=expected, got=None, after_gap=True)
     return Departure(expected=expected, got=calls[at] if at < len(calls) else None)
 
 
-def _open(stated: Sequence[Pattern], places: set[int]) -> set[int]:
+def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
     """The places with those behind each `...`, which may stand for nothing."""
     found = set(places)
     for place in sorted(places):

@@ -10,16 +10,12 @@ from typing import Any
 
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
+from lab.spec.environment import LAB_VARIABLES
 from lab.trace.model import Trace
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})
 """Fields of a scenario that say what to think of a run, or that its plan says better."""
-_GIVEN = frozenset(
-    {
-        "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
-        "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_TRACE",
-    }
-)  # fmt: skip
+_GIVEN = frozenset((*LAB_VARIABLES, "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_TRACE"))
 """Environment that follows from the shape of the cluster, or that differs from run to run."""
 _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from lab.errors import ScenarioError
 from lab.record.read import Record
 from lab.record.result import Expectation
-from lab.spec.calls import Pattern, parse_calls
+from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import RankVariables
 from lab.spec.scenario import Expect
 from lab.trace.model import Call, Group, RankTrace
@@ -40,7 +40,7 @@ def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVari
         yield _compare(patterns, of_rank, trace.groups)
 
 
-def _compare(patterns: list[Pattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
+def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
     departure = first_departure(patterns, rank.calls, groups)
     expected, got = "as stated", f"as stated: {plural(len(rank.calls), 'call')}"
     if departure is not None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lab.trace.clashes import Clash, find_clashes
 from lab.trace.steps import Step
+from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.verdict.rhythm import beats, out_of_step
@@ -27,7 +28,7 @@ def disagreements(evidence: Evidence) -> list[Finding]:
     groups = sorted(findings.values(), key=lambda group: all(c.step.state == "completed" for c, _ in group))
     apart = {clash.step.group.name for clash in clashes if clash.kind == "mismatch"}
     slips = find_slips(evidence) if not apart else []
-    return [_waiting(_repeated([finding for _, finding in group]), evidence) for group in groups] + slips
+    return [_waiting(group[0][1], len(group), evidence) for group in groups] + slips
 
 
 def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
@@ -38,23 +39,18 @@ def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
     return stopping, [finding for finding in found if finding not in stopping]
 
 
-def _waiting(finding: Finding, evidence: Evidence) -> Finding:
-    """The finding with how long ranks had been waiting in its step when the run was over."""
+def _waiting(finding: Finding, times: int, evidence: Evidence) -> Finding:
+    """The finding with how often it came, and how long ranks had been waiting in its step when the run was over."""
+    if times > 1:
+        again = f"So it was in {plural(times - 1, 'other step')}, too."
+        finding = replace(finding, sentence=f"{finding.sentence} {again}")
     calls = [call for step in evidence.steps if step.title == finding.step for call in step.calls.values()]
     since = [call.begin for call in calls if call.state == "unfinished" and evidence.ranks[call.rank].stopped]
     if not since:
         return finding
     took = max(0.0, evidence.over - min(since))
-    return replace(
-        finding, sentence=f"{finding.sentence} It went no further for {format_duration(took)}.", seconds=round(took, 6)
-    )
-
-
-def _repeated(findings: Sequence[Finding]) -> Finding:
-    first = findings[0]
-    if len(findings) == 1:
-        return first
-    return replace(first, sentence=f"{first.sentence} So it was in {plural(len(findings) - 1, 'other step')}, too.")
+    sentence = f"{finding.sentence} It went no further for {format_duration(took)}."
+    return replace(finding, sentence=sentence, seconds=round(took, 6))
 
 
 def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
@@ -90,8 +86,7 @@ def _called(step: Step, ranks: Sequence[int]) -> str:
         by_op.setdefault(step.calls[rank].op, []).append(rank)
     parts = []
     for op, ours in by_op.items():
-        lines = listing(step.calls[rank].source for rank in ours)
-        parts.append(f"{name_ranks(ours)} called {op}{f' at {lines}' if lines else ''}")
+        parts.append(f"{name_ranks(ours)} called {op}{at_lines(step.calls[rank] for rank in ours)}")
     return listing(parts)
 
 

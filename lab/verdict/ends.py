@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from lab.record.result import Culprit
+from lab.trace.model import Call
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.stacks import CodePlace, shorten_paths, shorten_stack
 from lab.verdict.waits import Wait, describe_wait
-from lab.words import clip, format_limit, name_ranks, plural, was
+from lab.words import clip, format_limit, listing, name_ranks, plural, was
 
 _LINES = 12
 """Lines of a traceback or stack that a verdict shows."""
@@ -32,6 +33,12 @@ def together(ranks: Iterable[int], words: Callable[[int], str]) -> list[str]:
         f"{name_ranks(ours)} {was(ours) + what.removeprefix('was') if what.startswith('was ') else what}"
         for what, ours in same.items()
     ]
+
+
+def at_lines(calls: Iterable[Call]) -> str:
+    """` at train.py:4 and train.py:9`; nothing where no line is known."""
+    lines = listing(call.source for call in calls)
+    return f" at {lines}" if lines else ""
 
 
 def where_it_was(evidence: Evidence, rank: RankFacts) -> str:

@@ -8,12 +8,12 @@ from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import blame, full_name, how_it_failed, last_call, went_alone, where_it_was
+from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
-from lab.words import capital, format_duration, listing, name_ranks, was
+from lab.words import capital, format_duration, name_ranks, was
 
 _SEEN_LATER_S = 1.0
 """A rank's peers may feel its end as much earlier than its agent sees it."""
@@ -149,10 +149,9 @@ def _hit(evidence: Evidence, first: RankFacts) -> list[tuple[Step, list[Call]]]:
 
 def _found(step: Step, calls: Sequence[Call]) -> str:
     ranks = [call.rank for call in calls]
-    lines = listing(call.source for call in calls)
     what = step.title if not step.message else f"{calls[0].op} ({step.title})"
     lost = " and failed there" if any(call.error for call in calls) else ""
-    return f"{name_ranks(ranks)} {was(ranks)} in {what}{f' at {lines}' if lines else ''}{lost}"
+    return f"{name_ranks(ranks)} {was(ranks)} in {what}{at_lines(calls)}{lost}"
 
 
 def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
@@ -165,10 +164,9 @@ def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
     if len(gone) <= len(step.calls) or not all(rank in ranks and ranks[rank].left for rank in gone):
         return None
     ended = {last_call(evidence, rank) for rank in gone}
-    at = f" at {call.source}" if call.source else ""
     how = f" {next(iter(ended))}" if len(ended) == 1 else ""
     sentence = (
-        f"{full_name(first)} went on alone: it called {step.title}{at}, which {name_ranks(gone)} never "
+        f"{full_name(first)} went on alone: it called {step.title}{at_lines([call])}, which {name_ranks(gone)} never "
         f"{'called' if not step.message else 'answered'}; they had ended with code 0{how}."
     )
     lines = (call.source, *map(evidence.last_line, gone))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import blame, together, went_alone, what_it_did, where_it_was
+from lab.verdict.ends import at_lines, blame, together, went_alone, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
@@ -112,8 +112,8 @@ class _Hang:
         ranks_of, ours = self.evidence.ranks, [self.waits[rank] for rank in waiting]
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
-        lines = listing(wait.call.source for wait in ours)
-        took = f"{format_duration(waited(self.evidence, ours))}{f', at {lines}' if lines else ''}"
+        lines = at_lines(wait.call for wait in ours)
+        took = format_duration(waited(self.evidence, ours)) + (f",{lines}" if lines else "")
         who, whom, did = name_ranks(waiting), name_ranks(missing), self._what_they_did(missing)
         if step.message:
             verb = "sent" if ours[0].call.operation.receives else "received"

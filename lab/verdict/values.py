@@ -17,40 +17,25 @@ def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
     NaN; a boolean is not a number. What was noted is JSON: floats that it lacks are the strings `nan`, `inf`, `-inf`.
     """
     if isinstance(expected, (list, tuple)):
-        return (
-            isinstance(got, (list, tuple))
-            and len(expected) == len(got)
-            and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
-        )
+        alike = isinstance(got, (list, tuple)) and len(expected) == len(got)
+        return alike and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
     if isinstance(expected, Mapping):
-        return (
-            isinstance(got, Mapping)
-            and expected.keys() == got.keys()
-            and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
-        )
+        alike = isinstance(got, Mapping) and expected.keys() == got.keys()
+        return alike and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
     if isinstance(expected, float) and isinstance(got, str):
         got = _NON_FINITE.get(got, got)
-    if not _is_number(expected) or not _is_number(got):
+    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)]
+    if not all(numbers):
         return type(expected) is type(got) and bool(expected == got)
     if isinstance(expected, int) and isinstance(got, int):
         return expected == got
-    return _close(expected, got, relative, absolute)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _close(expected: float, got: float, relative: float, absolute: float) -> bool:
     try:
         expected, got = float(expected), float(got)
     except OverflowError:  # a whole number beyond every float
         return False
-    if math.isnan(expected) or math.isnan(got):
-        return math.isnan(expected) and math.isnan(got)
-    if math.isinf(expected) or math.isinf(got):
-        return expected == got
-    return abs(expected - got) <= max(relative * abs(expected), absolute)
+    if not math.isfinite(expected) or not math.isfinite(got):
+        return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
+    return bool(abs(expected - got) <= max(relative * abs(expected), absolute))
 
 
 def as_json(value: Any) -> Any:

@@ -14,7 +14,7 @@ import yaml
 
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
-from lab.spec.calls import Pattern, parse_calls
+from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import RankVariables
 from lab.trace.model import Call, Trace
 from lab.trace.notation import render_calls
@@ -66,7 +66,7 @@ def test_a_scenario_records_the_calls_of_its_script(name: str, lesson: Lesson) -
         assert not disagreements, "\n".join(disagreements)
 
 
-def stated_calls(name: str, worker: WorkerPlan) -> list[Pattern]:
+def stated_calls(name: str, worker: WorkerPlan) -> list[CallPattern]:
     """What the rank has to call."""
     env = worker.env
     variables = RankVariables(
