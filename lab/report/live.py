@@ -10,6 +10,9 @@ from lab.words import format_duration, plural
 _LONGEST_HELD_BYTES = 1 << 20
 """A line longer than this is shown in pieces."""
 
+_WIPE = "\r\x1b[2K"
+"""Empties the line of a terminal."""
+
 
 class LiveOutput:
     """Merges the output of all ranks; an observer of a run.
@@ -23,12 +26,10 @@ class LiveOutput:
 
     def __init__(self, out: IO[str], status: IO[str] | None, *, quiet: bool = False, lines: bool = True) -> None:
         self._out = out
-        self._status = status
-        self._quiet = quiet
-        self._lines = lines
+        self._status = None if quiet else status
+        self._lines = lines and not quiet
         self._style = style_for(out)
         self._status_style = style_for(status) if status is not None else self._style
-        self._transient = status is not None and status.isatty()
         self._shown = False
         self._held: dict[tuple[int, int], bytes] = {}
         self._nodes: dict[int, str] = {}
@@ -36,26 +37,22 @@ class LiveOutput:
 
     def progress(self, text: str) -> None:
         """Show what is being done."""
-        if self._status is None or self._quiet:
-            return
-        self._wipe()
-        print(self._status_style.paint(text, "dim"), file=self._status, flush=True)
+        if self._status is not None:
+            self._wipe()
+            print(self._status_style.paint(text, "dim"), file=self._status, flush=True)
 
     def tick(self, elapsed_s: float, running: int) -> None:
         """Show that the run goes on, on a terminal, in a line that is wiped again."""
         self._silent_ticks += 1
-        if not self._transient or self._quiet or self._silent_ticks < 2 or self._status is None:
-            return
-        ranks = f"{plural(running, 'rank')} running"
-        self._status.write(
-            "\r\x1b[2K" + self._status_style.paint(f"… {format_duration(round(elapsed_s))}, {ranks}", "dim")
-        )
-        self._status.flush()
-        self._shown = True
+        if self._status is not None and self._status.isatty() and self._silent_ticks > 1:
+            told = f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
+            self._status.write(_WIPE + self._status_style.paint(told, "dim"))
+            self._status.flush()
+            self._shown = True
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Show every line that is whole now."""
-        if self._quiet or not self._lines:
+        if not self._lines:
             return
         self._silent_ticks = 0
         self._nodes[rank] = node
@@ -86,6 +83,6 @@ class LiveOutput:
 
     def _wipe(self) -> None:
         if self._shown and self._status is not None:
-            self._status.write("\r\x1b[2K")
+            self._status.write(_WIPE)
             self._status.flush()
             self._shown = False

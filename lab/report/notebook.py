@@ -7,8 +7,7 @@ of the page around it, and so suits light and dark ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from lab.explain.explain import explain
@@ -18,6 +17,7 @@ from lab.report.html.pictures import choose, kind_of
 from lab.report.palette import VERDICTS, rank_colour
 from lab.report.picture.svg import picture_svg
 from lab.report.timeline.svg import timeline_svg
+from lab.report.verdict import unmet_sentences
 from lab.trace.steps import Step
 from lab.verdict.evidence import read_evidence
 from lab.words import clip
@@ -32,64 +32,41 @@ _OPEN_SENTENCES = 3
 _MONO = "font:12px/1.45 ui-monospace,monospace;white-space:pre-wrap;margin:4px 0"
 
 
-@dataclass(frozen=True)
-class _Findings:
-    """What the record of a run adds to its result."""
-
-    sentences: tuple[str, ...] = ()
-    timeline: str = ""
-    pictures: tuple[tuple[str, str], ...] = ()
-    """Title and SVG."""
-    output: tuple[tuple[int, str], ...] = ()
-    """Rank and line."""
-    lines: int = 0
-    """How many there are in all."""
-
-
 def result_html(result: Result) -> str:
     """The result as HTML; of one whose record is gone, what it says itself."""
-    found = _read(result)
     sign, _, colour, _ = VERDICTS[result.verdict]
     head = (
         f'<div><b style="color:{colour}">{sign} {escape(result.verdict)}</b> '
         f"<b>{escape(result.scenario)}</b> {escape(result.reason)}</div>"
     )
-    parts = [head, _culprit(result), _unmet(result), _sentences(result, found)]
-    if found.output:
-        shown = "".join(_line(rank, text, len(result.ranks)) for rank, text in found.output)
-        more = (
-            f"<i>… the last {len(found.output)} of {found.lines} lines</i>\n" if found.lines > len(found.output) else ""
-        )
-        parts.append(_fold("Output", f'<pre style="{_MONO}">{more}{shown}</pre>', found.lines <= _OPEN_LINES))
-    parts.append(_notes(result))
-    if found.timeline:
-        parts.append(_fold("Timeline", found.timeline, is_open=True))
-    for number, (title, picture) in enumerate(found.pictures):
-        parts.append(_fold(title, picture, number < _OPEN_PICTURES))
+    parts = [head, _culprit(result), _unmet(result)]
+    if result.path is not None and result.path.is_dir():
+        parts += _recorded(result, Record(path=result.path))
+    else:
+        parts.append(_notes(result))
     if result.path is not None:
         parts.append(f'<div style="opacity:.6;font-size:12px">record: {escape(str(result.path))}</div>')
     box = f"border-left:3px solid {colour};padding:2px 0 2px 12px;margin:4px 0"
     return f'<div style="{box}">{"".join(parts)}</div>'
 
 
-def _read(result: Result) -> _Findings:
-    if result.path is None or not result.path.is_dir():
-        return _Findings()
-    record = Record(path=result.path)
+def _recorded(result: Result, record: Record) -> Iterator[str]:
+    """What the record of a run adds to its result, with the notes in their place."""
     evidence = read_evidence(record)
-    output = _output(record)
-    world_size = len(result.ranks)
+    yield _sentences(result, [finding.sentence for finding in explain(record, evidence).findings[:_MOST_SENTENCES]])
+    lines = _output(record)
+    if lines:
+        more = f"<i>… the last {_MOST_LINES} of {len(lines)} lines</i>\n" if len(lines) > _MOST_LINES else ""
+        shown = "".join(_line(rank, text, len(result.ranks)) for rank, text in lines[-_MOST_LINES:])
+        yield _fold("Output", f'<pre style="{_MONO}">{more}{shown}</pre>', len(lines) <= _OPEN_LINES)
+    yield _notes(result)
     prefix = re.sub(r"\W+", "-", f"lab-{result.run}")
-    return _Findings(
-        sentences=tuple(finding.sentence for finding in explain(record, evidence).findings[:_MOST_SENTENCES]),
-        timeline=timeline_svg(evidence.trace, evidence.steps, until=evidence.over, prefix=prefix),
-        pictures=tuple(
-            (f"Step {step.number}: {step.title}", picture_svg(step, result.expectations, world_size))
-            for step in _worth_a_picture(evidence.steps)
-        ),
-        output=tuple(output[-_MOST_LINES:]),
-        lines=len(output),
-    )
+    timeline = timeline_svg(evidence.trace, evidence.steps, until=evidence.over, prefix=prefix)
+    if timeline:
+        yield _fold("Timeline", timeline, is_open=True)
+    for number, step in enumerate(_worth_a_picture(evidence.steps)):
+        picture = picture_svg(step, result.expectations, len(result.ranks))
+        yield _fold(f"Step {step.number}: {step.title}", picture, number < _OPEN_PICTURES)
 
 
 def _worth_a_picture(steps: Sequence[Step]) -> list[Step]:
@@ -121,16 +98,12 @@ def _culprit(result: Result) -> str:
 
 
 def _unmet(result: Result) -> str:
-    if result.verdict != "failed":
-        return ""
-    told = ("exit",) if result.culprit is not None else ()
-    unmet = [item.sentence() for item in result.unmet if item.what not in told]
-    unmet = [sentence for sentence in unmet if sentence not in result.reason]
+    unmet = [sentence for sentence in unmet_sentences(result) if sentence not in result.reason]
     return _list(unmet[:_MOST_SENTENCES], len(unmet))
 
 
-def _sentences(result: Result, found: _Findings) -> str:
-    told = [text for text in found.sentences if text.rstrip(".") != result.reason.rstrip(".")]
+def _sentences(result: Result, found: Sequence[str]) -> str:
+    told = [text for text in found if text.rstrip(".") != result.reason.rstrip(".")]
     if len(told) <= _OPEN_SENTENCES:
         return _list(told)
     return _fold("What happened", _list(told), result.culprit is not None and not result.passed)

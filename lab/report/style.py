@@ -8,16 +8,8 @@ from typing import IO
 
 from lab.report.palette import VERDICTS
 
-_CODES = {
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "blue": "34",
-    "magenta": "35",
-    "cyan": "36",
-    "dim": "2",
-    "bold": "1",
-}
+_COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
+_CODES = {"bold": "1", "dim": "2", **{name: str(code) for code, name in enumerate(_COLOURS, start=31)}}
 _RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
@@ -50,8 +42,5 @@ def style_for(stream: IO[str]) -> Style:
     """The style that suits a stream."""
     terminal = stream.isatty()
     width = os.get_terminal_size(stream.fileno()).columns or None if terminal else None
-    if os.environ.get("NO_COLOR"):
-        return Style(colour=False, width=width)
-    if os.environ.get("FORCE_COLOR"):
-        return Style(colour=True, width=width)
-    return Style(colour=terminal and os.environ.get("TERM") != "dumb", width=width)
+    colour = bool(os.environ.get("FORCE_COLOR")) or (terminal and os.environ.get("TERM") != "dumb")
+    return Style(colour=colour and not os.environ.get("NO_COLOR"), width=width)

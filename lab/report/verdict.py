@@ -17,14 +17,19 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung":
         lines.extend(_stacks(result, style))
-    unmet = [e for e in result.unmet if culprit is None or e.what != "exit"]
-    if unmet and result.verdict == "failed":
-        lines.extend(f"  {style.paint('✘', 'red')} {e.sentence()}" for e in unmet[:_MOST_EXPECTATIONS])
-        if len(unmet) > _MOST_EXPECTATIONS:
-            lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
+    unmet = unmet_sentences(result)
+    lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
+    if len(unmet) > _MOST_EXPECTATIONS:
+        lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))
     return "\n".join(lines)
+
+
+def unmet_sentences(result: Result) -> list[str]:
+    """What did not come out, where that is the verdict; a culprit says itself how it ended."""
+    told = ("exit",) if result.culprit is not None else ()
+    return [one.sentence() for one in result.unmet if one.what not in told] if result.verdict == "failed" else []
 
 
 def _stacks(result: Result, style: Style) -> list[str]:

@@ -46,7 +46,7 @@ def _rank_events(track: RankTracks, pid: int) -> Iterator[dict[str, Any]]:
         yield from _name(where, f"rank {track.rank} output")
         for moment in track.moments:
             what = {"cat": moment.kind, "name": moment.name, "args": moment.details}
-            yield {"ph": "i", "s": "t", **what, **where, "ts": moment.time / 1000}
+            yield {"ph": "i", "s": "t", **what, **where, "ts": moment.begin / 1000}
     for time, size in track.in_flight:
         counter = {"name": f"rank {track.rank} bytes in flight", "args": {"bytes": size}}
         yield {"ph": "C", **counter, "pid": pid, "ts": time / 1000}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from lab.record.read import Record
-from lab.trace.model import Buffer, Call, Trace
+from lab.trace.model import Buffer, Call, Mark, Trace
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations, size_of
+
+_NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
+"""Of fields, where they are called something else in JSON."""
 
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
@@ -36,7 +39,7 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
         ],
         "groups": [{**asdict(group), "label": group.label} for group in trace.groups.values()],
         "steps": [_step(step) for step in steps],
-        "marks": [{"rank": m.rank, "name": m.name, "begin_s": m.begin, "end_s": m.end, "at": m.source} for m in marks],
+        "marks": [_fields(mark) for mark in marks],
         "buckets": [asdict(layout) for rank in trace.ranks.values() for layout in rank.buckets],
         "traffic": {"logical_bytes": matrix(steps, trace.world_size)},
         "operations": [asdict(row) for row in operations(steps)],
@@ -64,38 +67,11 @@ def step_facts(step: Step) -> dict[str, Any]:
 
 
 def _call(call: Call) -> dict[str, Any]:
-    return {
-        "rank": call.rank,
-        "index": call.index,
-        "op": call.op,
-        "state": call.state,
-        "begin_s": call.begin,
-        "end_s": call.end,
-        "error": call.error,
-        "async": call.asynchronous,
-        "reduce_op": call.reduce_op,
-        "root": call.root,
-        "peer": call.peer,
-        "tag": call.tag,
-        "bytes_in": call.bytes_in,
-        "bytes_out": call.bytes_out,
-        "in_place": call.in_place,
-        "inputs": [_buffer(buffer) for buffer in call.inputs],
-        "outputs": [_buffer(buffer) for buffer in call.outputs],
-        "splits": None if call.splits is None else {"output": call.splits[0], "input": call.splits[1]},
-        "phase": call.phase,
-        "at": call.source,
-        "function": call.function,
-        "via": call.via,
-        "bucket": call.bucket,
-        "parameters": list(call.parameters),
-    }
+    facts = {name: value for name, value in _fields(call).items() if name not in ("group", "seq")}
+    tensors = {"inputs": [_fields(buffer) for buffer in call.inputs], "outputs": [_fields(b) for b in call.outputs]}
+    splits = None if call.splits is None else {"output": call.splits[0], "input": call.splits[1]}
+    return {**facts, **tensors, "splits": splits, "state": call.state}
 
 
-def _buffer(buffer: Buffer) -> dict[str, Any]:
-    return {
-        "dtype": buffer.dtype,
-        "shape": list(buffer.shape),
-        "values": None if buffer.values is None else list(buffer.values),
-        "summary": None if buffer.summary is None else dict(buffer.summary),
-    }
+def _fields(one: Call | Buffer | Mark) -> dict[str, Any]:
+    return {_NAMES.get(field.name, field.name): getattr(one, field.name) for field in fields(one)}

@@ -15,7 +15,8 @@ class Slice:
     """Something that a rank did for a while. Times are nanoseconds from the first line of the run."""
 
     kind: str
-    """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after."""
+    """`phase` of a training step; `collective`, `message`; in these two, `wait` for another rank, and `ready` after;
+    `note` and `output`, which have no length."""
     name: str
     begin: int
     end: int

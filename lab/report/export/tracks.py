@@ -6,11 +6,10 @@ on one track, so calls that overlap others, or that outlast the phase they began
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any
+from itertools import accumulate, islice
 
 from lab.node.messages import Note
 from lab.record.read import Record
@@ -24,18 +23,6 @@ MOST_LINES = 20_000
 _LONGEST_TEXT = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A note or a piece of output."""
-
-    kind: str
-    """`note` or `output`."""
-    name: str
-    time: int
-    """Nanoseconds from the first line of the run."""
-    details: dict[str, Any]
-
-
 @dataclass(slots=True)
 class RankTracks:
     """Everything that is shown of a rank."""
@@ -44,8 +31,8 @@ class RankTracks:
     node: str
     lanes: list[list[Slice]]
     """The first is the rank's own; on each, slices either lie inside each other or do not touch."""
-    moments: list[Moment] = field(default_factory=list)
-    """Notes and output, in the order in which they came to the lab."""
+    moments: list[Slice] = field(default_factory=list)
+    """Kinds `note` and `output`, without a length, in the order in which they came to the lab."""
     in_flight: list[tuple[int, int]] = field(default_factory=list)
     """Nanoseconds, and bytes of all calls that had begun and not ended from then on."""
 
@@ -127,22 +114,23 @@ def _pairs(step: Step) -> list[tuple[int, int]]:
 def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
     begin = nanoseconds(call.begin)
     end = max(begin, nanoseconds(call.end) if call.end is not None else last)
-    details: dict[str, Any] = {"state": call.state}
-    if call.error:
-        details["error"] = call.error
-    if call.seq is not None:
-        details["seq"] = call.seq
-    details["group"] = step.group.label if step is not None else call.group
-    details["bytes"] = call.bytes
-    details["tensors"] = " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.inputs or call.outputs)
-    optional = {"root": call.root, "peer": call.peer, "reduce_op": call.reduce_op or None}
-    details |= {name: value for name, value in optional.items() if value is not None}
-    if step is not None and (waited := step.waited.get(call.rank)) is not None:
-        details["waited_us"] = round(waited * 1e6, 3)
-    if call.parameters:
-        details["bucket"], details["parameters"] = call.bucket, ", ".join(call.parameters)
-    if call.source:
-        details["at"] = f"{call.source} in {call.function}" if call.function else call.source
+    waited = step.waited.get(call.rank) if step is not None else None
+    details = {
+        "state": call.state,
+        "error": call.error or None,
+        "seq": call.seq,
+        "group": step.group.label if step is not None else call.group,
+        "bytes": call.bytes,
+        "tensors": " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.inputs or call.outputs),
+        "root": call.root,
+        "peer": call.peer,
+        "reduce_op": call.reduce_op or None,
+        "waited_us": None if waited is None else round(waited * 1e6, 3),
+        "bucket": call.bucket if call.parameters else None,
+        "parameters": ", ".join(call.parameters) or None,
+        "at": f"{call.source} in {call.function}" if call.source and call.function else call.source or None,
+    }
+    details = {name: value for name, value in details.items() if value is not None}
     kind = "message" if call.seq is None else "collective"
     return Slice(kind, _call_name(call, step), begin, end, details, call)
 
@@ -172,27 +160,24 @@ def _mark_slices(marks: Sequence[Mark], last: int) -> list[Slice]:
 
 
 def _in_flight(calls: list[Slice]) -> list[tuple[int, int]]:
-    changes: dict[int, int] = {}
+    changes = Counter[int]()
     for one in calls:
         if one.call is not None and one.call.bytes:
-            changes[one.begin] = changes.get(one.begin, 0) + one.call.bytes
-            changes[one.end] = changes.get(one.end, 0) - one.call.bytes
-    total, levels = 0, []
-    for time, change in sorted(changes.items()):
-        total += change
-        levels.append((time, total))
-    return levels
+            changes[one.begin] += one.call.bytes
+            changes[one.end] -= one.call.bytes
+    times = sorted(changes)
+    return list(zip(times, accumulate(changes[time] for time in times), strict=True))
 
 
-def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Moment]]:
+def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:
     """Notes and output with their rank; both have the lab's wall time."""
     for event in record.events():
         if isinstance(event, Note):
             time = nanoseconds(max(0.0, event.time - trace.origin))
             value = clip(str(event.value), _LONGEST_TEXT)
-            yield event.rank, Moment("note", f"{event.name} = {value}", time, {"value": value})
+            yield event.rank, Slice("note", f"{event.name} = {value}", time, time, {"value": value})
     for piece in islice(record.output(), MOST_LINES):
         text = piece.data.decode("utf-8", "replace").rstrip()
         stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
         time = nanoseconds(max(0.0, piece.time - trace.origin))
-        yield piece.rank, Moment("output", clip(text, _LONGEST_TEXT), time, {"stream": stream})
+        yield piece.rank, Slice("output", clip(text, _LONGEST_TEXT), time, time, {"stream": stream})
