@@ -129,13 +129,17 @@ def test_a_new_operation_is_on_the_page(tmp_path: Path) -> None:
 
 
 def test_the_compiled_recorder_keeps_to_the_table() -> None:
+    """What it writes of reduction and root it takes from PyTorch's options: by their type, `native_call.hpp`."""
     source = (RECORDER / "native_backend.hpp").read_text()
-    methods = re.findall(r'\{"(\w+)", OpType::(\w+)\},(.*?)(?=\{"\w+", OpType|\Z)', source, re.DOTALL)
-    assert {op for op, _, _ in methods} == KNOWN
-    for op, kind, body in methods:
+    methods = re.findall(r'\(([^()]*)\)\s+override \{[^"]*\{"(\w+)", OpType::(\w+)\}', source)
+    assert {op for _, op, _ in methods} == KNOWN
+    assert len(methods) == source.count("OpType::")
+    for parameters, op, kind in methods:
         row = OPERATIONS[op]
-        said = body.split("inner_->")[0]
-        assert (".reduce(" in said, ".root(" in said) == (row.reduces, row.rooted), op
+        given = "".join(re.findall(r"const (\w+)Options& options", parameters))
+        reduces = given in ("Allreduce", "AllreduceCoalesced", "Reduce", "ReduceScatter")
+        rooted = given in ("Broadcast", "Reduce", "Gather", "Scatter")
+        assert (reduces, rooted) == (row.reduces, row.rooted), op
         assert kind in (row.c10d, "UNKNOWN", "COALESCED", "_ALLREDUCE_SPARSE", "RECVANYSOURCE"), op
 
 
