@@ -107,7 +107,10 @@ class RunFacts:
     def take(self, event: Event) -> None:
         """Add what an event tells."""
         if isinstance(event, (Started, Note, Stack, Exited)):
-            _take(event, self.rank(event.rank))
+            rank = self.rank(event.rank)
+            _take(event, rank)
+            if self.timed_out and isinstance(event, Exited) and event.rank >= 0:
+                rank.stopped = True  # by the lab, or because it lost a peer that was
         elif isinstance(event, (NodeLost, EngineLost)):
             for rank in self.ranks:
                 rank.node_lost |= not rank.over and rank.node == event.node

@@ -1,9 +1,11 @@
 """Prints in ways that are hard to keep whole. Arguments: the way, and what it needs."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 
 
 def lines(count):
@@ -43,9 +45,17 @@ def killed_in_mid_line():
 
 
 def alternates():
-    """Every line says its number; odd ones go to standard error."""
+    """Every line says its number; odd ones go to standard error. Two pipes that hold something have no order."""
     for number in range(500):
-        print(f"line {number}", file=sys.stderr if number % 2 else sys.stdout)
+        stream = sys.stderr if number % 2 else sys.stdout
+        print(f"line {number}", file=stream, flush=True)
+        while not taken(stream):
+            os.sched_yield()
+
+
+def taken(stream):
+    """Whether all that was written to a pipe has been read."""
+    return not int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def child_prints():

@@ -9,6 +9,7 @@ import pytest
 from lab.verdict.causes import find_causes
 from lab.verdict.evidence import read_evidence
 from lab.verdict.finding import Finding
+from lab.verdict.judge import judge
 from tests.unit.traces import TraceMaker
 from tests.unit.verdict.facts import exited, hang, stack, stopped, write_events
 
@@ -49,6 +50,20 @@ def test_a_rank_that_had_ended_with_code_0_left_early(made: TraceMaker) -> None:
     [found] = causes(made)
     assert (found.kind, found.ranks) == ("left_early", (2,))
     assert "rank 2 had ended with code 0 after all_reduce #1 at train.py:9" in found.sentence
+
+
+def test_a_call_that_fails_because_others_are_stopped_first_still_counts_as_waited_in(made: TraceMaker) -> None:
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 1000, 8200, [[1.0]], at="train.py:41", err="Connection closed by peer")
+    lost = exited(0, 1, 8.3, error="RuntimeError: Connection closed by peer", raised=1_700_000_008.2)
+    timed_out = {"event": "timed out", "time": 1_700_000_008.0}
+    stacks = (stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stack(2, 37))
+    write_events(made, timed_out, *stacks, lost, stopped(1), stopped(2))
+    evidence = read_evidence(made.record(stop=False))
+    [found] = find_causes(evidence)
+    assert (found.kind, found.ranks, found.others) == ("never_entered", (2,), (0, 1))
+    verdict = judge(evidence)
+    assert (verdict.verdict, verdict.culprit and verdict.culprit.rank) == ("hung", 2)
 
 
 def test_a_rank_that_called_once_more_than_most_went_on_alone(made: TraceMaker) -> None:
