@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
@@ -24,13 +24,10 @@ from lab.plan.fit import asked_for_own, has_wishes, own_name, shape_for_all
 from lab.result import Result
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
-from lab.run.options import RunOptions, plan_all
+from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.scenario import Scenario
 from lab.spec.volumes import Volume
-
-if TYPE_CHECKING:
-    from lab.run.dry import DryRun
 
 DEFAULT_NODES = 3
 
@@ -170,8 +167,6 @@ class Cluster:
         Raises:
             ClusterError: the cluster is too small, or not as it was asked for.
         """
-        from lab.run.dry import DryRun
-
         options, made = options or RunOptions(), list[ClusterInfo]()
         found = []
         for plan, cluster in plan_all(scenarios, options, self._place.asked, self._place.there(), self.name):

@@ -17,7 +17,7 @@ from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
-from lab.run.options import RunOptions, plan_all
+from lab.run.options import DryRun, RunOptions, plan_all
 from lab.spec.find import find_scenarios
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
@@ -160,7 +160,6 @@ def _dry_run(
     scenarios: list[Scenario], options: RunOptions, arguments: argparse.Namespace, shape: dict[str, Any]
 ) -> int:
     from lab.report.plan_view import dry_run_text
-    from lab.run.dry import DryRun
 
     try:
         runs = Cluster(name=arguments.name, engine=arguments.engine, **shape).dry_run(scenarios, options)

@@ -16,12 +16,7 @@ _LASTING = ("warning", "using", "removed")
 
 
 class ProgressDisplay:
-    """Shows the latest announcement, on a terminal with a spinner and the time that has passed.
-
-    Args:
-        stream: where to.
-        quiet: show nothing.
-    """
+    """Shows the latest announcement, on a terminal with a spinner and the time that has passed."""
 
     def __init__(self, stream: IO[str], *, quiet: bool = False) -> None:
         self._stream = stream

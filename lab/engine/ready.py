@@ -18,12 +18,7 @@ HELLO = wire.encode(Hello())
 
 
 def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announce) -> Channel | None:
-    """Wait until every agent has imported torch and answered.
-
-    Args:
-        channels: one to each agent; hello has been sent on each.
-        deadline_s: seconds until it is too long.
-        announce: called with how many are ready.
+    """Wait until every agent has imported torch and answered the hello that has been sent on its channel.
 
     Returns:
         The channel to the first node that ended instead, or None if all answered.

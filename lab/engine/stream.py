@@ -14,12 +14,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 class Stream:
-    """A connected stream socket to a node.
-
-    Args:
-        node: what is at the other end.
-        connection: the socket.
-    """
+    """A connected stream socket to a node."""
 
     def __init__(self, node: Node, connection: socket.socket) -> None:
         self.node = node
@@ -31,11 +26,7 @@ class Stream:
         return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
-        """Send all of it.
-
-        Raises:
-            OSError: the other end is gone, or did not take it within 30 s.
-        """
+        """Send all of it."""
         view, end = memoryview(data), time.monotonic() + _SEND_DEADLINE_S
         while view:
             try:

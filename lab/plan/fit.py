@@ -54,13 +54,7 @@ def shape_for_all(scenarios: Sequence[Scenario], size: Size, asked: Mapping[str,
 
 
 def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
-    """What the cluster that one scenario of many gets for itself has besides what the scenario says.
-
-    Args:
-        scenario: has wishes.
-        asked: fields of the shape that were asked for.
-        shared: the cluster of the others, if there is one.
-    """
+    """What the cluster that one scenario of many gets for itself has besides what the scenario says."""
     taken = {**(vars(shared) if shared else {}), **asked}
     said = {"nodes", *_said(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
     return {name: value for name, value in taken.items() if name not in said}
@@ -69,15 +63,7 @@ def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | 
 def planned_clusters(
     scenarios: Sequence[Scenario], size: Size, asked: Mapping[str, Any], there: ClusterInfo | None, name: str
 ) -> list[ClusterInfo]:
-    """The cluster that each of these runs on: the one that is there, or one without nodes yet.
-
-    Args:
-        scenarios: what runs, one after the other.
-        size: how large the runs are asked to be.
-        asked: fields of the shape that were asked for.
-        there: the cluster that is up; None: one is made.
-        name: its name.
-    """
+    """The cluster that each of these runs on: the one that is there, or one without nodes yet."""
     if len(scenarios) == 1:
         return [there or not_made(shape_for(scenarios[0], size, asked), name)]
     shared = there or not_made(shape_for_all(scenarios, size, asked), name)

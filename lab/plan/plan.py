@@ -80,13 +80,7 @@ class Plan:
 
 
 def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanOptions) -> Plan:
-    """Assign ranks, node-major, and give every worker what torchrun would give it.
-
-    Args:
-        scenario: what to run.
-        run: name of the run.
-        cluster: where: one that is there, or one that would be made for it.
-        options: how.
+    """Assign ranks, node-major, and give every worker what torchrun would give it; the cluster may not be made yet.
 
     Raises:
         ClusterError: the cluster is too small, or has other limits than the scenario wants.

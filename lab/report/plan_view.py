@@ -11,7 +11,7 @@ from lab.engine.protocol import Request
 from lab.plan.plan import Plan
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.run.dry import DryRun
+from lab.run.options import DryRun
 from lab.words import clip, format_duration, plural
 
 _MOST_LETTERS = 160

@@ -31,13 +31,7 @@ BEFORE_THE_START = ("claim", "files", "prepare")
 
 
 class Collector:
-    """Collects the facts of one run.
-
-    Args:
-        facts: is filled.
-        writer: takes every fact.
-        observer: watches.
-    """
+    """Collects the facts of one run, for its record and for whoever watches it."""
 
     def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer) -> None:
         self.facts = facts
@@ -107,14 +101,7 @@ class Collector:
 
 
 def clock_of(node: str, answer: Claimed, sent: float, received: float) -> Clock:
-    """How far a node's clock is ahead of this machine's, and how wrong that may be.
-
-    Args:
-        node: its name.
-        answer: with the node's time.
-        sent: Unix time at which it was asked.
-        received: Unix time at which its answer came.
-    """
+    """How far a node's clock is ahead of this machine's, and how wrong that may be; it was asked at `sent`."""
     if answer.boot == boot_id():
         return Clock(received, node, 0.0, 0.0, answer.boot)
     offset = round(answer.time - (sent + received) / 2, 9)

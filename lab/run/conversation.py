@@ -57,15 +57,7 @@ class Conversation:
             self._send(channel, line)
 
     def listen(self, done: Callable[[], bool], until: float) -> bool:
-        """Take what the agents say until something has happened.
-
-        Args:
-            done: whether it has.
-            until: monotonic time at which to give up.
-
-        Returns:
-            Whether it has happened.
-        """
+        """Take what the agents say until it is done or that monotonic time has come; returns whether it is done."""
         while not done():
             now = time.monotonic()
             if now >= until:
@@ -80,12 +72,7 @@ class Conversation:
         return self.listen(done, time.monotonic() + seconds)
 
     def await_nodes(self, done: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
-        """As `listen`, for something that has to happen.
-
-        Args:
-            done: whether it has.
-            deadline_s: seconds until it is too long.
-            awaited: who was waited for, and to do what.
+        """As `listen_for`, for something that has to happen; `awaited` says who was waited for, and to do what.
 
         Raises:
             NodeLost: it did not happen in time.

@@ -35,17 +35,7 @@ _LEASE_S = 60.0
 
 
 class Driver:
-    """Drives one plan.
-
-    Args:
-        plan: what to run.
-        engine: asked what became of a node whose channel closed.
-        channels: to the agents, in the order of node ranks.
-        writer: takes every fact.
-        observer: watches.
-        owner: whose run it is; the agents tell it to others who ask.
-        facts: what is known before the run begins; is filled.
-    """
+    """Drives one plan; the facts that are known before the run begins are filled in."""
 
     def __init__(
         self,
@@ -195,13 +185,7 @@ class Driver:
                 self.agents.listen_for(self._all_over, patience_s)
 
     def check(self, reference: str, results: list[dict[str, Any]], deadline_s: float) -> RankFacts:
-        """Run the scenario's own check in node 0, after all ranks have ended and before anything is removed.
-
-        Args:
-            reference: `file.py:function`.
-            results: of all ranks, as in `result.json`.
-            deadline_s: seconds it may take.
-        """
+        """Run the check `file.py:function` in node 0, after all ranks have ended and before anything is removed."""
         facts = self.facts.rank(-1)
         if "node0" in self.agents.alive:
             self.agents.say("node0", Check(self.plan.run, reference, results, dict(self.plan.workers[0].env)))

@@ -30,12 +30,7 @@ def holder_of(cluster: ClusterInfo) -> dict[str, Any] | None:
 
 
 class ClusterLock:
-    """The lock of one cluster.
-
-    Args:
-        engine: name of the engine.
-        cluster: name of the cluster.
-    """
+    """The lock of one cluster."""
 
     def __init__(self, engine: str, cluster: str) -> None:
         self.path = state_folder() / "locks" / f"{engine}-{cluster}.lock"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.engine.protocol import Request
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import planned_clusters
 from lab.plan.plan import Plan, PlanOptions, make_plan
@@ -26,6 +27,19 @@ class RunOptions(PlanOptions):
     """Folder that holds the records."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """One run that was only planned."""
+
+    plan: Plan
+    requests: tuple[Request, ...] = ()
+    """What makes its cluster; empty where one is there, or is made for an earlier run, or no engine answers."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data, with the requests."""
+        return {**self.plan.to_json(), "requests": [vars(request) for request in self.requests]}
+
+
 def plan_all(
     scenarios: Sequence[Scenario],
     options: RunOptions,
@@ -34,13 +48,6 @@ def plan_all(
     name: str = "made for it",
 ) -> list[tuple[Plan, ClusterInfo]]:
     """The plans of runs one after the other, as `Cluster.run` and `Cluster.run_all` would make them; where each runs.
-
-    Args:
-        scenarios: what would run.
-        options: how.
-        asked: fields of a cluster's shape that were asked for.
-        there: the cluster that is up; None: one would be made.
-        name: the name of that one.
 
     Raises:
         ClusterError: the cluster is too small, or has other limits than a scenario wants.

@@ -23,12 +23,6 @@ _READY_TIMEOUT_S = 180.0
 def create(connection: Connection, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
     """Make network, volume and containers, and wait until every agent has imported torch.
 
-    Args:
-        connection: to the engine.
-        cluster: its name.
-        requests: from `requests_for`.
-        announce: called with what is being waited for.
-
     Raises:
         LabError: a node did not start; what was made is still there.
     """

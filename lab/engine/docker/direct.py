@@ -21,12 +21,7 @@ _TIMEOUT_S = 60.0
 
 
 class Refused(ClusterError):
-    """The engine answered with an error.
-
-    Args:
-        status: of HTTP.
-        explanation: the engine's words.
-    """
+    """The engine answered with an error."""
 
     def __init__(self, status: int, explanation: str) -> None:
         super().__init__(f"the Docker engine refused a request: {explanation}", "`lab doctor` may know more")
@@ -50,21 +45,13 @@ def unix_socket() -> str | None:
 
 
 class DirectApi:
-    """Requests to an engine.
-
-    Args:
-        path: its socket.
-    """
+    """Requests to an engine."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def ping(self) -> None:
-        """See whether the engine answers.
-
-        Raises:
-            OSError: it does not.
-        """
+        """See whether the engine answers."""
         self._ask("GET", "/_ping", _PING_TIMEOUT_S).close()
 
     def containers(self, labels: list[str]) -> list[dict[str, Any]]:

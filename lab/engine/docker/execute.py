@@ -20,16 +20,7 @@ from lab.plan.cluster import Node
 
 
 def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
-    """Run a command in a node.
-
-    Args:
-        api: docker-py's low-level client.
-        node: where.
-        argv: the command.
-        tty: give it a terminal, and this process's terminal to it.
-
-    Returns:
-        Its exit code.
+    """Run a command in a node, with this process's terminal where `tty` is set; returns its exit code.
 
     Raises:
         ClusterError: there is no such command in the node.

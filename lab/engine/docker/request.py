@@ -25,14 +25,7 @@ _START = (
 
 
 def requests_for(cluster: str, shape: Shape, *, owner: str, run: str | None) -> list[Request]:
-    """Network, volume and a container a node, in the order in which they are made.
-
-    Args:
-        cluster: its name.
-        shape: how many nodes and of what kind.
-        owner: whose it is.
-        run: the run that will remove it; None for a cluster that stays.
-    """
+    """Network, volume and a container a node, in the order in which they are made."""
     labels = {
         label.CLUSTER: cluster,
         label.OWNER: owner,

@@ -29,11 +29,7 @@ def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str,
 
 
 def node_state(connection: Connection, node: Node) -> NodeState:
-    """What became of a node.
-
-    Raises:
-        EngineUnavailable: the engine itself does not answer.
-    """
+    """What became of a node."""
     try:
         state = connection.inspect(node.handle)["State"]
     except Refused as refused:

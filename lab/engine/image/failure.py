@@ -54,14 +54,7 @@ def pull_failed(image: str, reason: str) -> ImageError:
 
 
 def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str] = ()) -> ImageError:
-    """Returns the error for a failed build.
-
-    Args:
-        image: name of the image.
-        reason: the engine's word.
-        step: where it failed, such as `step 9/17`.
-        tail: last lines of the build's output; printed below the sentence.
-    """
+    """Returns the error for a failed build; the last lines of its output are printed below the sentence."""
     if match := _COMMAND_FAILED.match(reason):
         sentence = f"{step or 'a step'} exited with code {match[1]}"
     else:

@@ -105,13 +105,6 @@ def build_image(
 ) -> ImageInfo:
     """Builds the project's Dockerfile.
 
-    Args:
-        client: the engine.
-        context: what is sent to it; None: as the environment says.
-        tag: name of the image.
-        no_cache: do every step again.
-        on_progress: called for every line of output, and while wheels are sent.
-
     Raises:
         ImageError: the build failed, said nothing for `SILENT_S` seconds, or the wheels are not what they should be.
         EngineUnavailable: the engine does not answer.

@@ -38,11 +38,7 @@ class BuildLog:
     """Follows a build: which step it is at, its last lines, what it made or why it failed."""
 
     def __init__(self, upload_bytes: int = 0) -> None:
-        """Starts before the first event.
-
-        Args:
-            upload_bytes: size of the build context, for the progress of sending it.
-        """
+        """Starts before the first event."""
         self.upload_bytes = upload_bytes
         self.step = 0
         self.total = 0

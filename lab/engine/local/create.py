@@ -25,12 +25,6 @@ _READY_TIMEOUT_S = 120.0
 def create(home: Path, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
     """Make the folder and the processes, and wait until every agent answers.
 
-    Args:
-        home: where the owner's clusters live.
-        cluster: its name.
-        requests: from `requests_for`.
-        announce: called with what is being waited for.
-
     Raises:
         ClusterError: a node did not start; what was made is still there.
     """

@@ -20,10 +20,6 @@ _DEADLINE_S = 10.0
 def remove(home: Path, cluster: str | None) -> Removed:
     """Remove the cluster of this name, or all of them.
 
-    Args:
-        home: where the owner's clusters live.
-        cluster: its name; None: all.
-
     Raises:
         ClusterError: a process does not end.
     """

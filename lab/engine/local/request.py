@@ -17,14 +17,7 @@ _MOST_NODES = 250
 
 
 def requests_for(home: Path, cluster: str, shape: Shape, *, network: str, run: str | None) -> list[Request]:
-    """The folder with its description, and the process.
-
-    Args:
-        home: where the owner's clusters live.
-        cluster: its name.
-        shape: how many nodes and of what kind.
-        network: the two middle octets of its addresses.
-        run: the run that will remove it; None for a cluster that stays.
+    """The folder with its description, and the process; `network` is the two middle octets of its addresses.
 
     Raises:
         ClusterError: processes of this machine cannot be that.
