@@ -74,7 +74,7 @@ def _check_bounds(events: Iterable[Any]) -> None:
             sizes[anchor] = count - before
         if not isinstance(event, NodeEvent):
             continue
-        where, is_alias = _position(event.start_mark), isinstance(event, AliasEvent)
+        where, is_alias = Position.of(event.start_mark), isinstance(event, AliasEvent)
         if is_alias and event.anchor in (anchor for anchor, _ in opened):
             raise InvalidError(where, f"alias *{event.anchor} stands inside of what it names; write the value out")
         count += sizes.get(event.anchor, 1) if is_alias else 1
@@ -105,19 +105,15 @@ def _parse_or_explain(text: str) -> Node | None:
     except yaml.MarkedYAMLError as error:
         raise _syntax_problem(error, text) from None
     except (ValueError, OverflowError):  # from chr(), for an escape such as "\UFFFFFFFF"
-        where = _position(loader.get_mark()) if loader else _START
+        where = Position.of(loader.get_mark()) if loader else _START
         raise InvalidError(where, "not valid YAML: found an escape that names no character") from None
-
-
-def _position(mark: Any) -> Position:
-    return Position(mark.line + 1, mark.column + 1)
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
     problem = error.problem or str(error)
     unclosed = problem.endswith(("end of stream", "'<stream end>'"))  # then it is the opening that a person looks for
     mark = (error.context_mark if unclosed else None) or error.problem_mark
-    where = _position(mark) if mark else _START
+    where = Position.of(mark) if mark else _START
     if problem == "but found another document":
         return InvalidError(where, "found a second document; allowed: one document a file; remove the '---'")
     lines = text.splitlines()

@@ -59,18 +59,17 @@ def keys_of(declared: type) -> dict[str, Key]:
 def section(declared: type) -> Kind:
     """A mapping whose keys a dataclass declares; true or false as well, where the dataclass has a field `on`."""
     names = ", ".join(keys_of(declared))
-    names = f"key{'s' if ',' in names else ''} {names}"
-    if "on" not in (one.name for one in fields(declared)):
-        allowed = f"a mapping with the {names}"
-        return Kind(allowed, lambda value: declared(**read_keys(value, declared)), {"type": "object"}, dump_keys)
-    allowed = f"true, false, or a mapping with the {names}"
+    switch = "on" in (one.name for one in fields(declared))
+    allowed = f"{'true, false, or ' if switch else ''}a mapping with the key{'s' if ',' in names else ''} {names}"
 
     def read(value: Value) -> Any:
-        if value.kind not in ("boolean", "mapping"):
-            raise value.refused(allowed)
-        return declared(**({"on": boolean().read(value)} if value.kind == "boolean" else read_keys(value, declared)))
+        said = {"on": boolean().read(value)} if switch and value.kind == "boolean" else read_keys(value, declared)
+        return declared(**said)
 
-    return Kind(allowed, read, {"type": ["boolean", "object"]}, lambda data: dump_keys(data) if data.on else False)
+    def dump(data: Any) -> Any:
+        return dump_keys(data) if not switch or data.on else False
+
+    return Kind(allowed, read, {"type": ["boolean", "object"] if switch else "object"}, dump)
 
 
 def read_keys(value: Value, declared: type, planned: Collection[str] = ()) -> dict[str, Any]:

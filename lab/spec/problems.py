@@ -17,12 +17,15 @@ _LONGEST_WORD = 100
 
 
 class Position(NamedTuple):
-    """A place in a file."""
+    """A place in a file: the line, and the character of the line, from 1."""
 
     line: int = 1
-    """Line, from 1."""
     column: int = 1
-    """Character of the line, from 1."""
+
+    @classmethod
+    def of(cls, mark: Any) -> Position:
+        """The place that YAML marks."""
+        return cls(mark.line + 1, mark.column + 1)
 
 
 class InvalidError(Exception):

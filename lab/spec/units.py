@@ -25,8 +25,7 @@ def parse_duration(value: str | float) -> float:
     Raises:
         UsageError: it is not a finite duration of 0 or more; the message says what was found and what is allowed.
     """
-    number, factor = _split(value, str, _SECONDS, DURATIONS_ALLOWED)
-    return _finite(float(number) * factor, value, DURATIONS_ALLOWED)
+    return float(_parse(value, str, _SECONDS, DURATIONS_ALLOWED))
 
 
 def parse_size(value: str | float) -> int:
@@ -35,23 +34,16 @@ def parse_size(value: str | float) -> int:
     Raises:
         UsageError: it is not a size of 0 or more; the message says what was found and what is allowed.
     """
-    number, factor = _split(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED)
-    if number.isdecimal():
-        return int(number) * int(factor)
-    return round(_finite(float(number) * factor, value, SIZES_ALLOWED))
+    return round(_parse(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
 
 
-def _split(
-    value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str
-) -> tuple[str, float]:
+def _parse(value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str) -> float:
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = re.fullmatch(rf"{_NUMBER}[ \t]*([A-Za-z]*)", text) if len(text) <= _LONGEST else None
     if match is None or fold(match[2]) not in units:
         raise UsageError(f"found {clip(repr(value), _LONGEST)}; allowed: {allowed}")
-    return match[1], units[fold(match[2])]
-
-
-def _finite(number: float, value: object, allowed: str) -> float:
+    factor = units[fold(match[2])]
+    number = int(match[1]) * factor if match[1].isdecimal() else float(match[1]) * factor
     if not math.isfinite(number):
         raise UsageError(f"found {clip(repr(value), _LONGEST)}, which is too large; allowed: {allowed}")
     return number

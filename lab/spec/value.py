@@ -32,7 +32,7 @@ class Value:
     def __init__(self, node: Node, field: str, reading: Reading) -> None:
         self.field = field
         self.reading = reading
-        self.where = Position(node.start_mark.line + 1, node.start_mark.column + 1)
+        self.where = Position.of(node.start_mark)
         self.raw: Any = node.value
         """Of a scalar, the text that stands in the file."""
         self._node: Any = node

@@ -44,11 +44,10 @@ class Group:
     @property
     def label(self) -> str:
         """How a person would call it."""
-        if self.description in ("default_pg", "") and self.name == "0":
-            return "default"
-        if self.description and self.description not in ("undefined", "default_pg"):
+        if self.description not in ("", "undefined", "default_pg"):
             return self.description
-        return "default" if self.description == "default_pg" else f"[{', '.join(map(str, self.ranks))}]"
+        default = self.description == "default_pg" or (self.name == "0" and not self.description)
+        return "default" if default else f"[{', '.join(map(str, self.ranks))}]"
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 `facts` is what is known of a run, made from its events while it goes on and from its record afterwards. `evidence` adds
 traces and stacks. `judge` gives the verdict, `causes` the findings that explain it; both ask the same modules: `waits`
-(who waited for whom), `disagreement` with `rhythm` and `slips` (whose call was odd), `peers` (what PyTorch's errors say
-of others), `failure` and `hang` (what became of the run), `ends` (the words for what a rank did). `expectations`
-holds the verdict against what the scenario expects.
+(who waited for whom), `disagreement` with `rhythm` (whose call was odd), `peers` (what PyTorch's errors say of others),
+`failure` and `hang` (what became of the run), `ends` (the words for what a rank did). `expectations` holds the verdict
+against what the scenario expects.
 """

@@ -111,7 +111,7 @@ def _after(evidence: Evidence, number: int) -> str:
 def blame(rank: RankFacts, error: str, traceback: str = "") -> Culprit:
     """A rank as the culprit, with the end of its traceback or the innermost of its stack, or else somebody else's."""
     raised = "" if rank.stopped else _tail(rank.traceback)
-    shown = raised or _head(rank.stack) or _tail(traceback)
+    shown = raised or "\n".join(shorten_stack(rank.stack).splitlines()[:_LINES]) or _tail(traceback)
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown)
 
 
@@ -119,10 +119,6 @@ def went_alone(place: CodePlace | None, gone: list[int]) -> str:
     """What a rank did that called a collective after most others had ended with code 0."""
     where = f" {place.sentence()}" if place else ""
     return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
-
-
-def _head(stack: str) -> str:
-    return "\n".join(shorten_stack(stack).splitlines()[:_LINES])
 
 
 def _tail(traceback: str) -> str:
