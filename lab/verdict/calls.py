@@ -11,9 +11,8 @@ from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import RankVariables
 from lab.spec.scenario import Expect
 from lab.trace.model import Call, Group, RankTrace
-from lab.trace.notation import render_call
+from lab.trace.notation import Departure, first_departure, render_call
 from lab.trace.read import read_trace
-from lab.trace.sequence import Departure, first_departure
 from lab.words import plural
 
 _NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"

@@ -22,9 +22,9 @@ from lab.report.style import Style
 from lab.spec.calls import parse_calls
 from lab.trace import parts
 from lab.trace.model import Call
+from lab.trace.notation import first_departure
 from lab.trace.parts import Part, Source
 from lab.trace.read import read_trace
-from lab.trace.sequence import first_departure
 from lab.trace.steps import Step, match
 from lab.trace.traffic import matrix, operations
 from tests.unit.traces import TraceMaker

@@ -15,9 +15,8 @@ from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import rank_variables
 from lab.spec.scenario import Expect
 from lab.trace.model import Call, Group
-from lab.trace.notation import fits, render_call, render_calls
+from lab.trace.notation import first_departure, fits, render_call, render_calls
 from lab.trace.read import read_trace
-from lab.trace.sequence import first_departure
 from lab.verdict.calls import check_calls
 from tests.unit.traces import TraceMaker
 
