@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +46,12 @@ def add_record(parser: argparse.ArgumentParser) -> None:
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """`--wait`."""
     parser.add_argument(
-        "--wait", type=duration, default=0.0, metavar="TIME", help="wait this long for a cluster that is busy, e.g. 60s"
+        "--wait",
+        dest="wait_s",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="wait this long for a cluster that is busy, e.g. 60s",
     )
 
 
@@ -53,10 +59,13 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     """Everything that makes the shape of a cluster, except its size."""
     parser.add_argument("--image", help="image of the nodes; anything with Python >= 3.9 and torch")
     parser.add_argument("--cpus", type=positive_float, help="CPU cores a node may use")
-    parser.add_argument("--memory", type=size, metavar="SIZE", help="memory a node may use, e.g. 1GiB")
+    parser.add_argument(
+        "--memory", dest="memory_bytes", type=size, metavar="SIZE", help="memory a node may use, e.g. 1GiB"
+    )
     parser.add_argument("--gpus", type=positive, help="GPUs of each node")
     parser.add_argument(
         "--volume",
+        dest="volumes",
         type=volume,
         action="append",
         default=[],
@@ -136,11 +145,10 @@ variable = _type(_variable)
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_shape` took, as `Cluster` wants it."""
-    return {
-        "image": arguments.image,
-        "cpus": arguments.cpus,
-        "memory_bytes": arguments.memory,
-        "gpus": arguments.gpus,
-        "volumes": tuple(arguments.volume),
-        "env": dict(arguments.env),
-    }
+    said = {name: getattr(arguments, name) for name in ("image", "cpus", "memory_bytes", "gpus")}
+    return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
+
+
+def fields_said(kind: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the arguments say of the fields of a dataclass, as its constructor takes it."""
+    return {field.name: getattr(arguments, field.name) for field in fields(kind) if hasattr(arguments, field.name)}

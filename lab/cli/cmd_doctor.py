@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look, and say; 1 if something failed, 3 if no engine answers."""
-    wanted = Wanted(**{field.name: getattr(arguments, field.name) for field in fields(Wanted)})
+    wanted = Wanted(**shared.fields_said(Wanted, arguments))
     checks, exit_code = examine_machine(wanted), 0
     try:
         engine, why = select_engine(arguments.engine)

@@ -44,9 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(question_text(scenario, style))
     prediction = arguments.answer if arguments.answer is not None else _ask(quiet)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=quiet)
-    options = RunOptions(
-        nodes=arguments.nodes, nproc_per_node=arguments.nproc_per_node, wait_s=arguments.wait, runs=arguments.runs
-    )
+    options = RunOptions(**shared.fields_said(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
     try:
         result = cluster.run(scenario, observer=live, options=options)

@@ -41,10 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print what every worker would be given, and what would be made for it, and stop",
     )
     parser.add_argument(
-        "--timeout", type=shared.duration, metavar="TIME", help="call the run hung after this long, e.g. 90s"
+        "--timeout",
+        dest="timeout_s",
+        type=shared.duration,
+        metavar="TIME",
+        help="call the run hung after this long, e.g. 90s",
     )
     tracing = parser.add_mutually_exclusive_group()
-    tracing.add_argument("--no-trace", action="store_true", help="do not record the collectives")
+    tracing.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
     tracing.add_argument(
         "--trace-values",
         type=shared.trace_values,
@@ -66,17 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = [_with_more(open_scenario(path), arguments.rest, env) for path in paths]
-    options = RunOptions(
-        nodes=arguments.nodes,
-        nproc_per_node=arguments.nproc_per_node,
-        cold=arguments.cold,
-        timeout_s=arguments.timeout,
-        trace=not arguments.no_trace,
-        trace_values=arguments.trace_values,
-        wait_s=arguments.wait,
-        keep=arguments.keep,
-        runs=arguments.runs,
-    )
+    options = RunOptions(**shared.fields_said(RunOptions, arguments))
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1

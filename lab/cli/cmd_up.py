@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         if arguments.dry_run:
             return _dry_run(cluster, arguments.json)
-        info, made = cluster.up(wait_s=arguments.wait)
+        info, made = cluster.up(wait_s=arguments.wait_s)
     if arguments.json:
         print(json.dumps({**cluster_json(info), "made": made}))
     elif not arguments.quiet:

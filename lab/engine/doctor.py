@@ -42,7 +42,8 @@ class Wanted:
 
 def examine_machine(wanted: Wanted) -> list[Check]:
     """Python, memory, cores and disk for the size that is wanted."""
-    return [_python(), memory_check(_available_bytes(), wanted), cores_check(os.cpu_count() or 1, wanted), _disk()]
+    python = Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
+    return [python, memory_check(_available_bytes(), wanted), cores_check(os.cpu_count() or 1, wanted), _disk()]
 
 
 def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:
@@ -67,10 +68,6 @@ def cores_check(cores: int, wanted: Wanted) -> Check:
 
 def _size(wanted: Wanted) -> str:
     return f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
-
-
-def _python() -> Check:
-    return Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
 
 
 def _available_bytes() -> int | None:

@@ -20,7 +20,7 @@ _SUFFIXES = (".py", ".cpp", ".hpp")
 
 def node_files() -> dict[str, bytes]:
     """Path below the import root -> content."""
-    source = _source()
+    source = Path(__file__).parent.parent / "node"
     paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
     files = {f"labnode/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
     files["lab/__init__.py"] = _SHIM.encode()
@@ -45,7 +45,3 @@ def write_node_files(folder: Path) -> None:
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-
-
-def _source() -> Path:
-    return Path(__file__).parent.parent / "node"
