@@ -257,7 +257,7 @@ def import_torch() -> None:
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
     recorder.find_compiled()
-    warm.import_frozen(("torch.distributed", "torch.nn.parallel", *recorder.PRELOADED))
+    warm.import_frozen(("torch.distributed", "torch.nn.parallel", recorder.PRELOADED))
 
 
 def main() -> None:

@@ -8,11 +8,12 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from . import processes, trace_file, warm, worker
-from .messages import Raised, WorkerStart
+from .messages import Claim, Raised, WorkerStart
 
 _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
@@ -54,23 +55,16 @@ class Worker:
 
     def read_stack(self) -> None:
         """Take over what faulthandler has written so far."""
-        while True:
-            try:
-                chunk = os.read(self.stack_fd, 65536)
-            except OSError:
-                return
-            if not chunk:
-                return
-            if len(self.stack) < _STACK_LIMIT_BYTES:
-                self.stack += chunk
+        with suppress(OSError):  # nothing more yet
+            while chunk := os.read(self.stack_fd, 65536):
+                if len(self.stack) < _STACK_LIMIT_BYTES:
+                    self.stack += chunk
 
     def signal(self, number: int) -> None:
         """Send a signal to the worker, if it still runs."""
         if self.status is None:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-            except ProcessLookupError:
-                pass
 
     def close(self) -> None:
         """Close the agent's ends of all pipes."""
@@ -86,17 +80,11 @@ class Worker:
 class LaunchContext:
     """What all workers of a run on this node have in common."""
 
+    claim: Claim
     folder: str
     note_socket: str
-    uid: int
-    gid: int
-    cold: bool
     import_root: str
-    """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
-    trace: bool = False
-    """Whether calls are recorded."""
-    trace_values: int | None = None
-    """How many elements of a tensor are; None: the recorder's default."""
+    """As in `Config`."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
@@ -106,11 +94,9 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
     gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
     for fd in (out_r, err_r):
-        try:
+        with suppress(OSError):  # a larger pipe is only faster
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
-        except OSError:
-            pass  # a larger pipe is only faster
-    trace = trace_file.TraceFile() if context.trace and start.rank >= 0 else None
+    trace = trace_file.TraceFile() if context.claim.trace and start.rank >= 0 else None
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -146,7 +132,7 @@ def _become_worker(
         trace_fd = None if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
         leave_agent_behind(out, err, keep=(stack, gate) if trace_fd is None else (stack, gate, trace_fd))
         os.chdir(context.folder)
-        processes.drop_privileges(context.uid, context.gid)
+        processes.drop_privileges(context.claim.uid, context.claim.gid)
         processes.die_with_parent(agent)
         processes.prefer_as_oom_victim()
         changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
@@ -159,11 +145,11 @@ def _become_worker(
             "note_socket": context.note_socket,
             "stack_fd": stack,
             "trace_fd": trace_fd,
-            "trace_values": context.trace_values,
+            "trace_values": context.claim.trace_values,
         }
         os.read(gate, 1)
         os.close(gate)
-        if context.cold:
+        if context.claim.cold:
             for fd in (stack, trace_fd):
                 if fd is not None:
                     os.set_inheritable(fd, True)
@@ -203,7 +189,5 @@ def leave_agent_behind(out: int, err: int, keep: tuple[int, ...]) -> None:
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
         if fd > 2 and fd not in keep:
-            try:
+            with suppress(OSError):  # the listing's own descriptor
                 os.close(fd)
-            except OSError:
-                pass  # the listing's own descriptor

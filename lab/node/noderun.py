@@ -74,19 +74,9 @@ class NodeRun:
         Raises:
             StoreError: the store cannot listen.
         """
-        claim = self.claim
         if hosted is not None:
-            self.store_pid = store.start_store(*hosted, claim.uid, claim.gid)
-        context = launch.LaunchContext(
-            folder=self.folder,
-            note_socket=self._note_path,
-            uid=claim.uid,
-            gid=claim.gid,
-            cold=claim.cold,
-            import_root=self.config.import_root,
-            trace=claim.trace,
-            trace_values=claim.trace_values,
-        )
+            self.store_pid = store.start_store(hosted, self.claim.uid, self.claim.gid)
+        context = launch.LaunchContext(self.claim, self.folder, self._note_path, self.config.import_root)
         for start in workers:
             start.env.update(self._own_variables())
             self.workers[start.rank] = launch.start_worker(start, context)

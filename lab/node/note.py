@@ -64,8 +64,10 @@ def to_plain(value: Any) -> Any:
     Raises:
         TypeError: there is no JSON form.
     """
-    if value is None or isinstance(value, (bool, int, str)):
-        return value if type(value) in (bool, int, str, type(None)) else _base(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, (int, str)):  # an enum, for instance
+        return str(value) if isinstance(value, str) else int(value)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
     if isinstance(value, complex):
@@ -85,8 +87,3 @@ def to_plain(value: Any) -> Any:
     if type(value).__module__ == "torch":  # dtype, device, Size ...
         return str(value)
     raise TypeError(f"a note cannot hold {type(value).__name__}: use numbers, strings, lists, dicts or tensors")
-
-
-def _base(value: Any) -> Any:
-    """A subclass of int or str (an enum, for instance) as the plain type."""
-    return str(value) if isinstance(value, str) else int(value)

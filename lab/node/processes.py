@@ -9,6 +9,7 @@ import os
 import signal
 import termios
 import time
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -55,24 +56,18 @@ def drop_privileges(uid: int, gid: int) -> None:
 
 def prefer_as_oom_victim() -> None:
     """Tell the kernel to kill this process before the agent when memory runs out."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        pass  # only a preference
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
 
 
 def oom_kills() -> int:
     """How often the kernel has killed something in this cgroup because memory ran out; 0 where it does not say."""
     for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        try:
-            with open(path) as file:
-                for line in file:
-                    name, _, value = line.partition(" ")
-                    if name == "oom_kill":
-                        return int(value)
-        except OSError:
-            continue
+        with suppress(OSError), open(path) as file:
+            for line in file:
+                name, _, value = line.partition(" ")
+                if name == "oom_kill":
+                    return int(value)
     return 0
 
 
@@ -111,41 +106,27 @@ def descendants(*roots: int) -> list[int]:
 
 
 def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> None:
-    """Kill everything below this process, again and again until nothing new appears.
-
-    Args:
-        keep: children that stay.
-        deadline_s: how long to try.
-    """
+    """Kill everything below this process but the children in `keep`, again and again until nothing new appears."""
     me, end = os.getpid(), time.monotonic() + deadline_s
     while True:
-        reap(keep)
+        _reap(keep)
         left = [pid for pid in descendants(me) if pid not in keep]
         if not left or time.monotonic() > end:
             return
         for pid in left:
             if _is_zombie(pid):
                 continue  # its parent has to go first
-            try:
+            with suppress(OSError):  # gone already
                 os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass  # gone already
         time.sleep(0.001)
 
 
-def reap(keep: set[int]) -> dict[int, int]:
-    """Collect every child that has ended, except those in `keep`; pid -> wait status."""
-    ended: dict[int, int] = {}
+def _reap(keep: set[int]) -> None:
+    """Collect every child that has ended, except those in `keep`."""
     for pid in children_by_parent().get(os.getpid(), ()):
-        if pid in keep:
-            continue
-        try:
-            reaped, status = os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            continue
-        if reaped:
-            ended[reaped] = status
-    return ended
+        if pid not in keep:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def _is_zombie(pid: int) -> bool:
@@ -160,32 +141,18 @@ def memory_bytes(pids: list[int]) -> dict[int, int]:
     """Memory that each process holds, shared pages divided among those who share them (PSS)."""
     sizes = {}
     for pid in pids:
-        try:
-            with open(f"/proc/{pid}/smaps_rollup") as file:
-                for line in file:
-                    if line.startswith("Pss:"):
-                        sizes[pid] = int(line.split()[1]) * 1024
-                        break
-        except OSError:
-            continue
+        with suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
+            sizes[pid] = next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)
     return sizes
-
-
-def resident_bytes(pids: list[int]) -> int:
-    """Resident memory of processes, shared pages counted for each: cheap, and never less than the truth."""
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/statm") as file:
-                total += int(file.read().split()[1]) * _PAGE_BYTES
-        except OSError:
-            continue
-    return total
 
 
 def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
     """Memory that each process holds, where together they hold as much as the limit; otherwise empty."""
-    sizes = memory_bytes(pids) if resident_bytes(pids) >= limit_bytes else {}
+    resident = 0  # cheaper to ask for, and never less
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/statm") as file:
+            resident += int(file.read().split()[1]) * _PAGE_BYTES
+    sizes = memory_bytes(pids) if resident >= limit_bytes else {}
     return sizes if sum(sizes.values()) >= limit_bytes else {}
 
 

@@ -11,6 +11,7 @@ import time
 from datetime import timedelta
 
 from . import launch, processes
+from .messages import Store
 
 START_DEADLINE_S = 10.0
 
@@ -19,7 +20,7 @@ class StoreError(RuntimeError):
     """The store cannot listen at its address."""
 
 
-def listen(address: str, port: int) -> socket.socket:
+def _listen(address: str, port: int) -> socket.socket:
     """A socket that listens at the master's address.
 
     Raises:
@@ -37,13 +38,11 @@ def listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-def start_store(address: str, port: int, world_size: int, uid: int, gid: int) -> int:
+def start_store(asked: Store, uid: int, gid: int) -> int:
     """Host a TCPStore in a process of its own, because it needs a thread and the agent must stay without one.
 
     Args:
-        address: IP address or name of this node.
-        port: TCP port.
-        world_size: number of workers that will connect.
+        asked: where it listens, and for how many.
         uid: user to run as.
         gid: group to run as.
 
@@ -53,7 +52,7 @@ def start_store(address: str, port: int, world_size: int, uid: int, gid: int) ->
     Raises:
         StoreError: it does not listen.
     """
-    listener = listen(address, port)
+    listener = _listen(asked.address, asked.port)
     ready_r, ready_w = os.pipe2(os.O_CLOEXEC)
     agent = os.getpid()
     pid = os.fork()
@@ -63,26 +62,23 @@ def start_store(address: str, port: int, world_size: int, uid: int, gid: int) ->
             launch.leave_agent_behind(null, null, keep=(listener.fileno(), ready_w))
             processes.drop_privileges(uid, gid)
             processes.die_with_parent(agent)
-            _serve(listener.detach(), address, port, world_size, ready_w)
+            _serve(listener.detach(), asked, ready_w)
         finally:
             os._exit(1)
     os.close(ready_w)
     listener.close()
-    os.set_blocking(ready_r, True)
     answer = os.read(ready_r, 1)
     os.close(ready_r)
     if answer != b"+":
-        raise StoreError(f"the rendezvous store at {address}:{port} ended while it started")
+        raise StoreError(f"the rendezvous store at {asked.address}:{asked.port} ended while it started")
     return pid
 
 
-def _serve(listen_fd: int, address: str, port: int, world_size: int, ready: int) -> None:
+def _serve(listen_fd: int, asked: Store, ready: int) -> None:
     import torch.distributed as dist
 
     store = dist.TCPStore(
-        address,
-        port,
-        world_size,
+        *asked,
         is_master=True,
         timeout=timedelta(seconds=START_DEADLINE_S),
         wait_for_workers=False,

@@ -88,10 +88,6 @@ def _distributed_debug(value: str) -> None:
         torch.distributed.set_debug_level_from_env()
 
 
-def _timezone(value: str) -> None:
-    time.tzset()
-
-
 APPLIED: Mapping[str, Callable[[str], None]] = {
     "OMP_NUM_THREADS": _omp_num_threads,
     "PYTHONPATH": _pythonpath,
@@ -99,7 +95,7 @@ APPLIED: Mapping[str, Callable[[str], None]] = {
     "PYTHONDONTWRITEBYTECODE": _dont_write_bytecode,
     "TORCH_DISTRIBUTED_DEBUG": _distributed_debug,
     "TORCH_LOGS": _torch_logs,
-    "TZ": _timezone,
+    "TZ": lambda _: time.tzset(),
 }
 """Variables that are read once at start and can be applied again."""
 
@@ -135,22 +131,16 @@ def import_frozen(names: Iterable[str]) -> None:
             print(f"cannot import {name}: {error!r}", file=sys.stderr)
     gc.freeze()
     gc.enable()
-    forget_finalizers()
+    _forget_finalizers()
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
 
 
 def apply_environment(changed: Mapping[str, str]) -> None:
-    """Give effect to variables that a fresh interpreter would have read when it started.
-
-    Args:
-        changed: the variables whose value differs from the agent's own.
-    """
-    for name, value in changed.items():
-        action = APPLIED.get(name)
-        if action is not None:
-            action(value)
+    """Give effect to variables, changed since the agent started, that an interpreter reads when it starts."""
+    for name in changed.keys() & APPLIED.keys():
+        APPLIED[name](changed[name])
 
 
 def renew_random_state() -> None:
@@ -158,12 +148,11 @@ def renew_random_state() -> None:
     import torch
 
     torch.default_generator.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
 
 
-def forget_finalizers() -> None:
+def _forget_finalizers() -> None:
     """Keep finalizers that importing torch registered from running at every worker's end.
 
     They take operator registrations back, 80 ms of copied pages in a fork, in a process that is about to vanish.

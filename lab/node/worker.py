@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import types
+from contextlib import suppress
 from typing import Any
 
 from . import note, warm
@@ -187,20 +188,16 @@ def _report(error: BaseException, spec: dict[str, Any]) -> None:
     if type(error).__module__ not in ("builtins", "__main__"):
         name = f"{type(error).__module__}.{name}"
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
+    with suppress(OSError, ValueError):  # the traceback is still printed
         note.send(spec["note_socket"], Raised(spec["rank"], time.time(), f"{name}: {error}"[:4000], text[-60_000:]))
-    except (OSError, ValueError):
-        pass  # the traceback is still printed
 
 
 def _report_imports(spec: dict[str, Any]) -> None:
     """Tell the agent which slow parts of torch the script has imported, for it to import them before the next run."""
     names = [name for name in spec.get("missing", ()) if name in sys.modules]
     if names:
-        try:
+        with suppress(OSError):  # the next run imports them itself
             note.send(spec["note_socket"], Imported(spec["rank"], names))
-        except OSError:
-            pass  # the next run imports them itself
 
 
 def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
@@ -241,14 +238,11 @@ def _has_threads_of_torch(cold: bool) -> bool:
     """
     if not cold:
         return len(os.listdir("/proc/self/task")) > 1
-    names = []
     for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/comm") as file:
-                names.append(file.read())
-        except OSError:
-            continue  # it has just ended
-    return any(name.startswith(("gloo", "pt_")) for name in names)
+        with suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            if file.read().startswith(("gloo", "pt_")):
+                return True
+    return False
 
 
 def _close_files() -> None:
@@ -260,18 +254,12 @@ def _close_files() -> None:
     standard = (sys.stdin, sys.stdout, sys.stderr)
     for file in (*texts, *others, *buffers):
         if file not in standard:
-            try:
+            with suppress(OSError, ValueError):  # what it writes to is gone
                 file.close()
-            except (OSError, ValueError):
-                pass  # what it writes to is gone
 
 
 def prepare_fork(changed_environment: dict[str, str]) -> None:
-    """What a fork of the warm agent sets right before it runs a script.
-
-    Args:
-        changed_environment: variables that the run sets, already in `os.environ`.
-    """
+    """What a fork of the warm agent sets right before it runs a script; variables that the run sets are in place."""
     import multiprocessing.process
     import tempfile
 

@@ -26,6 +26,8 @@ def watch(module: ModuleType) -> None:
 
 
 def _watched_init(construct: Any, distributed: ModuleType) -> Any:
+    marked = marks.marked(b"DDP()", construct)
+
     @functools.wraps(construct)
     def __init__(self: Any, *arguments: Any, **named: Any) -> None:  # noqa: N807 - PyTorch's name
         if not journal.on:
@@ -39,13 +41,11 @@ def _watched_init(construct: Any, distributed: ModuleType) -> Any:
             computed[:] = [parameters, result]
             return result
 
-        marks.mark(b"DDP()", ended=False)
         distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
         try:
-            construct(self, *arguments, **named)
+            marked(self, *arguments, **named)
         finally:
             distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
-            marks.mark(b"DDP()", ended=True)
         if computed:
             _describe(self, *computed)
 

@@ -13,30 +13,22 @@ from .journal import journal
 
 def watch(module: ModuleType) -> None:
     """Have the groups that `torch.distributed.distributed_c10d` makes recorded."""
-    marks.replace((module,), "_new_process_group_helper", functools.partial(_watched_helper, module))
-    both = (module, sys.modules.get("torch.distributed"))
-    marks.replace(both, "split_group", functools.partial(_watched_split, module))
+    watched = functools.partial(_watched, module)
+    marks.replace((module,), "_new_process_group_helper", watched)
+    marks.replace((module, sys.modules.get("torch.distributed")), "split_group", watched)
 
 
-def _watched_helper(module: ModuleType, helper: Any) -> Any:
-    @functools.wraps(helper)
+def _watched(module: ModuleType, make: Any) -> Any:
+    @functools.wraps(make)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        result = helper(*arguments, **named)
+        made = make(*arguments, **named)
         if journal.on:
-            ranks = arguments[2] if len(arguments) > 2 else named.get("global_ranks_in_group")
-            _describe(module, result[0], ranks)
-        return result
-
-    return wrapper
-
-
-def _watched_split(module: ModuleType, split: Any) -> Any:
-    @functools.wraps(split)
-    def wrapper(*arguments: Any, **named: Any) -> Any:
-        group = split(*arguments, **named)
-        if journal.on and group is not None:
-            _describe(module, group, sorted(module._world.pg_group_ranks.get(group, ())))
-        return group
+            if isinstance(made, tuple):  # the group and its store
+                ranks = arguments[2] if len(arguments) > 2 else named.get("global_ranks_in_group")
+                _describe(module, made[0], ranks)
+            else:
+                _describe(module, made, sorted(module._world.pg_group_ranks.get(made, ())))
+        return made
 
     return wrapper
 

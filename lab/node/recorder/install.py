@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..trace_file import LIMIT_BYTES
-from . import marks, native
+from . import compiled_group, ddp, groups, marks, native
 from .imports import when_imported
 from .journal import journal
 from .source import source
@@ -20,9 +20,8 @@ DEFAULT_VALUES = 128
 CHOICE_VARIABLE = "LAB_RECORDER"
 VALUES_VARIABLE = "LAB_TRACE_VALUES"
 CHOICES = ("auto", "compiled", "python", "off")
-_C10D = "torch.distributed.distributed_c10d"
-PRELOADED = tuple(f"{__package__}.{name}" for name in ("compiled_group", "ddp", "groups", "python_group"))
-"""What an agent imports so that its workers need not."""
+PRELOADED = f"{__package__}.python_group"
+"""What an agent imports so that its workers need not; it needs torch, as nothing else here does."""
 
 
 @functools.cache
@@ -38,47 +37,37 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
         rank: of this worker.
         fd: descriptor of the trace, open for reading and appending.
         folder: that of the script.
-        values: as `DEFAULT_VALUES`; None: what the environment says.
+        values: at most so many elements of one side of a call are kept; None: what the environment says.
     """
     choice = os.environ.get(CHOICE_VARIABLE) or "auto"
     if choice == "off":
         return
-    if values is None:
-        asked = os.environ.get(VALUES_VARIABLE, "")
-        values = int(asked) if asked.isdecimal() and len(asked) < 10 else DEFAULT_VALUES
-    limit = values
-    when_imported(_C10D, _never_failing(lambda module: _open(module, choice, rank, fd, folder, limit)))
+    asked = os.environ.get(VALUES_VARIABLE, "") if values is None else str(values)
+    limit = int(asked) if asked.isdecimal() and len(asked) < 10 else DEFAULT_VALUES
+    _when_imported("torch.distributed.distributed_c10d", lambda module: _open(module, choice, rank, fd, folder, limit))
     for name, patch in marks.PATCHES.items():
-        when_imported(name, _never_failing(patch))
-    when_imported("torch.nn.parallel.distributed", _never_failing(_watch_ddp))
-    when_imported("torch._dynamo.trace_rules", _never_failing(_hide_from_dynamo))
+        _when_imported(name, patch)
+    _when_imported("torch.nn.parallel.distributed", ddp.watch)
+    _when_imported("torch._dynamo.trace_rules", _hide_from_dynamo)
 
 
 def stop() -> None:
     """End the recording: the script is over."""
     if journal.on:
-        from . import ddp
-
         ddp.finish()
     journal.close()
 
 
-def _never_failing(action: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+def _when_imported(name: str, action: Callable[[ModuleType], None]) -> None:
     """A script must not fail because something in its torch is not as in those that the recorder was written for."""
 
     def attempt(module: ModuleType) -> None:
         try:
             action(module)
         except Exception as error:
-            journal.cut(f"{module.__name__} cannot be recorded: {type(error).__name__}: {error}")
+            journal.cut(f"{name} cannot be recorded: {type(error).__name__}: {error}")
 
-    return attempt
-
-
-def _watch_ddp(module: ModuleType) -> None:
-    from . import ddp
-
-    ddp.watch(module)
+    when_imported(name, attempt)
 
 
 def _hide_from_dynamo(module: ModuleType) -> None:
@@ -103,16 +92,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.write_through(compiled.write, compiled.stop)
         compiled.start(fd, source.folder, source.hidden, values, LIMIT_BYTES)
         marks.use_compiled(compiled.mark)
-    _patch(module, compiled)
-
-
-def _patch(module: ModuleType, compiled: ModuleType | None) -> None:
-    from . import groups
-
-    if compiled is not None:
-        from .compiled_group import wrap_backends
-
-        wrap_backends(compiled, module.ProcessGroup)
+        compiled_group.wrap_backends(compiled, module.ProcessGroup)
     else:
         from .python_group import RecordedGroup
 

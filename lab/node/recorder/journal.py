@@ -25,15 +25,7 @@ class Journal:
         self._stop: Callable[[], bool] = lambda: True
 
     def open(self, fd: int, *, rank: int, recorder: str, torch: str, values: int) -> None:
-        """Begin with a `start` line.
-
-        Args:
-            fd: open for appending.
-            rank: of this worker.
-            recorder: `compiled` or `python`.
-            torch: its version.
-            values: see `Journal.values`.
-        """
+        """Begin with a `start` line, in a file that is open for appending."""
         self._fd, self.values, self.on = fd, values, True
         facts = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall = time.monotonic_ns(), time.time_ns()
@@ -42,9 +34,7 @@ class Journal:
     def write_through(self, put: Callable[[bytes], object], stop: Callable[[], bool]) -> None:
         """Leave the file to the compiled recorder, which has it mapped, until the recording ends.
 
-        Args:
-            put: appends a line.
-            stop: gives the file back; False if the compiled recorder had ended the recording before.
+        `put` appends a line; `stop` gives the file back, and is False if that recorder had ended the recording before.
         """
         self._put, self._stop = put, stop
 
@@ -56,17 +46,14 @@ class Journal:
 
     def cut(self, why: str) -> None:
         """End the recording before the script's end."""
-        self._end("cut", why=why)
-
-    def close(self) -> None:
-        """End the recording at the script's end."""
-        self._end("stop")
+        self.close("cut", why=why)
 
     def forget(self) -> None:
         """Stop without a word: there is no room left, or this process is a fork of the one that is recorded."""
         self.on = False
 
-    def _end(self, kind: str, **facts: Any) -> None:
+    def close(self, kind: str = "stop", **facts: Any) -> None:
+        """End the recording with a line of this kind."""
         if self.on:
             self.on = self._stop()
             self._put = self._append

@@ -29,11 +29,6 @@ def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
     _mark = mark
 
 
-def mark(name: bytes, *, ended: bool) -> None:
-    """A phase begins or ends."""
-    _mark(name, ended)
-
-
 def marked(name: bytes, function: Function) -> Function:
     """A function that marks its beginning and its end."""
 
@@ -73,10 +68,6 @@ def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Fun
                 setattr(module, name, new)
 
 
-def _mark_method(kind: type, method: str, name: bytes) -> None:
-    setattr(kind, method, marked(name, getattr(kind, method)))
-
-
 def _on_distributed(module: ModuleType) -> None:
     for name in ("init_process_group", "destroy_process_group"):
         mark = functools.partial(marked, name.encode())
@@ -94,11 +85,11 @@ def _on_autograd(module: ModuleType) -> None:
 
 
 def _on_module(module: ModuleType) -> None:
-    _mark_method(module.Module, "zero_grad", b"zero_grad")
+    module.Module.zero_grad = marked(b"zero_grad", module.Module.zero_grad)
 
 
 def _on_optimizer(module: ModuleType) -> None:
-    _mark_method(module.Optimizer, "zero_grad", b"zero_grad")
+    module.Optimizer.zero_grad = marked(b"zero_grad", module.Optimizer.zero_grad)
     module.register_optimizer_step_pre_hook(_inlined(lambda *_: _mark(b"step", False), _nothing))
     module.register_optimizer_step_post_hook(_inlined(lambda *_: _mark(b"step", True), _nothing))
 

@@ -13,11 +13,6 @@ from . import build
 _why = "not looked for yet"
 
 
-def folders() -> tuple[str, ...]:
-    """Where it may be, in the order in which it is looked for."""
-    return build.IMAGE_FOLDER, build.cache_folder()
-
-
 def load() -> Any | None:
     """The compiled recorder for exactly this torch, Python and source; None where there is none. Never raises.
 
@@ -30,9 +25,10 @@ def load() -> Any | None:
         import torch
 
         name = build.file_name(torch.__version__)
-        path = next((path for folder in folders() if os.path.isfile(path := os.path.join(folder, name))), None)
+        folders = build.IMAGE_FOLDER, build.cache_folder()
+        path = next((path for folder in folders if os.path.isfile(path := os.path.join(folder, name))), None)
         if path is None:
-            _why = f"no {name} in {' or '.join(folders())}"
+            _why = f"no {name} in {' or '.join(folders)}"
             return None
         loader = importlib.machinery.ExtensionFileLoader(build.MODULE, path)
         spec = importlib.util.spec_from_file_location(build.MODULE, path, loader=loader)
