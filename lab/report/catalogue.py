@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from lab.errors import ScenarioError
@@ -22,19 +23,19 @@ def read_path(folder: Path) -> dict[str, list[str]]:
     if not file.exists():
         return {}
     chapters: dict[str, list[str]] = {}
-    current: list[str] | None = None
+    names: list[str] | None = None
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         text = line.strip()
         if text.startswith("#"):
-            current = chapters.setdefault(text.lstrip("# "), [])
+            names = chapters.setdefault(text.lstrip("# "), [])
         elif text:
-            if current is None:
+            if names is None:
                 raise ScenarioError(f"{file}:{number}:1: {text} stands before the first chapter (`# Name`)")
-            current.append(text)
+            names.append(text)
     return chapters
 
 
-def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Iterable[str]]) -> str:
+def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
     """Every scenario with what it teaches and asks.
 
     Args:
@@ -43,7 +44,6 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
         chapters: from `read_path`; what it does not name comes last.
     """
     by_name = {str(path.relative_to(folder)): scenario for path, scenario in scenarios.items()}
-    left = dict(by_name)
     lines = [
         "# Scenarios",
         "",
@@ -54,12 +54,11 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
         f"This page is made from the scenarios: `lab scenarios --markdown > docs/{folder.name}.md`.",
         "",
     ]
-    for chapter, names in chapters.items():
+    rest = sorted(by_name.keys() - set(chain(*chapters.values())))
+    more = {"More" if chapters else "All": rest} if rest else {}
+    for chapter, names in {**chapters, **more}.items():
         lines += [f"## {chapter}", ""]
-        lines += [line for name in names if name in left for line in _entry(folder, name, left.pop(name))]
-    if left:
-        lines += ["## More" if chapters else "## All", ""]
-        lines += [line for name, scenario in sorted(left.items()) for line in _entry(folder, name, scenario)]
+        lines += [line for name in names if name in by_name for line in _entry(folder, name, by_name[name])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -68,16 +67,6 @@ def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     if scenario.nproc_per_node and scenario.nproc_per_node > 1:
         size += f" x {scenario.nproc_per_node} workers"
     outcome = f", {scenario.expect.verdict} on purpose" if scenario.expect.verdict != "passed" else ""
-    lines = [
-        f"### [{scenario.name}](../{folder.name}/{name})",
-        "",
-        f"*{size}{outcome}.* {_one_line(scenario.learn)}",
-        "",
-    ]
-    if scenario.predict:
-        lines += [f"> {_one_line(scenario.predict)}", ""]
-    return lines
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    lines = [f"### [{scenario.name}](../{folder.name}/{name})", "", f"*{size}{outcome}.* {scenario.learn}", ""]
+    lines += [f"> {scenario.predict}", ""] if scenario.predict else []
+    return [" ".join(line.split()) for line in lines]

@@ -32,20 +32,20 @@ def cluster_text(
         busy: who uses the cluster now; None: nobody.
         style: how to paint it.
     """
-    limits = [f"{info.shape.cpus:g} cpus" if info.shape.cpus else ""]
-    limits.append(format_limit(info.shape.memory_bytes) if info.shape.memory_bytes else "")
-    limits.append(f"{info.shape.gpus} GPUs" if info.shape.gpus else "")
-    shape = f"{info.shape.nodes} x {info.shape.nproc_per_node}" + "".join(f", {limit}" for limit in limits if limit)
+    asked = info.shape
+    shape = f"{asked.nodes} x {asked.nproc_per_node}"
+    shape += f", {asked.cpus:g} cpus" if asked.cpus else ""
+    shape += f", {format_limit(asked.memory_bytes)}" if asked.memory_bytes else ""
+    shape += f", {asked.gpus} GPUs" if asked.gpus else ""
     now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
     state = style.paint(info.state, {"ready": "green", "partial": "yellow", "dead": "red"}[info.state])
     head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"
     if info.run:
         head += f"  made for run {info.run}"
-    rows = []
+    rows = [["node", "state", "address", "memory", "container"]]
     for node in info.nodes:
-        used = memory_bytes.get(node.name)
-        rows.append([node.name, node.state, node.address or NONE, format_bytes(used or None), node.handle[:12]])
+        used = format_bytes(memory_bytes.get(node.name) or None)
+        rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12]])
     if info.engine == "local":
         rows = [row[:4] for row in rows]
-    header = ["node", "state", "address", "memory", "container"][: len(rows[0]) if rows else 5]
-    return "\n".join([head, table_text(header, rows, style)])
+    return f"{head}\n{table_text(rows[0], rows[1:], style)}"

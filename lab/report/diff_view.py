@@ -40,10 +40,13 @@ def _settings(found: Comparison, style: Style) -> str:
         return "settings: the same"
     lines = [style.paint("settings", "bold")]
     for one in found.settings:
-        before = style.paint("(not set)" if one.before is None else one.before, "red")
-        after = style.paint("(not set)" if one.after is None else one.after, "green")
-        lines.append(f"  {one.name}: {before} → {after}")
+        before, after = ("(not set)" if value is None else value for value in (one.before, one.after))
+        lines.append(f"  {one.name}: {_painted(before, after, style)}")
     return "\n".join(lines)
+
+
+def _painted(before: str, after: str, style: Style) -> str:
+    return f"{style.paint(before, 'red')} → {style.paint(after, 'green')}"
 
 
 def _sequence(found: Comparison, style: Style) -> str:
@@ -83,8 +86,7 @@ def _block(calls: Sequence[str]) -> list[str]:
 
 def _buckets(found: Comparison, style: Style) -> str:
     lines = [
-        f"  module {one.module}: {style.paint(_sizes(one.before), 'red')} → {style.paint(_sizes(one.after), 'green')}"
-        for one in found.buckets
+        f"  module {one.module}: {_painted(_sizes(one.before), _sizes(one.after), style)}" for one in found.buckets
     ]
     return "\n".join([style.paint("DDP buckets, elements", "bold"), *lines]) if lines else ""
 
@@ -99,16 +101,10 @@ def _operations(found: Comparison, style: Style) -> str:
     rows = []
     for one in found.operations:
         before, after = one.before or nothing, one.after or nothing
-        rows.append(
-            [
-                one.op,
-                _changed(str(before.count), str(after.count)),
-                _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes))),
-                _times(before.median_s, after.median_s),
-                _times(before.total_s, after.total_s),
-                _times(before.waited_s, after.waited_s, _MORE_OR_LESS),
-            ]
-        )
+        count = _changed(str(before.count), str(after.count))
+        size = _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes)))
+        times = [_times(before.median_s, after.median_s), _times(before.total_s, after.total_s)]
+        rows.append([one.op, count, size, *times, _times(before.waited_s, after.waited_s, _MORE_OR_LESS)])
     return table_text(header, rows, style) if rows else ""
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from lab.explain.model import Explanation
 from lab.report.style import Style
-from lab.verdict.finding import Finding
 from lab.words import clip, name_ranks
 
 _WIDTH = 80
@@ -22,9 +21,13 @@ def explanation_text(explanation: Explanation, style: Style) -> str:
     """The explanation, wrapped at the terminal's width but never beyond 80 columns."""
     width = max(40, min(_WIDTH, style.width or _WIDTH))
     sign = style.verdict(explanation.verdict)
-    lines = [f"{sign}  {style.paint(explanation.scenario, 'bold')}", *_wrap(explanation.sentence, "  ", width)]
+    lines = [
+        f"{sign}  {style.paint(explanation.scenario, 'bold')}",
+        *_wrap(explanation.sentence, "  ", width, first="  "),
+    ]
     for number, finding in enumerate(explanation.findings, start=1):
-        lines += ["", *_finding(number, finding, style, width)]
+        told = _wrap(finding.sentence, "    ", width, first=f"{number:>2}. ")
+        lines += ["", *(_painted(line, style) for line in told)]
     for ranks, stack in _same_stacks(explanation.stacks)[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
@@ -35,21 +38,9 @@ def explanation_text(explanation: Explanation, style: Style) -> str:
     return "\n".join(lines)
 
 
-def _finding(number: int, finding: Finding, style: Style, width: int) -> list[str]:
-    first = f"{number:>2}. "
-    lines = _wrap(finding.sentence, " " * len(first), width, first=first)
-    return [_painted(line, style) for line in lines]
-
-
-def _wrap(text: str, indent: str, width: int, *, first: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def _wrap(text: str, indent: str, width: int, *, first: str) -> list[str]:
+    wrapper = textwrap.TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)
 
 
 def _painted(line: str, style: Style) -> str:

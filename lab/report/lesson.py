@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from typing import Any
 
 from lab.record.read import Record
 from lab.record.result import Result
@@ -38,32 +39,27 @@ def answer_text(result: Result, prediction: str, style: Style) -> str:
     if prediction:
         parts.append(f"{style.paint('you predicted', 'bold')}  {prediction}")
     rows = [
-        [
-            str(item.rank),
-            item.what.removeprefix("note "),
-            format_value(item.got, _LONGEST_VALUE),
-            format_value(item.expected, _LONGEST_VALUE),
-            "✔" if item.met else "✘",
-        ]
-        for item in result.expectations
-        if item.what.startswith("note ") and item.rank is not None
+        [str(one.rank), one.what.removeprefix("note "), _value(one.got), _value(one.expected), "✔" if one.met else "✘"]
+        for one in result.expectations
+        if one.what.startswith("note ") and one.rank is not None
     ]
     if rows:
         whole = replace(style, width=None)  # what matters stands at the end of a line
         parts.append(table_text(["rank", "note", "holds", "expected", ""], rows, whole))
-    unexpected = [
-        [str(rank.rank), name, format_value(value, _LONGEST_VALUE)]
-        for rank in result.ranks
-        for name, value in rank.notes.items()
-        if not any(item.what == f"note {name}" for item in result.expectations)
-    ]
+    expected = {one.what for one in result.expectations}
+    notes = [(str(rank.rank), *note) for rank in result.ranks for note in rank.notes.items()]
+    unexpected = [[rank, name, _value(value)] for rank, name, value in notes if f"note {name}" not in expected]
     if unexpected:
         parts.append(table_text(["rank", "note", "holds"], unexpected, style))
-    if result.path is not None and any(item.what == "calls" for item in result.expectations):
+    if result.path is not None and "calls" in expected:
         trace = read_trace(Record(path=result.path))
         parts.append(calls_text(trace).replace("calls:", style.paint("what ranks called", "bold"), 1))
     parts.append(verdict_text(result, style))
     return "\n\n".join(parts)
+
+
+def _value(value: Any) -> str:
+    return format_value(value, _LONGEST_VALUE)
 
 
 def _wrap(text: str) -> str:

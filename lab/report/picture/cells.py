@@ -57,6 +57,7 @@ class Cells:
         self, picture: Picture, ranks: Sequence[RankPicture], limits: Limits, *, after: bool, room: float
     ) -> None:
         self._picture = picture
+        self.after = after
         self._room = room
         rows = {rank.rank: tensors_of(picture, rank, limits, after=after) for rank in ranks}
         boxes = [box for row in rows.values() for tensor in row if tensor for box in tensor.boxes if box]
@@ -67,26 +68,23 @@ class Cells:
         kind = len(story.kind_text(picture, after=after)) * 6.7
         self.width = max([40.0, kind, *(len(words) * 7.0 for words in self._absent.values()), *edges])
 
-    def height(self, rank: RankPicture) -> float:
+    def height(self, rank: int) -> float:
         """Height of a rank's side."""
-        row = self._placed[rank.rank]
-        return max([HEIGHT, *(placed.y + HEIGHT + 15 * len(placed.notes) for placed in row)])
+        return max([HEIGHT, *(placed.y + HEIGHT + 15 * len(placed.notes) for placed in self._placed[rank])])
 
-    def line_of(self, rank: RankPicture, origin: int) -> float:
+    def line_of(self, rank: int, origin: int) -> float:
         """How far below the top of a rank's side the first box with data of that origin stands."""
-        row = self._placed[rank.rank]
-        return next((p.y for p in row if p.box is not None and origin in p.box.part.origins), 0.0)
+        return next((p.y for p in self._placed[rank] if p.box is not None and origin in p.box.part.origins), 0.0)
 
-    def line_for(self, rank: RankPicture, target: int) -> float:
+    def line_for(self, rank: int, target: int) -> float:
         """How far below the top of a rank's side the first box stands that goes to that rank."""
-        row = self._placed[rank.rank]
-        return next((p.y for p in row if p.box is not None and p.box.part.target == target), 0.0)
+        return next((p.y for p in self._placed[rank] if p.box is not None and p.box.part.target == target), 0.0)
 
-    def draw(self, shapes: Shapes, rank: RankPicture, x: float, y: float) -> float:
+    def draw(self, shapes: Shapes, rank: int, x: float, y: float) -> float:
         """Draw a rank's side at a place; returns its right edge."""
-        row = self._placed[rank.rank]
+        row = self._placed[rank]
         if not row:
-            words = self._absent[rank.rank]
+            words = self._absent[rank]
             text(shapes, x, y + 26, words, size=12.5, colour=SOFT if words in ("nothing", "–") else WARN)
             return x + len(words) * 7.0
         for placed in row:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 from lab.report.picture import story
 from lab.report.picture.model import Block, Picture, RankPicture
@@ -58,21 +60,15 @@ def tensors_of(picture: Picture, rank: RankPicture, limits: Limits, *, after: bo
 
 
 def _tensor(picture: Picture, block: Block, limits: Limits, *, after: bool) -> Tensor:
-    starts = [sum(part.count for part in block.parts[:i]) for i in range(len(block.parts))]
-    wrong = [
-        i
-        for i, part in enumerate(block.parts)
-        if any(starts[i] <= element < starts[i] + part.count for element in block.wrong)
-    ]
+    ends = list(accumulate(part.count for part in block.parts))
     boxes = [
-        None if i is None else _box(picture, block, i, starts[i], limits.values)
-        for i in shown_of(len(block.parts), limits.boxes, wrong)
+        None if i is None else _box(picture, block, block.parts[i], ends[i] - block.parts[i].count, limits.values)
+        for i in shown_of(len(block.parts), limits.boxes, {bisect_right(ends, element) for element in block.wrong})
     ]
     return Tensor(tuple(boxes), tuple(note for note in _notes(picture, block, limits, after=after) if note[1]))
 
 
-def _box(picture: Picture, block: Block, number: int, start: int, most: int) -> Box:
-    part = block.parts[number]
+def _box(picture: Picture, block: Block, part: Part, start: int, most: int) -> Box:
     return Box(part, label_text(part, picture.reduce_op), _cells(block, part, start, most))
 
 

@@ -33,11 +33,12 @@ def expected_values(step: Step, parts: Sequence[Part], dtype: str) -> list[tuple
 
 
 def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None, float]]:
-    columns = [_values(step, source.rank, source.tensor) for source in part.sources]
+    buffers = [source_buffer(step, source.rank, source.tensor) for source in part.sources]
+    columns = [(buffer.values if buffer is not None else None) or () for buffer in buffers]
     red = reduce_op(step) if part.reduced else ""
     for k in range(part.count):
         cells = [
-            values[source.start + k] if values is not None and source.start + k < len(values) else None
+            values[source.start + k] if source.start + k < len(values) else None
             for source, values in zip(part.sources, columns, strict=True)
         ]
         numbers = [number_of(cell) for cell in cells if cell is not None]
@@ -47,11 +48,6 @@ def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None
             yield reduce_numbers(red, dtype, numbers)
         else:
             yield numbers[0], 0.0
-
-
-def _values(step: Step, rank: int, tensor: int) -> Sequence[Any] | None:
-    buffer = source_buffer(step, rank, tensor)
-    return None if buffer is None else buffer.values
 
 
 def source_buffer(step: Step, rank: int, tensor: int) -> Buffer | None:
@@ -71,14 +67,9 @@ def number_of(value: Any) -> Number:
     if isinstance(value, str):
         return float(value)
     if isinstance(value, (list, tuple)):
-        return complex(number_real(value[0]), number_real(value[1]))
+        return complex(float(value[0]), float(value[1]))
     number: Number = value
     return number
-
-
-def number_real(value: Any) -> float:
-    """A real number of a record."""
-    return float(value)
 
 
 def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Number | None, float]:
@@ -88,20 +79,17 @@ def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Num
     if any(isinstance(number, complex) for number in numbers):
         return _reduce_complex(red, dtype, [complex(number) for number in numbers])
     reals = [number.real for number in numbers]
-    whole = not _is_float(dtype)
+    whole = not dtype.startswith(("float", "bfloat"))
     if red in ("MIN", "MAX"):
         if any(math.isnan(real) for real in reals):
             return None, 0.0  # which of the two a backend keeps depends on the order
         return (min(reals) if red == "MIN" else max(reals)), 0.0
     if whole and red in ("BAND", "BOR", "BXOR"):
         return reduce(_BITS[red], (int(real) for real in reals)), 0.0
-    if red == "PRODUCT":
-        product = math.prod(reals)
-        return (_wrap(int(product), dtype), 0.0) if whole else _rounded(product, abs(product), len(reals), dtype)
-    if red == "SUM":
-        total = sum(reals)
-        sizes = sum(abs(real) for real in reals)
-        return (_wrap(int(total), dtype), 0.0) if whole else _rounded(total, sizes, len(reals), dtype)
+    if red in ("SUM", "PRODUCT"):
+        result = sum(reals) if red == "SUM" else math.prod(reals)
+        sizes = sum(abs(real) for real in reals) if red == "SUM" else abs(result)
+        return (_wrap(int(result), dtype), 0.0) if whole else _rounded(result, sizes, len(reals), dtype)
     if red == "AVG" and not whole:
         sizes = sum(abs(real) for real in reals) / len(reals)
         return _rounded(sum(reals) / len(reals), sizes, len(reals) + 1, dtype)
@@ -109,10 +97,6 @@ def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Num
 
 
 _BITS = {"BAND": int.__and__, "BOR": int.__or__, "BXOR": int.__xor__}
-
-
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat"))
 
 
 def _reduce_booleans(red: str, values: Sequence[bool]) -> bool | None:

@@ -112,15 +112,13 @@ def _never(picture: Picture, rank: RankPicture) -> str:
 
 def verdict(picture: Picture) -> tuple[str, str]:
     """Whether the outputs are right: `good`, `bad` or `unknown`, and a sentence; empty where nothing is there."""
+    op = picture.step.op
     if picture.check == "wrong":
         wrong = sum(len(block.wrong) + block.wrong_hash for rank in picture.ranks for block in rank.after)
         ranks = name_ranks([rank.rank for rank in picture.ranks if rank.wrong])
-        return (
-            "bad",
-            f"Not what {picture.step.op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}.",
-        )
+        return "bad", f"Not what {op} of the recorded inputs gives, in {plural(wrong, 'place')} on {ranks}."
     if picture.check == "right":
-        return "good", f"Every output is what {picture.step.op} of the recorded inputs gives."
+        return "good", f"Every output is what {op} of the recorded inputs gives."
     if picture.check == "partly":
         return "good", "All outputs that could be compared with the recorded inputs are right; some could not be."
     if picture.check == "nothing":

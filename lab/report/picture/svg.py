@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -127,19 +127,23 @@ class _Sheet:
         self._picture = picture
         self._shapes = shapes
         self._rows = story.rows(picture, _MOST_RANKS)
-        self._before, self._after = self._cells(*_BESIDE[0])
+        self._places: dict[int, tuple[float, float]] = {}
+        """By rank: the top of its row, and the right edge of its first side there."""
 
     def draw(self, y: float) -> float:
         """Draw it all below `y`; returns where it ends."""
         for values, boxes, room in _BESIDE:
-            self._before, self._after = self._cells(values, boxes, room)
-            if _NAME_WIDTH + self._before.width + _FLOW_WIDTH + self._after.width <= _WIDEST:
-                return self._beside(y)
-        for values, boxes in _STACKED:
-            self._before, self._after = self._cells(values, boxes, _WIDEST - _NAME_WIDTH)
-            if _NAME_WIDTH + max(self._before.width, self._after.width) <= _WIDEST:
-                break
-        return self._stacked(y)
+            before, after = self._cells(values, boxes, room)
+            right = _NAME_WIDTH + before.width + _FLOW_WIDTH
+            if right + after.width <= _WIDEST:
+                y = self._draw_rows(y, (_NAME_WIDTH, _NAME_WIDTH, before), (right, right, after))
+                self._flows(before, after, right)
+                return y
+        both = [self._cells(values, boxes, _WIDEST - _NAME_WIDTH) for values, boxes in _STACKED]
+        fitting = (one for one in both if _NAME_WIDTH + max(one[0].width, one[1].width) <= _WIDEST)
+        before, after = next(fitting, both[-1])
+        y = self._draw_rows(y, (12, _NAME_WIDTH, before))
+        return self._draw_rows(y + _ROW_GAP + 6, (12, _NAME_WIDTH, after))
 
     def _cells(self, values: int, boxes: int, room: float) -> tuple[Cells, Cells]:
         ranks = [rank for rank in self._rows if not isinstance(rank, str)]
@@ -147,46 +151,26 @@ class _Sheet:
         before = Cells(self._picture, ranks, limits, after=False, room=room)
         return before, Cells(self._picture, ranks, limits, after=True, room=room)
 
-    def _beside(self, y: float) -> float:
-        left, right = _NAME_WIDTH, _NAME_WIDTH + self._before.width + _FLOW_WIDTH
-        y = self._heads(y, left, right)
-        tops: dict[int, float] = {}
-        edges: dict[int, float] = {}
+    def _draw_rows(self, y: float, *sides: tuple[float, float, Cells]) -> float:
+        """The ranks with one side or both, each with the place of its head and its own; returns where they end."""
+        for head, _, cells in sides:
+            self._head(y, head, after=cells.after)
+        y += 38
         for rank in self._rows:
             if isinstance(rank, str):
-                y = self._hidden(rank, y)
+                text(self._shapes, 22, y + 10, rank, size=12, colour=SOFT)
+                y += 16 + _ROW_GAP
                 continue
-            height = max(self._before.height(rank), self._after.height(rank))
             self._name(rank, y)
-            edges[rank.rank] = self._before.draw(self._shapes, rank, left, y)
-            self._after.draw(self._shapes, rank, right, y)
-            tops[rank.rank] = y
-            y += height + _ROW_GAP
-        self._flows(tops, edges, right)
+            edges = [cells.draw(self._shapes, rank.rank, x, y) for _, x, cells in sides]
+            self._places[rank.rank] = y, edges[0]
+            y += max(cells.height(rank.rank) for _, _, cells in sides) + _ROW_GAP
         return y - _ROW_GAP
 
-    def _stacked(self, y: float) -> float:
-        for cells, after in ((self._before, False), (self._after, True)):
-            y = self._head(y, 12, after=after)
-            for rank in self._rows:
-                if isinstance(rank, str):
-                    y = self._hidden(rank, y)
-                    continue
-                self._name(rank, y)
-                cells.draw(self._shapes, rank, _NAME_WIDTH, y)
-                y += cells.height(rank) + _ROW_GAP
-            y += 6
-        return y - _ROW_GAP - 6
-
-    def _heads(self, y: float, left: float, right: float) -> float:
-        self._head(y, left, after=False)
-        return self._head(y, right, after=True)
-
-    def _head(self, y: float, x: float, *, after: bool) -> float:
+    def _head(self, y: float, x: float, *, after: bool) -> None:
         kind = story.kind_text(self._picture, after=after)
         text(self._shapes, x, y + 14, "after" if after else "before", font_weight="bold")
         text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, font_family=MONO)
-        return y + 38
 
     def _name(self, rank: RankPicture, y: float) -> None:
         colour = rank_colour(rank.rank, self._picture.world_size)
@@ -195,23 +179,19 @@ class _Sheet:
         text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
         text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
 
-    def _hidden(self, words: str, y: float) -> float:
-        text(self._shapes, 22, y + 10, words, size=12, colour=SOFT)
-        return y + 16 + _ROW_GAP
-
-    def _flows(self, tops: Mapping[int, float], edges: Mapping[int, float], right: float) -> None:
+    def _flows(self, before: Cells, after: Cells, right: float) -> None:
         """A line from each rank's input to each output that it is part of."""
         ends = [
             (
                 origin,
                 rank.rank,
-                self._start(tops, origin, rank.rank),
-                tops[rank.rank] + self._after.line_of(rank, origin),
+                self._places[origin][0] + before.line_for(origin, rank.rank),
+                self._places[rank.rank][0] + after.line_of(rank.rank, origin),
             )
             for rank in self._rows
             if not isinstance(rank, str) and not story.absence(self._picture, rank, after=True)
             for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
-            if origin in edges
+            if origin in self._places
         ]
         if len(ends) > _MOST_LINES:
             return
@@ -223,12 +203,7 @@ class _Sheet:
             start = above + HEIGHT / 2 + _spread(siblings.index(end), len(siblings))
             finish = below + HEIGHT / 2 + _spread(neighbours.index(end), len(neighbours))
             colour = rank_colour(origin, self._picture.world_size)
-            line(self._shapes, edges[origin] + 4, start, right - 4, finish, colour, width)
-
-    def _start(self, tops: Mapping[int, float], origin: int, target: int) -> float:
-        """The top of the box of a rank that goes to the target, or of its first one."""
-        rank = next(one for one in self._rows if not isinstance(one, str) and one.rank == origin)
-        return tops[origin] + self._before.line_for(rank, target)
+            line(self._shapes, self._places[origin][1] + 4, start, right - 4, finish, colour, width)
 
 
 def _spread(index: int, count: int) -> float:

@@ -45,11 +45,8 @@ def number_text(value: Any, digits: int = 4) -> str:
 
 def texts_that_differ(one: Any, other: Any) -> tuple[str, str]:
     """Two values with as many digits as it takes to tell them apart."""
-    for digits in (4, 7, 10, 17):
-        texts = number_text(one, digits), number_text(other, digits)
-        if texts[0] != texts[1]:
-            return texts
-    return number_text(one, 17), number_text(other, 17)
+    texts = [(number_text(one, digits), number_text(other, digits)) for digits in (4, 7, 10, 17)]
+    return next((pair for pair in texts if pair[0] != pair[1]), texts[-1])
 
 
 def label_text(part: Part, reduce_op: str) -> str:
@@ -89,8 +86,6 @@ def shown_of(count: int, most: int, needed: Collection[int] = ()) -> list[int | 
     room = max(1, most - 1 - len(wanted))
     kept = sorted({*range(room), *wanted, count - 1})
     shown: list[int | None] = []
-    for position, index in enumerate(kept):
-        if position and index != kept[position - 1] + 1:
-            shown.append(None)
-        shown.append(index)
+    for before, index in zip([-1, *kept], kept, strict=False):
+        shown += [index] if index == before + 1 else [None, index]
     return shown
