@@ -9,7 +9,7 @@ from lab.trace.clashes import Clash, find_clashes
 from lab.trace.steps import Step
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding
+from lab.verdict.finding import Finding, majority
 from lab.verdict.rhythm import beats, out_of_step
 from lab.words import format_duration, listing, name_ranks, plural
 
@@ -135,12 +135,10 @@ def _slip(steps: Sequence[Step]) -> Finding | None:
     if apart is None:
         return None
     step = steps[apart]
-    lines = [call.source for call in step.calls.values()]
-    common = max(sorted(set(lines)), key=lines.count)
-    odd = tuple(sorted(rank for rank, call in step.calls.items() if call.source != common))
-    others = tuple(sorted(rank for rank in step.calls if rank not in odd))
-    if 2 * len(others) <= len(step.calls):
+    common, odd = majority({rank: call.source for rank, call in step.calls.items()})
+    if common is None:
         return None
+    others = tuple(sorted(rank for rank in step.calls if rank not in odd))
     after = steps[apart:]
     shifts = {_shift(_sources(after, rank), _sources(after, other)) for rank in odd for other in others}
     if len(shifts) > 1 or None in shifts:

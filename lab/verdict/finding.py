@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 from lab.words import capital
+
+T = TypeVar("T")
+
+
+def majority(by_rank: Mapping[int, T]) -> tuple[T | None, tuple[int, ...]]:
+    """What more than half of the ranks have, and who has something else; None and nobody where there is no majority."""
+    common, count = Counter(by_rank.values()).most_common(1)[0] if by_rank else (None, 0)
+    if 2 * count <= len(by_rank):
+        return None, ()
+    return common, tuple(sorted(rank for rank, what in by_rank.items() if what != common))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import at_lines, blame, together, went_alone, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding, Judgement
+from lab.verdict.finding import Finding, Judgement, majority
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
@@ -32,11 +31,10 @@ class Standing:
     @classmethod
     def of(cls, evidence: Evidence) -> Standing:
         """Look at every rank."""
-        ranks = evidence.facts.ranks
-        waiting = [rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call]
-        gone = sorted((rank for rank in ranks if not rank.alive), key=lambda rank: rank.ended or 0.0)
-        absent = [rank.rank for rank in ranks if rank.alive and rank.rank not in waiting]
-        return cls(waiting, absent, [rank.rank for rank in gone])
+        ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
+        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call)
+        absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
+        return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
 
     def waited_for(self, evidence: Evidence) -> tuple[int | None, str]:
         """Who kept the others waiting, and what it did, as the end of a sentence; None where nobody can be named."""
@@ -50,9 +48,8 @@ class Standing:
             return waiting[0], went_alone(evidence.stood(evidence.ranks[waiting[0]]), self.gone)
         if self.gone:
             return self.gone[0], "exited early, with code 0, while others waited for it"
-        common, count = Counter(places[rank] for rank in waiting).most_common(1)[0]
-        odd = [rank for rank in waiting if places[rank] != common]
-        if not odd or 2 * count <= len(waiting):
+        common, odd = majority({rank: places[rank] for rank in waiting})
+        if not odd:
             return None, ""  # no majority: whose call is the wrong one cannot be told from where they stand
         return odd[0], f"was {places[odd[0]]} while others were {common}"
 

@@ -8,12 +8,12 @@ raises, and tells what it was about to do and what one other rank was
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from lab.operations import OPERATIONS
 from lab.verdict.facts import RankFacts
+from lab.verdict.finding import majority
 
 _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
@@ -69,13 +69,8 @@ def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:
         for rank in ranks
         for match in _RUNNING.finditer(rank.error)
     }
-    if not calls:
-        return None
-    common, count = Counter(calls.values()).most_common(1)[0]
-    odd = sorted(rank for rank, call in calls.items() if call != common)
-    if not odd or 2 * count <= len(calls):
-        return None
-    return OddOne(odd[0], calls[odd[0]], common)
+    common, odd = majority(calls)
+    return OddOne(odd[0], calls[odd[0]], common) if odd and common else None
 
 
 def _call(op: str, shape: str | None, dtype: str | None) -> str:

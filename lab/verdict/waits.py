@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
+from lab.verdict.finding import majority
 from lab.verdict.stacks import is_communicating
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
@@ -100,10 +100,7 @@ def missed_steps(waits: dict[int, Wait]) -> list[tuple[Step, tuple[int, ...], tu
 
 def majority_step(waits: dict[int, Wait]) -> int | None:
     """Number of the step in which more than half of the waiting ranks were; None where there is none."""
-    if not waits:
-        return None
-    number, count = Counter(wait.step.number for wait in waits.values()).most_common(1)[0]
-    return number if 2 * count > len(waits) else None
+    return majority({rank: wait.step.number for rank, wait in waits.items()})[0]
 
 
 def describe_wait(wait: Wait) -> str:
