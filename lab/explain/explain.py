@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.explain.account import give_account
 from lab.explain.ddp_story import tell_ddp_story
 from lab.explain.model import Explanation
 from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.trace.steps import Step
 from lab.verdict.causes import find_causes
+from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence, problems, read_evidence
 from lab.verdict.finding import Finding
 from lab.verdict.stacks import shorten_paths, shorten_stack
+from lab.words import capital, format_bytes, format_duration, listing, name_ranks, plural
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
+_WORTH_TELLING_S = 0.002
+"""A step that took less is not named for that: the account names the one that carried most instead."""
 
 
 def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
@@ -31,7 +35,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         lasting = evidence.trace.last >= _WORTH_SHARES_S
         findings += [*straggler, *tell_ddp_story(evidence)]
         findings += find_shares(evidence) if not causes and (straggler or lasting) else []
-        findings += give_account(evidence)
+        findings += _give_account(evidence)
     return Explanation(
         run=record.run,
         scenario=result.scenario,
@@ -59,3 +63,46 @@ def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     facts = [evidence.ranks[rank] for rank in ranks if rank in evidence.ranks]
     shown = {one.rank: shorten_stack(one.stack) if one.stack else shorten_paths(one.traceback) for one in facts}
     return {rank: text for rank, text in shown.items() if text}
+
+
+def _give_account(evidence: Evidence) -> list[Finding]:
+    """What the ranks of a run called altogether, and the step that took longest or carried most."""
+    steps = evidence.steps
+    if not steps:
+        if not evidence.traced:
+            return []
+        return [Finding(kind="account", sentence="No rank called a collective or sent a message.")]
+    messages = sum(step.message for step in steps)
+    counts = [plural(len(steps) - messages, "collective")] if messages < len(steps) else []
+    counts += [plural(messages, "message")] if messages else []
+    calls = [call for step in steps for call in step.calls.values()]
+    ends = [call.end for call in calls if call.end is not None]
+    took = max(ends) - min(step.begin for step in steps) if ends else 0.0
+    brought = sum(call.bytes_in for call in calls)
+    ranks = sorted({call.rank for call in calls})
+    sentence = (
+        f"{capital(name_ranks(ranks))} entered {listing(counts)}{f' in {format_duration(took)}' if ends else ''} and "
+        f"brought {format_bytes(brought)} to them. {_standing_out(steps)}"
+    )
+    return [Finding(kind="account", sentence=sentence.strip(), others=tuple(ranks), seconds=round(took, 6))]
+
+
+def _standing_out(steps: list[Step]) -> str:
+    """The step that took longest, or where none took long, the one that carried most."""
+    ended = [step for step in steps if step.end is not None]
+    longest = max(ended, key=lambda step: (step.end or 0.0) - step.begin, default=None)
+    if longest is None:
+        return ""
+    took = (longest.end or 0.0) - longest.begin
+    if took >= _WORTH_TELLING_S and len(ended) > 1:
+        pacer = longest.pacer
+        spent = pacer.begin - longest.begin if pacer is not None else 0.0
+        late = f", {format_duration(spent)} of it until rank {pacer.rank} came" if pacer and spent > took / 2 else ""
+        return f"The longest was {longest.title}{at_lines(longest.calls.values())}: {format_duration(took)}{late}."
+    largest = max(ended, key=lambda step: max(call.bytes for call in step.calls.values()))
+    size = max(call.bytes for call in largest.calls.values())
+    return (
+        f"The largest was {largest.title}{at_lines(largest.calls.values())}: {format_bytes(size)} a rank."
+        if size
+        else ""
+    )
