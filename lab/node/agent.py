@@ -17,27 +17,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from . import processes, typed, warm, wire
+from . import messages, processes, typed, warm, wire
 from .connection import Connection
-from .messages import (
-    Busy,
-    Check,
-    Claim,
-    Claimed,
-    Config,
-    Files,
-    Finish,
-    Finished,
-    Go,
-    Hello,
-    Ping,
-    Prepare,
-    Prepared,
-    Ready,
-    Refused,
-    Stacks,
-    Stop,
-)
 from .noderun import NodeRun
 from .recorder import install as recorder
 from .recorder.journal import boot_id
@@ -51,7 +32,7 @@ _STACK_WAIT_S = 0.25
 class Agent:
     """The state of one node."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: messages.Config) -> None:
         self.config = config
         self.connections: list[Connection] = []
         self.listener: socket.socket | None = None
@@ -63,16 +44,16 @@ class Agent:
         self.traces_due = 0.0
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
-            Hello: self._greet,
-            Claim: self._claim,
-            Files: lambda _, files: self._run_of(files).take_files(files),
-            Prepare: self._prepare,
-            Go: lambda _, go: self._run_of(go).go(),
-            Ping: lambda _, ping: self._run_of(ping),
-            Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
-            Stacks: self._ask_for_stacks,
-            Check: lambda _, check: self._run_of(check).check(check),
-            Finish: self._finish,
+            messages.Hello: self._greet,
+            messages.Claim: self._claim,
+            messages.Files: lambda _, files: self._run_of(files).take_files(files),
+            messages.Prepare: self._prepare,
+            messages.Go: lambda _, go: self._run_of(go).go(),
+            messages.Ping: lambda _, ping: self._run_of(ping),
+            messages.Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
+            messages.Stacks: self._ask_for_stacks,
+            messages.Check: lambda _, check: self._run_of(check).check(check),
+            messages.Finish: self._finish,
         }
 
     # -- messages
@@ -80,48 +61,48 @@ class Agent:
     def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:
         """Act on one message; every error becomes an answer, never the end of the agent."""
         if isinstance(message, wire.Malformed):
-            connection.send(Refused(message.run, message.what, message.reason))
+            connection.send(messages.Refused(message.run, message.what, message.reason))
             return
         run, what, action = getattr(message, "run", ""), wire.kind_of(message), self.actions.get(type(message))
         if action is None:
-            connection.send(Refused(run, what, f"an agent does not act on {what}"))
+            connection.send(messages.Refused(run, what, f"an agent does not act on {what}"))
             return
         if self.run is not None and run == self.run.run:
             self.heard = time.monotonic()
         try:
             action(connection, message)
         except Exception as error:
-            connection.send(Refused(run, what, _reason(error)))
+            connection.send(messages.Refused(run, what, _reason(error)))
 
-    def _greet(self, connection: Connection, hello: Hello) -> None:
+    def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         import torch
 
-        connection.send(Ready(node=self.config.node, torch=torch.__version__))
+        connection.send(messages.Ready(node=self.config.node, torch=torch.__version__))
 
-    def _claim(self, connection: Connection, claim: Claim) -> None:
+    def _claim(self, connection: Connection, claim: messages.Claim) -> None:
         if self.run is not None:
             holder = self.run.claim
             if claim.owner != holder.owner:
-                connection.send(Busy(claim.run, holder.run, holder.owner, time.monotonic() - self.claimed_at))
+                connection.send(messages.Busy(claim.run, holder.run, holder.owner, time.monotonic() - self.claimed_at))
                 return
             self._end_run()  # whoever can claim holds the owner's lock: the earlier client is dead
         self.client, self.claimed_at = connection, time.monotonic()
         self.heard = self.claimed_at
         self.run = NodeRun(claim, self.config, connection.send)
-        connection.send(Claimed(claim.run, time.time(), boot_id()))
+        connection.send(messages.Claimed(claim.run, time.time(), boot_id()))
 
-    def _prepare(self, connection: Connection, prepare: Prepare) -> None:
+    def _prepare(self, connection: Connection, prepare: messages.Prepare) -> None:
         self._run_of(prepare).prepare(prepare.workers, prepare.store)
-        connection.send(Prepared(prepare.run))
+        connection.send(messages.Prepared(prepare.run))
 
-    def _ask_for_stacks(self, connection: Connection, stacks: Stacks) -> None:
+    def _ask_for_stacks(self, connection: Connection, stacks: messages.Stacks) -> None:
         self._run_of(stacks).request_stacks()
         self.stacks_due = time.monotonic() + _STACK_WAIT_S
 
-    def _finish(self, connection: Connection, finish: Finish) -> None:
+    def _finish(self, connection: Connection, finish: messages.Finish) -> None:
         run = self._run_of(finish)
         run.clean(lambda: connection.congested, connection.drain)
-        connection.send(Finished(finish.run))
+        connection.send(messages.Finished(finish.run))
         self.run = self.client = None
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
@@ -262,12 +243,12 @@ def import_torch() -> None:
 
 def main() -> None:
     """Entry point in a container: the configuration is the last argument."""
-    config = typed.read(Config, json.loads(sys.argv[-1]))
+    config = typed.read(messages.Config, json.loads(sys.argv[-1]))
     sys.argv = [""]
     serve(config)
 
 
-def serve(config: Config) -> None:
+def serve(config: messages.Config) -> None:
     """Become the agent of a node and never return."""
     processes.become_subreaper()
     os.umask(0o022)
