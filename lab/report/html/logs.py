@@ -72,21 +72,18 @@ def _kept_lines(
     record: Record, rank: int, pieces: list[tuple[int, int, int, float]], most: int
 ) -> tuple[list[LogLine], str]:
     total = sum(length for _, _, length, _ in pieces)
-    head_bytes = int(_MOST_BYTES_OF_A_RANK * _HEAD_SHARE)
-    tail_from = total - (_MOST_BYTES_OF_A_RANK - head_bytes)
-    if total <= _MOST_BYTES_OF_A_RANK:
-        head, tail = list(_assembled(record, rank, pieces)), []
-    else:
-        head = list(_assembled(record, rank, [p for p in pieces if p[1] + p[2] <= head_bytes]))
-        tail = list(_assembled(record, rank, [p for p in pieces if p[1] >= tail_from]))
     of_head = int(most * _HEAD_SHARE)
-    complete = total <= _MOST_BYTES_OF_A_RANK and len(head) <= most
-    if complete:
-        return head, ""
-    rest = [*head[of_head:], *tail]
-    kept_tail = rest[-(most - of_head) :]
-    head = head[:of_head]
-    between = kept_tail[0].time if kept_tail else head[-1].time if head else pieces[0][3]
+    if total <= _MOST_BYTES_OF_A_RANK:
+        lines = list(_assembled(record, rank, pieces))
+        if len(lines) <= most:
+            return lines, ""
+    else:
+        head_bytes = int(_MOST_BYTES_OF_A_RANK * _HEAD_SHARE)
+        tail_from = total - (_MOST_BYTES_OF_A_RANK - head_bytes)
+        lines = list(_assembled(record, rank, [p for p in pieces if p[1] + p[2] <= head_bytes]))
+        lines += _assembled(record, rank, [p for p in pieces if p[1] >= tail_from])
+    head, tail = lines[:of_head], lines[of_head:][of_head - most :]
+    between = tail[0].time if tail else head[-1].time if head else pieces[0][3]
     who = f"rank {rank}" if rank >= 0 else "the check"
     whole = f"{LOGS}/{rank_log(rank)}"
     sentence = (
@@ -94,7 +91,7 @@ def _kept_lines(
         f"the whole is in {whole}"
     )
     gap = LogLine(rank, 0, between, f"… left out here; the whole log is {whole} in the record …")
-    return [*head, gap, *kept_tail], sentence
+    return [*head, gap, *tail], sentence
 
 
 def _assembled(record: Record, rank: int, pieces: list[tuple[int, int, int, float]]) -> Iterator[LogLine]:

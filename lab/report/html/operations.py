@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lab.operations import Operation, operation
 from lab.trace.steps import Step
@@ -11,6 +12,14 @@ from lab.trace.traffic import matrix, operations
 from lab.words import NONE, format_bytes, format_duration, format_rate
 
 _MOST_ROWS = 40
+_CELLS: dict[str, Callable[[Any], str]] = {
+    "count": "{:,}".format,
+    "ranks": str,
+    **dict.fromkeys(("size", "sent"), format_bytes),
+    **dict.fromkeys(("median_s", "total_s", "waited_s"), format_duration),
+    **dict.fromkeys(("algbw", "busbw"), format_rate),
+}
+"""What the table shows of a row, in this order, and how it is written."""
 
 
 @dataclass(frozen=True)
@@ -38,31 +47,12 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int, 
 
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:
-    """A row for each operation and size, or each operation where sizes are too many.
-
-    Cells: count, ranks, size, bytes sent, median time, total time, waited, algbw, busbw.
-    """
+    """A row for each operation and size, or each operation where sizes are too many."""
     rows = operations(steps, by_size=True)
     if len(rows) > _MOST_ROWS:
         rows = operations(steps)
-    return [
-        (
-            operation(row.op),
-            [
-                Cell(f"{row.count:,}", row.count),
-                Cell(str(row.ranks) if row.ranks is not None else NONE, row.ranks or 0),
-                Cell(format_bytes(row.size), row.size or 0),
-                Cell(format_bytes(row.sent), row.sent),
-                _cell(row.median_s, format_duration),
-                _cell(row.total_s, format_duration),
-                _cell(row.waited_s, format_duration),
-                _cell(row.algbw, format_rate),
-                _cell(row.busbw, format_rate),
-            ],
-        )
-        for row in rows
-    ]
+    return [(operation(row.op), [_cell(getattr(row, key), write) for key, write in _CELLS.items()]) for row in rows]
 
 
-def _cell(number: float | None, write: Callable[[float | None], str]) -> Cell:
-    return Cell(write(number), -1 if number is None else number)
+def _cell(number: float | None, write: Callable[[Any], str]) -> Cell:
+    return Cell(NONE, -1) if number is None else Cell(write(number), number)

@@ -24,15 +24,19 @@ from lab.report.html.environment import facts, variables
 from lab.report.html.logs import log_lines
 from lab.report.html.moments import moments, origin_of
 from lab.report.html.operations import matrix_view, operation_rows
-from lab.report.html.pictures import choose, draw, stand_ins
+from lab.report.html.pictures import choose, stand_ins
 from lab.report.html.sources import cite, sources
 from lab.report.palette import VERDICTS, rank_colour
 from lab.report.picture.model import unrecorded_ranks
+from lab.report.picture.svg import picture_svg
 from lab.verdict.evidence import read_evidence
 from lab.words import format_duration, format_value, plural
 
 NAME = "report.html"
 _MOST_TRACEBACK_LINES = 25
+_PHASES = {"forward": "#3f78c9", "backward": "#cc7a29", "loss": "#9360c4", "step": "#3d9455", "zero_grad": "#7d858f"}
+"""Their colours."""
+_OTHER_PHASE = "#838a94"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +129,8 @@ class _Page:
 
     def html(self) -> str:
         """The page."""
-        result, shown = self.result, sources(self.record)
-        results = {rank.rank: rank for rank in result.ranks}
-        shared, differing, by_rank = variables(self.record)
+        shown = sources(self.record)
+        results = {rank.rank: rank for rank in self.result.ranks}
         environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         environment.filters.update(
             cite=lambda text: cite(text, shown),
@@ -137,59 +140,44 @@ class _Page:
             value=format_value,
         )
         return environment.from_string(bundle.template()).render(
+            **vars(self),
+            bundle=bundle,
+            nodes=self.record.workers(),
             version=__version__,
-            run=self.record.run,
-            result=result,
-            tone=VERDICTS[result.verdict],
-            explanation=self.explanation,
-            stacks=[rank for rank in result.ranks if rank.stack],
-            noted=[rank for rank in result.ranks if rank.notes],
-            left_out=self.left_out,
-            traced=bool(self.steps),
-            steps=len(self.steps),
-            pictures=len(self.drawn),
-            ranks=list(self.colours),
-            colours=self.colours,
+            tone=VERDICTS[self.result.verdict],
             workers=[(one, results.get(one.rank, RankResult(rank=one.rank))) for one in self.record.plan().workers],
-            facts=facts(self.record, result, self.trace),
-            variables=shared,
-            differing=differing,
-            variables_by_rank=by_rank,
+            facts=facts(self.record, self.result, self.trace),
+            variables=variables(self.record),
             matrix=matrix_view(self.steps, list(self.colours)),
             operations=operation_rows(self.steps),
-            lines=[(line, line.time - self.origin) for line in self.lines],
-            log_ranks=sorted({line.rank for line in self.lines}),
             sources=shown,
-            style=bundle.style_sheet(),
-            import_map=bundle.import_map(),
-            start=bundle.START,
-            policy=bundle.policy(),
-            data=bundle.pack(self._data()),
+            data=self._data(),
         )
 
     def _data(self) -> dict[str, Any]:
         """Everything that the page's timeline and list of steps are drawn from."""
         names = Names()
         lives, notes, faults = moments(self.record, self.origin)
-        nodes, unrecorded = self.record.workers(), unrecorded_ranks(self.trace)
         begins = [life.get("begin", 0) for life in lives.values()]
         ends = [life.get("end", 0) for life in lives.values()]
-        operations = {call.op for rank in self.trace.ranks.values() for call in rank.calls}
-        expectations, size = self.result.expectations, len(self.colours)
+        ranks = self.trace.ranks.values()
+        operations = {call.op for rank in ranks for call in rank.calls}
+        shown = self.result.expectations, len(self.colours), unrecorded_ranks(self.trace)
         printed = (
             {"rank": line.rank, "begin": microseconds(line.time - self.origin), "stream": line.stream}
             for line in self.lines
         )
         return {
             "span": [min([0, *begins]), max([microseconds(self.trace.last), *ends, 1])],
-            "ranks": [{"rank": r, "node": nodes.get(r, ""), "life": lives.get(r, {})} for r in self.colours],
+            "ranks": [{"rank": rank, "life": lives.get(rank, {})} for rank in self.colours],
             "calls": columns(call_lines(self.trace, self.steps), names),
             "steps": {**columns(step_lines(self.steps), names), "picture": stand_ins(self.steps, self.drawn)},
             "marks": columns(mark_lines(self.trace), names),
             "logs": columns(printed, names),
             "notes": notes,
             "faults": faults,
-            "pictures": {step.number: draw(step, expectations, size, unrecorded) for step in self.drawn},
+            "pictures": {step.number: picture_svg(step, *shown, heading=False) for step in self.drawn},
+            "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for rank in ranks for mark in rank.marks},
             "colours": {op: operation(op).colour for op in sorted(operations)},
             "names": list(names),
         }

@@ -1,12 +1,11 @@
-"""Which steps get a picture, and the pictures."""
+"""Which steps get a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from lab.record.result import Expectation
 from lab.report.picture.model import picture_of
-from lab.report.picture.svg import picture_svg
 from lab.trace.steps import Step
 
 MOST_PICTURES = 200
@@ -22,12 +21,8 @@ def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
     """
     if len(steps) <= most:
         return list(steps)
-    chosen: dict[int, Step] = {}
-    for step in _by_interest(steps):
-        if len(chosen) >= most:
-            break
-        chosen[step.number] = step
-    return [chosen[number] for number in sorted(chosen)]
+    chosen = set(islice(dict.fromkeys(step.number for step in _by_interest(steps)), most))
+    return [step for step in steps if step.number in chosen]
 
 
 def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
@@ -63,8 +58,3 @@ def stand_ins(steps: Sequence[Step], drawn: Sequence[Step]) -> list[int]:
     for step in drawn:
         of_kind.setdefault(kind_of(step), step.number)
     return [step.number if step.number in own else of_kind.get(kind_of(step), 0) for step in steps]
-
-
-def draw(step: Step, expectations: Sequence[Expectation], world_size: int, unrecorded: Collection[int] = ()) -> str:
-    """The picture of a step as SVG, for a page that has a heading for it."""
-    return picture_svg(step, expectations, world_size, unrecorded, heading=False)

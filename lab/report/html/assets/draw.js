@@ -1,6 +1,5 @@
 // Draws the timeline on a canvas. What is narrower than a pixel is merged with its neighbour.
 
-import { phaseColour } from "lab/colours";
 import { AXIS } from "lab/lanes";
 import { visibleCalls } from "lab/spans";
 import { bytes, moment } from "lab/words";
@@ -66,7 +65,7 @@ function drawPhases(context, view, lane) {
     const [from, to] = inView(view, mark.begin, mark.end);
     if (to - from < 1 && to < drawn) continue;
     drawn = from + 1;
-    tint(context, phaseColour(mark.name), from, lane, Math.max(1, to - from));
+    tint(context, view.model.phases[mark.name], from, lane, Math.max(1, to - from));
     if (lane.bars - lane.top > 8 && context.measureText(mark.name).width < to - from - 8) {
       context.fillStyle = view.colours.soft;
       context.fillText(mark.name, from + 4, lane.top + 7.5);

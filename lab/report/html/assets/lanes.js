@@ -1,7 +1,5 @@
 // Where everything stands on the timeline, in CSS pixels, and the names of the lanes beside the canvas.
 
-import { element } from "lab/dom";
-
 export const AXIS = 28;
 const LABELS = 14;
 const TICKS = 8;
@@ -24,17 +22,10 @@ export function layLanes({ ranks, marks }) {
   return { lanes, height: top + 4 };
 }
 
-// Text that can be read, selected and searched.
-export function fillLanes(list, lanes, tall) {
+// The names are in the page, one for each lane; here they come to stand beside it.
+export function placeLanes(list, lanes, tall) {
   list.style.height = `${tall}px`;
-  list.replaceChildren(
-    ...lanes.map(({ rank, node, top, height }) =>
-      element(
-        "li",
-        { class: `rank-${rank}`, "data-rank": rank, style: `top: ${top}px; height: ${height}px` },
-        element("span", {}, element("span", { class: "word" }, "rank "), rank),
-        element("small", {}, node),
-      ),
-    ),
-  );
+  lanes.forEach(({ top, height }, i) => {
+    Object.assign(list.children[i].style, { top: `${top}px`, height: `${height}px` });
+  });
 }

@@ -2,7 +2,6 @@
 
 import { makeChoice } from "lab/choice";
 import { startKeys } from "lab/keys";
-import { fillLegend } from "lab/legend";
 import { startLogs } from "lab/logs";
 import { readModel } from "lab/model";
 import { startStep } from "lab/step";
@@ -18,7 +17,6 @@ export async function start() {
   const timeline = startTimeline(model, choice, startLogs(model.logs));
   startTheme(byId("theme"), timeline.restyle);
   startKeys(choice, timeline);
-  fillLegend(byId("legend"), model);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
   byId("zoom-in").onclick = () => timeline.zoomBy(2);
   byId("zoom-out").onclick = () => timeline.zoomBy(0.5);

@@ -18,9 +18,7 @@ function buildModel(data) {
   for (const note of data.notes) rankOf.get(note.rank)?.notes.push(note);
   for (const step of steps) step.calls = [];
   for (const call of calls) {
-    const before = rankOf.get(call.rank).calls;
-    call.latest = Math.max(call.end, before.at(-1)?.latest ?? call.end); // grows, so that it can be searched
-    before.push(call);
+    rankOf.get(call.rank).calls.push(call);
     call.step = steps[call.step - 1] ?? null;
     call.step?.calls.push(call);
   }

@@ -1,6 +1,5 @@
 // The canvas of the timeline: its size in pixels, its colours, and when it is painted.
 
-import { themeColours } from "lab/colours";
 import { drawTimeline } from "lab/draw";
 
 const TALLEST_PX = 16000;
@@ -40,6 +39,19 @@ export function makePainter(canvas, view) {
       canvas.height = Math.round(view.height * pixelRatio());
     },
   };
+}
+
+// The theme's colours as a canvas needs them.
+function themeColours() {
+  const probe = document.body.appendChild(document.createElement("span"));
+  const colour = (name) => {
+    probe.style.color = `var(--${name})`;
+    return [name, getComputedStyle(probe).color];
+  };
+  const names = ["ink", "soft", "line", "lane", "lane-live", "hatch", "bad", "focus"];
+  const colours = Object.fromEntries(names.map(colour));
+  probe.remove();
+  return colours;
 }
 
 function hatching(colour) {

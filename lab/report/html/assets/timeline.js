@@ -1,7 +1,7 @@
 // The timeline: zoom and pan; `painter.js` and `draw.js` paint it, `pointer.js` tells what is under the pointer.
 
 import { scaleLinear, select, zoom, zoomIdentity } from "lab/d3";
-import { fillLanes, layLanes } from "lab/lanes";
+import { layLanes, placeLanes } from "lab/lanes";
 import { makePainter } from "lab/painter";
 import { startPointer } from "lab/pointer";
 
@@ -109,7 +109,7 @@ export function startTimeline(model, choice, logs) {
   });
   const hideTip = startPointer(canvas, view, choice, logs, { redraw: painter.redraw, showStep });
   canvas.style.height = `${height}px`;
-  fillLanes(document.getElementById("lanes"), lanes, height);
+  placeLanes(document.getElementById("lanes"), lanes, height);
   select(canvas).call(zoomed).on("dblclick.zoom", null);
   resize();
   new ResizeObserver(resize).observe(canvas);
