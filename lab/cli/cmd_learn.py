@@ -14,8 +14,7 @@ from lab.report.lesson import answer_text, question_text
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.run.options import RunOptions
-from lab.spec.find import find_by_name
-from lab.spec.load import open_scenario
+from lab.spec.load import find_by_name, open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

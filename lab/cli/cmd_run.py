@@ -18,8 +18,7 @@ from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.spec.find import find_scenarios
-from lab.spec.load import open_scenario
+from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 
 

@@ -10,8 +10,7 @@ from lab.cli.answer import answer
 from lab.errors import ScenarioError, UsageError
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.spec.find import find_scenarios
-from lab.spec.load import load_scenario
+from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 
 

@@ -11,8 +11,7 @@ from lab.cli.answer import answer
 from lab.errors import UsageError
 from lab.report.style import Style
 from lab.run.options import RunOptions, plan_all
-from lab.spec.find import find_scenarios
-from lab.spec.load import open_scenario
+from lab.spec.load import find_scenarios, open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

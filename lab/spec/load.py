@@ -1,4 +1,4 @@
-"""From a file to a `Scenario`, or to an error that names every problem with its place; and back to YAML.
+"""From files and folders to a `Scenario`, or to an error that names every problem with its place; and back to YAML.
 
 Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_script`); `open_scenario` takes either.
 """
@@ -6,17 +6,59 @@ Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_scri
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from lab.errors import UsageError
 from lab.spec.keys import dump_keys, read_keys
 from lab.spec.kinds import slug
 from lab.spec.paths import missing_script, script_problem
-from lab.spec.problems import Position, Reading
+from lab.spec.problems import Position, Reading, near
 from lab.spec.scenario import PLANNED_KEYS, Scenario
 from lab.spec.value import Value
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""
+
+
+def find_scenarios(paths: Iterable[Path]) -> list[Path]:
+    """Every file that is named, and every YAML file below the folders that are named, in order.
+
+    Raises:
+        UsageError: a folder holds none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted((*path.rglob("*.yaml"), *path.rglob("*.yml")))
+            inside = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+            if not inside:
+                raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
+            found.extend(inside)
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def find_by_name(name: str, folder: Path) -> Path:
+    """The scenario file of a name, anywhere below a folder.
+
+    Raises:
+        UsageError: there is none, or more than one; the message names near matches.
+    """
+    if not folder.is_dir():
+        raise UsageError(
+            f"there is no folder {folder} to look for {name!r} in", "name the scenario's file, or --folder"
+        )
+    files = find_scenarios([folder])
+    matches = [file for file in files if file.stem.replace("-", "_") == name.replace("-", "_")]
+    if len(matches) > 1:
+        raise UsageError(f"{name!r} could be {' or '.join(map(str, matches))}", "name the file")
+    if matches:
+        return matches[0]
+    meant = near(name, (file.stem for file in files))
+    hint = f"did you mean {meant}?" if meant else "see `lab scenarios`"
+    raise UsageError(f"there is no scenario {name!r} in {folder}", hint)
 
 
 def open_scenario(path: Path) -> Scenario:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.spec.find import find_scenarios
-from lab.spec.load import load_scenario
+from lab.spec.load import find_scenarios, load_scenario
 
 LIBRARY = Path(__file__).resolve().parents[2] / "scenarios"
 FILES = {str(path.relative_to(LIBRARY).with_suffix("")): path for path in find_scenarios([LIBRARY])}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.report.catalogue import catalogue_text, read_path
-from lab.spec.find import find_scenarios
-from lab.spec.load import load_scenario
+from lab.spec.load import find_scenarios, load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "scenarios"
