@@ -96,12 +96,8 @@ def mark_lines(trace: Trace) -> Iterator[Line]:
     for rank, own in sorted(trace.ranks.items()):
         for mark in own.marks:
             end = own.last if mark.end is None else mark.end
-            yield {
-                "rank": rank,
-                "begin": microseconds(mark.begin),
-                "dur": _between(mark.begin, end),
-                "name": mark.name,
-            }
+            begin, dur = microseconds(mark.begin), _between(mark.begin, end)
+            yield {"rank": rank, "begin": begin, "dur": dur, "name": mark.name}
 
 
 def _between(begin: float, end: float | None) -> int:

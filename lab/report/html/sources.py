@@ -1,4 +1,4 @@
-"""The scenario and the script with numbered lines that can be linked to, in colours where pygments can be had."""
+"""The scenario and the script with numbered lines that can be linked to, in colours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup, escape
+from pygments.lexers.data import YamlLexer
+from pygments.lexers.python import PythonLexer
+from pygments.token import STANDARD_TYPES
 
 from lab.record.layout import SCENARIO
 from lab.record.read import Record
@@ -66,12 +69,6 @@ def _source(name: str, anchor: str, text: str) -> Source:
 
 
 def _coloured(name: str, text: str) -> list[Markup]:
-    try:
-        from pygments.lexers.data import YamlLexer
-        from pygments.lexers.python import PythonLexer
-        from pygments.token import STANDARD_TYPES
-    except ImportError:
-        return [escape(line) for line in text.splitlines()]
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
     lines = [Markup("")]
     for token, value in lexer.get_tokens(text):
