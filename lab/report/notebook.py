@@ -15,7 +15,8 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.pictures import choose, kind_of
 from lab.report.palette import VERDICTS, rank_colour
-from lab.report.picture.svg import picture_svg
+from lab.report.picture.model import picture_of
+from lab.report.picture.svg import svg_of
 from lab.report.timeline.svg import timeline_svg
 from lab.report.verdict import unmet_sentences
 from lab.trace.steps import Step
@@ -65,7 +66,7 @@ def _recorded(result: Result, record: Record) -> Iterator[str]:
     if timeline:
         yield _fold("Timeline", timeline, is_open=True)
     for number, step in enumerate(_worth_a_picture(evidence.steps)):
-        picture = picture_svg(step, result.expectations, len(result.ranks))
+        picture = svg_of(picture_of(step, result.expectations, len(result.ranks)))
         yield _fold(f"Step {step.number}: {step.title}", picture, number < _OPEN_PICTURES)
 
 

@@ -55,7 +55,8 @@ def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     if world_size > _WIDEST_MATRIX:
         pairs = sorted(((size, i, j) for i, row in enumerate(sent) for j, size in enumerate(row) if size), reverse=True)
         rows = [[str(i), str(j), format_bytes(size)] for size, i, j in pairs[:_WIDEST_MATRIX]]
-        return f"{table_text(['from', 'to', 'bytes'], rows, style)}\n{style.paint(_LOGICAL, 'dim')}"
-    header = ["from \\ to", *(str(rank) for rank in range(world_size)), "sent"]
-    rows = [[str(i), *(format_bytes(size) for size in row), format_bytes(sum(row))] for i, row in enumerate(sent)]
+        header = ["from", "to", "bytes"]
+    else:
+        rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
+        header = ["from \\ to", *map(str, range(world_size)), "sent"]
     return f"{table_text(header, rows, style)}\n{style.paint(_LOGICAL, 'dim')}"

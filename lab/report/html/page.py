@@ -27,8 +27,8 @@ from lab.report.html.operations import matrix_view, operation_rows
 from lab.report.html.pictures import choose, stand_ins
 from lab.report.html.sources import cite, sources
 from lab.report.palette import VERDICTS, rank_colour
-from lab.report.picture.model import unrecorded_ranks
-from lab.report.picture.svg import picture_svg
+from lab.report.picture.model import picture_of, unrecorded_ranks
+from lab.report.picture.svg import svg_of
 from lab.verdict.evidence import read_evidence
 from lab.words import format_duration, format_value, plural
 
@@ -176,7 +176,7 @@ class _Page:
             "logs": columns(printed, names),
             "notes": notes,
             "faults": faults,
-            "pictures": {step.number: picture_svg(step, *shown, heading=False) for step in self.drawn},
+            "pictures": {step.number: svg_of(picture_of(step, *shown), heading=False) for step in self.drawn},
             "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for rank in ranks for mark in rank.marks},
             "colours": {op: operation(op).colour for op in sorted(operations)},
             "names": list(names),

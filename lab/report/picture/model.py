@@ -193,26 +193,18 @@ def _rank_picture(step: Step, rank: int, unrecorded: bool, *, checked: bool) -> 
     call = step.calls.get(rank)
     if call is None:
         return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
+    given = (_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
+    outputs = zip(call.outputs, output_parts(step, call), strict=True)
+    taken = (_output(step, call, buffer, parts, checked=checked) for buffer, parts in outputs)
     return RankPicture(
         rank=rank,
         state=call.state,
         op=call.op,
         role=role,
-        before=() if call.operation.receives else _inputs(step, call),
-        after=() if call.operation.sends else _outputs(step, call, checked=checked),
+        before=() if call.operation.receives else tuple(given),
+        after=() if call.operation.sends else tuple(taken),
         error=call.error,
         waited_s=step.waited.get(rank),
-    )
-
-
-def _inputs(step: Step, call: Call) -> tuple[Block, ...]:
-    return tuple(_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
-
-
-def _outputs(step: Step, call: Call, *, checked: bool) -> tuple[Block, ...]:
-    return tuple(
-        _output(step, call, buffer, parts, checked=checked)
-        for buffer, parts in zip(call.outputs, output_parts(step, call), strict=True)
     )
 
 

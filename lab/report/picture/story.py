@@ -8,6 +8,7 @@ from lab.operations import reduction
 from lab.report.picture.model import Block, Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS, number_text, shape_text, shown_of, texts_that_differ
 from lab.trace.model import Call, Group
+from lab.verdict.ends import together
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _MOST_WRONG = 6
@@ -170,12 +171,12 @@ def remarks(picture: Picture) -> list[str]:
 
 
 def _failures(picture: Picture) -> list[str]:
-    by_error: dict[str, list[int]] = {}
-    for rank in picture.ranks:
-        if rank.error:
-            error = textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
-            by_error.setdefault(error, []).append(rank.rank)
-    return [f"{capital(name_ranks(ranks))} failed: {error}" for error, ranks in by_error.items()]
+    errors = {
+        rank.rank: textwrap.shorten(rank.error.splitlines()[0], _LONGEST_ERROR, placeholder=" …")
+        for rank in picture.ranks
+        if rank.error
+    }
+    return [capital(clause) for clause in together(errors, lambda rank: f"failed: {errors[rank]}")]
 
 
 def _wrong_elements(picture: Picture) -> list[str]:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from lab.record.result import Expectation
 from lab.report.palette import rank_colour
 from lab.report.picture import story
 from lab.report.picture.cells import HEIGHT, MONO, Cells
 from lab.report.picture.content import Limits
-from lab.report.picture.model import Picture, RankPicture, picture_of
+from lab.report.picture.model import Picture, RankPicture
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
-from lab.trace.steps import Step
 
 _WIDEST = 520.0
 """Wider ones would be too small to read on a phone."""
@@ -38,27 +35,14 @@ _STANDALONE = (
 )
 
 
-def picture_svg(
-    step: Step,
-    expectations: Sequence[Expectation] = (),
-    world_size: int = 0,
-    unrecorded: Collection[int] = (),
-    *,
-    heading: bool = True,
-    standalone: bool = False,
-) -> str:
-    """The picture of a step as an `<svg>` element.
+def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
+    """A picture as an `<svg>` element.
 
     Args:
-        step, expectations, world_size, unrecorded: see `picture_of`.
+        picture: what to draw.
         heading: whether it says itself what was called where; a page that does so around it needs no second one.
         standalone: whether it is a file of its own, with a background, and not a part of a page.
     """
-    return svg_of(picture_of(step, expectations, world_size, unrecorded), heading=heading, standalone=standalone)
-
-
-def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
-    """The same of a picture that is known already."""
     shapes = Shapes()
     y = _heading(picture, shapes) if heading else 0.0
     y = _paragraph(shapes, y, story.sentence(picture), 72, 19) + 12

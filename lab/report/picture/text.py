@@ -168,20 +168,16 @@ class _Pen:
         """Drawings beside each other, going on in the next line where they do not fit; those without a gap touch."""
         lines: list[Drawing] = []
         for one in drawings:
-            if lines and self._fits(lines[-1].width + 1 + one.width):
+            if lines and (not self._limits.wrapped or lines[-1].width + 1 + one.width <= self._room):
                 lines[-1] = lines[-1].beside(one, gap) if gap else _touching(lines[-1], one)
             else:
                 lines.append(one)
         return reduce(Drawing.above, [line.beside(end, 0) for line in lines] if end else lines)
 
-    def _fits(self, width: int) -> bool:
-        """Whether so much may stand in one line."""
-        return not self._limits.wrapped or width <= self._room
-
     def _tensor(self, tensor: Tensor) -> Drawing:
         """Its parts as boxes that touch, and what is to be said of it below."""
         last = tensor.boxes[-1]
-        end = self._edge(last.part, ("┐", "│", "┘")) if last else Drawing(0)
+        end = Drawing(1, tuple(self._paint(last.part, sign) for sign in "┐│┘")) if last else Drawing(0)
         boxes = [self._gap() if box is None else self._box(box) for box in tensor.boxes]
         drawing = self._lines(boxes, 0, end)
         colours = {"bad": ("red", "bold"), "good": ("green",)}
@@ -196,9 +192,6 @@ class _Pen:
         if part.reduced:
             return self._style.paint(text, "bold")
         return self._style.rank(part.origins[0], text) if part.sources else self._style.paint(text, "dim")
-
-    def _edge(self, part: Part, signs: tuple[str, str, str]) -> Drawing:
-        return Drawing(1, tuple(self._paint(part, sign) for sign in signs))
 
     def _gap(self) -> Drawing:
         return drawing_of(self._style, [("┌───", ("dim",)), (f"│ {ELLIPSIS} ", ("dim",)), ("└───", ("dim",))])

@@ -21,7 +21,6 @@ class Bar:
     """One call, or several that are too short to be told apart."""
 
     calls: list[Call]
-    begin: float
     end: float
     """Seconds; where a call never ended, the end of the run."""
     left: float
@@ -48,7 +47,7 @@ def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
     for call, number in zip(rank.calls, numbers, strict=True):
         end = max(last if call.end is None else call.end, call.begin)
         left = axis.place(call.begin)
-        bar = Bar([call], call.begin, end, left, max(axis.place(end), left + NARROW))
+        bar = Bar([call], end, left, max(axis.place(end), left + NARROW))
         former = rows[number][-1] if rows[number] else None
         if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
             former.calls.append(call)

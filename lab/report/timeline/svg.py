@@ -121,7 +121,7 @@ class _Timeline:
     def _told(self, bar: Bar, step: Step | None) -> str:
         call = bar.calls[0]
         if len(bar.calls) > 1:
-            return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - bar.begin)}"
+            return f"{len(bar.calls)} calls, {call.op} to {bar.calls[-1].op}: {format_duration(bar.end - call.begin)}"
         took = "never ended" if call.end is None else format_duration(call.end - call.begin)
         place = f", at {call.source}" if call.source else ""
         lines = [render_call(call, self._trace.groups), f"{took}, {format_bytes(call.bytes)}{place}"]

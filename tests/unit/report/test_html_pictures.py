@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from lab.report.html.pictures import choose
-from lab.report.picture.model import unrecorded_ranks
-from lab.report.picture.svg import picture_svg
+from lab.report.picture.model import picture_of, unrecorded_ranks
+from lab.report.picture.svg import svg_of
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker
@@ -32,5 +32,5 @@ def test_a_rank_without_a_trace_is_not_said_to_have_stayed_away(tmp_path: Path) 
     made.line(1, "cut", 1, why="the disk is full")
     trace = read_trace(made.record(stop=False))
     [step] = match(trace)
-    assert "never entered" not in picture_svg(step, (), 2, unrecorded_ranks(trace))
-    assert "never entered" in picture_svg(step, (), 2)
+    assert "never entered" not in svg_of(picture_of(step, (), 2, unrecorded_ranks(trace)))
+    assert "never entered" in svg_of(picture_of(step, (), 2))

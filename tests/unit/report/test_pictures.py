@@ -13,7 +13,7 @@ import pytest
 from lab.record.result import Expectation
 from lab.report.palette import RANK_COLOURS, rank_colour
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
-from lab.report.picture.svg import picture_svg
+from lab.report.picture.svg import svg_of
 from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.trace.read import read_trace
@@ -39,7 +39,7 @@ def svg_words(svg: str) -> list[str]:
 
 def svg_boxes(step: Step) -> str:
     """What stands in boxes of the SVG."""
-    return " ".join(svg_words(picture_svg(step)))
+    return " ".join(svg_words(svg_of(picture_of(step))))
 
 
 @pytest.mark.parametrize("name", [*EXAMPLES, *BROKEN])
@@ -181,7 +181,7 @@ def test_pickled_objects_are_called_so(tmp_path: Path) -> None:
     )  # fmt: skip
 
     assert "pickle, 2 B" in picture_text(picture_of(step), PLAIN)
-    assert "pickle, 2 B" in svg_words(picture_svg(step))
+    assert "pickle, 2 B" in svg_words(svg_of(picture_of(step)))
 
 
 def test_unmet_notes_of_the_ranks_are_mentioned(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_unmet_notes_of_the_ranks_are_mentioned(tmp_path: Path) -> None:
 
     assert picture.unmet == ("rank 1: note total: expected 6.0, got 5.0",)
     assert picture.unmet[0] in picture_text(picture, Style(colour=False, width=120))
-    assert picture.unmet[0] in " ".join(svg_words(picture_svg(step, expectations)))
+    assert picture.unmet[0] in " ".join(svg_words(svg_of(picture_of(step, expectations))))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -224,7 +224,7 @@ def test_colours_change_nothing_but_colours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*EXAMPLES, *BROKEN])
 def test_svg_is_well_formed_described_and_holds_every_value(name: str, tmp_path: Path) -> None:
     step = {**EXAMPLES, **BROKEN}[name](tmp_path)
-    svg = picture_svg(step, world_size=3)
+    svg = svg_of(picture_of(step, world_size=3))
     root = ET.fromstring(svg)
     picture = picture_of(step)
 
@@ -243,7 +243,7 @@ def test_svg_draws_a_line_from_each_input_to_each_output_it_is_part_of(tmp_path:
     lines = {}
     for name in ("broadcast", "all_reduce", "scatter", "gather", "send"):
         (tmp_path / name).mkdir()
-        root = ET.fromstring(picture_svg(EXAMPLES[name](tmp_path / name), world_size=3))
+        root = ET.fromstring(svg_of(picture_of(EXAMPLES[name](tmp_path / name), world_size=3)))
         lines[name] = [path.get("stroke") for path in root.iter(f"{SVG}path") if path.get("stroke", "").startswith("#")]
     blue, orange, green = RANK_COLOURS[:3]
 
@@ -268,7 +268,7 @@ def test_a_message_to_itself_is_drawn(tmp_path: Path) -> None:
     step.calls[0].peer = 0
 
     assert "rank 0" in picture_text(picture_of(step), PLAIN)
-    assert svg_words(picture_svg(step))
+    assert svg_words(svg_of(picture_of(step)))
 
 
 @pytest.mark.parametrize("world_size", [1, 12, 13, 48])
@@ -285,4 +285,4 @@ def test_a_receive_from_any_rank_that_got_nothing_is_drawn(tmp_path: Path) -> No
     step = steps_of(maker)[0]
 
     assert "any rank ──▶ never finished    rank 1" in picture_text(picture_of(step), PLAIN)
-    assert "never finished" in svg_words(picture_svg(step))
+    assert "never finished" in svg_words(svg_of(picture_of(step)))
