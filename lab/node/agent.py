@@ -72,7 +72,8 @@ class Agent:
         try:
             action(connection, message)
         except Exception as error:
-            connection.send(messages.Refused(run, what, _reason(error)))
+            reason = str(error) if isinstance(error, (StoreError, OSError)) else f"{type(error).__name__}: {error}"
+            connection.send(messages.Refused(run, what, reason))
 
     def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         import torch
@@ -223,16 +224,8 @@ class Agent:
         os._exit(0)
 
 
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, (StoreError, OSError)) else f"{type(error).__name__}: {error}"
-
-
 def import_torch() -> None:
-    """Import what nearly every script imports, and make it cheap to fork.
-
-    Raises:
-        ImportError: there is no torch.
-    """
+    """Import what nearly every script imports, and make it cheap to fork."""
     gc.disable()
     import torch
 

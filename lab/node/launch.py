@@ -36,7 +36,6 @@ class Worker:
     status: int | None = None
     """Wait status; None while it runs."""
     raised: Raised | None = None
-    """What it raised, as it said itself."""
     out_of_memory: bool = False
     """Whether the agent killed it because memory ran out."""
     stack: bytes = b""
@@ -84,7 +83,6 @@ class LaunchContext:
     folder: str
     note_socket: str
     import_root: str
-    """As in `Config`."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
@@ -106,14 +104,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
         os.close(fd)
     for fd in (out_r, err_r, stack_r):
         os.set_blocking(fd, False)
-    return Worker(
-        rank=start.rank,
-        pid=pid,
-        streams={out_r: 1, err_r: 2},
-        stack_fd=stack_r,
-        gate_fd=gate_w,
-        trace=trace,
-    )
+    return Worker(start.rank, pid, streams={out_r: 1, err_r: 2}, stack_fd=stack_r, gate_fd=gate_w, trace=trace)
 
 
 def _become_worker(
@@ -170,13 +161,7 @@ def _become_worker(
 
 
 def leave_agent_behind(out: int, err: int, keep: tuple[int, ...]) -> None:
-    """In a fresh child: a session of its own, its own streams, none of the agent's descriptors or signal handlers.
-
-    Args:
-        out: descriptor that becomes standard output.
-        err: descriptor that becomes standard error.
-        keep: descriptors that stay open.
-    """
+    """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
@@ -186,8 +171,7 @@ def leave_agent_behind(out: int, err: int, keep: tuple[int, ...]) -> None:
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(err, 2)
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
+    for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in keep:
             with suppress(OSError):  # the listing's own descriptor
                 os.close(fd)

@@ -21,19 +21,14 @@ _NOTE_BYTES = 1 << 18
 
 
 class NodeRun:
-    """The state of the run that this node takes part in.
-
-    Args:
-        claim: whose run it is, and how its workers are started.
-        config: of the agent.
-        emit: sends a message to the lab.
-    """
+    """The state of the run that this node takes part in."""
 
     def __init__(self, claim: messages.Claim, config: messages.Config, emit: Callable[[wire.Message], None]) -> None:
         self.claim = claim
         self.config = config
         self.run = claim.run
         self.emit = emit
+        """Sends a message to the lab."""
         self.home = os.path.join(config.root, "run")
         self.folder = os.path.join(self.home, "work")
         self.workers: dict[int, launch.Worker] = {}
@@ -138,11 +133,7 @@ class NodeRun:
                 left -= got
 
     def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
-        """Pass on what the recorders have written, whole lines, as long as what is sent gets through.
-
-        Returns:
-            Whether something was left.
-        """
+        """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
         for worker in self.workers.values():
             if worker.trace is None:
                 continue
@@ -158,16 +149,13 @@ class NodeRun:
                 told = wire.decode(self.notes.recv(_NOTE_BYTES))
             except BlockingIOError:
                 return
-            if (
-                not isinstance(told, (messages.Note, messages.Raised, messages.Imported))
-                or told.rank not in self.workers
-            ):
+            if getattr(told, "rank", None) not in self.workers:
                 continue  # not from `note`
             if isinstance(told, messages.Raised):
                 self.workers[told.rank].raised = told
             elif isinstance(told, messages.Imported):
                 self.imported.update(told.names)
-            else:
+            elif isinstance(told, messages.Note):
                 self.emit(told._replace(node=self.config.node, run=self.run))
 
     def reap(self) -> None:
@@ -256,12 +244,7 @@ class NodeRun:
                 self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 
     def clean(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
-        """Leave nothing: end every process, pass on their last words, remove every file.
-
-        Args:
-            congested: whether much waits to be sent.
-            drain: waits until less does.
-        """
+        """Leave nothing: end every process, pass on their last words, remove every file."""
         self.stop(signal.SIGKILL)
         keep = {self.store_pid} if self.store_pid else set()
         keep.update(worker.pid for worker in self.workers.values() if worker.status is None)

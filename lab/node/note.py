@@ -42,11 +42,7 @@ def note(name: str, value: Any) -> None:
 
 
 def send(path: str, message: Statement) -> None:
-    """Send one datagram to the agent of this node.
-
-    Raises:
-        ValueError: the message is too large.
-    """
+    """Send one datagram to the agent of this node."""
     data = wire.encode(message)
     if len(data) > LIMIT_BYTES:
         raise ValueError(

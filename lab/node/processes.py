@@ -34,12 +34,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def drop_privileges(uid: int, gid: int) -> None:
-    """Become an ordinary user who can never get a privilege back; does nothing where this process has none.
-
-    Args:
-        uid: user to become; 0 stays 0, but without any capability.
-        gid: group to become.
-    """
+    """Become this user, without any privilege for good, even as root; does nothing where this process has none."""
     if os.geteuid() != 0:
         return
     for capability in range(_LAST_CAPABILITY + 1):
@@ -109,7 +104,10 @@ def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> None:
     """Kill everything below this process but the children in `keep`, again and again until nothing new appears."""
     me, end = os.getpid(), time.monotonic() + deadline_s
     while True:
-        _reap(keep)
+        for pid in children_by_parent().get(me, ()):
+            if pid not in keep:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
         left = [pid for pid in descendants(me) if pid not in keep]
         if not left or time.monotonic() > end:
             return
@@ -119,14 +117,6 @@ def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> None:
             with suppress(OSError):  # gone already
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.001)
-
-
-def _reap(keep: set[int]) -> None:
-    """Collect every child that has ended, except those in `keep`."""
-    for pid in children_by_parent().get(os.getpid(), ()):
-        if pid not in keep:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
 
 
 def _is_zombie(pid: int) -> bool:

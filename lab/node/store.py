@@ -21,11 +21,6 @@ class StoreError(RuntimeError):
 
 
 def _listen(address: str, port: int) -> socket.socket:
-    """A socket that listens at the master's address.
-
-    Raises:
-        StoreError: the port is taken or the address is not this node's.
-    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,16 +36,10 @@ def _listen(address: str, port: int) -> socket.socket:
 def start_store(asked: Store, uid: int, gid: int) -> int:
     """Host a TCPStore in a process of its own, because it needs a thread and the agent must stay without one.
 
-    Args:
-        asked: where it listens, and for how many.
-        uid: user to run as.
-        gid: group to run as.
-
-    Returns:
-        Pid of the process; killing it ends the store.
+    Killing the process, whose pid is returned, ends the store.
 
     Raises:
-        StoreError: it does not listen.
+        StoreError: the port is taken, the address is not this node's, or the process ended.
     """
     listener = _listen(asked.address, asked.port)
     ready_r, ready_w = os.pipe2(os.O_CLOEXEC)

@@ -19,11 +19,7 @@ _CHUNK_BYTES = 192 * 1024
 
 
 class TraceFile:
-    """A file that a worker appends lines to while the agent reads them.
-
-    Args:
-        limit_bytes: after this many bytes nothing more is sent.
-    """
+    """A file that a worker appends lines to while the agent reads them; after `limit_bytes` nothing more is sent."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self.fd = os.memfd_create("trace")
@@ -34,11 +30,7 @@ class TraceFile:
         self._full = False
 
     def chunks(self, *, ended: bool = False) -> Iterator[bytes]:
-        """What has been written since, in pieces of whole lines.
-
-        Args:
-            ended: whether nobody writes to it now: then what follows the last newline is sent, too.
-        """
+        """What has been written since, in whole lines; if its writer has ended, what follows the last newline, too."""
         while self.fd >= 0:
             if self._full:
                 os.ftruncate(self.fd, 0)  # the worker goes on writing, and must not fill the memory
@@ -56,12 +48,9 @@ class TraceFile:
                 yield chunk
 
     def _read(self, ended: bool) -> tuple[bytes, int]:
-        """The next lines, a piece of a few hundred kilobytes at most, unless one line alone is longer.
+        """The next lines, few unless one alone is long, and how many bytes of the file they take.
 
         The compiled recorder copies lines into the mapped file and has room in front of it, which reads as NUL.
-
-        Returns:
-            The lines, and how many bytes of the file they take.
         """
         size = _CHUNK_BYTES
         while True:

@@ -28,13 +28,10 @@ class Misfit(ValueError):
 
 
 def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
-    """Plain data as a typed value; unknown fields are skipped.
+    """Plain data as a NamedTuple or dataclass; unknown fields are skipped.
 
-    Args:
-        kind: a NamedTuple or a dataclass.
-        data: a mapping.
-        lenient: where a field has a default, that takes the place of what does not fit; items of lists and
-            mappings that do not fit are left out.
+    Where `lenient`, a field's default takes the place of what does not fit, and items of lists and mappings that do
+    not fit are left out.
 
     Raises:
         Misfit: something is missing or of another type.

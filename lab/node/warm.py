@@ -30,9 +30,7 @@ REFUSED = (
 
 def refusal(name: str) -> str | None:
     """Why a warm worker cannot honour an environment variable; None where it can."""
-    if name in APPLIED:
-        return None
-    if name in REFUSED or name.startswith(REFUSED_PREFIXES):
+    if name not in APPLIED and (name in REFUSED or name.startswith(REFUSED_PREFIXES)):
         return f"{name} is read when Python starts or torch is imported, and a warm worker is forked after that"
     return None
 

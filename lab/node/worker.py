@@ -70,10 +70,7 @@ def _wait_until_read(pipe: int) -> None:
 def run_worker(spec: dict[str, Any]) -> None:
     """Run the script of one rank in this process, a fork of the warm agent, and never return.
 
-    Args:
-        spec: `argv`, `script` (its path), `folder` (its directory), `note_socket`, `stack_fd`, `rank`, and `missing`:
-            slow parts of torch that the agent wants to know of if the script imports them; `trace_fd` and
-            `trace_values` where the worker is recorded.
+    `missing` in the specification are slow parts of torch that the agent wants to know of if the script imports them.
     """
     code, names = _run(spec)
     _report_imports(spec)

@@ -177,11 +177,10 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
     matches = exact or [record for record in records if record.run.startswith(name) or record.run.endswith(f"-{name}")]
     if len(matches) == 1:
         return matches[0]
+    if matches and all(record.run.endswith(f"-{name}") for record in matches):
+        return matches[-1]
     if matches:
-        return matches[-1] if all(m.run.endswith(f"-{name}") for m in matches) else _ambiguous(name, matches)
+        runs_named = ", ".join(record.run for record in matches[:5])
+        raise RecordError(f"{len(matches)} runs begin with {name!r}: {runs_named}")
     close = get_close_matches(name, [record.run for record in records], n=1)
     raise RecordError(f"there is no run {name!r} in {runs}", f"did you mean {close[0]}?" if close else "see `lab runs`")
-
-
-def _ambiguous(name: str, matches: list[Record]) -> Record:
-    raise RecordError(f"{len(matches)} runs begin with {name!r}: {', '.join(m.run for m in matches[:5])}")

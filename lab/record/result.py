@@ -145,12 +145,7 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Any, folder: Path, *, lenient: bool = False) -> Result:
-        """The inverse of `to_json`, for a record that may have been moved.
-
-        Args:
-            data: plain data.
-            folder: where the record is.
-            lenient: whether what is damaged is left out.
+        """The inverse of `to_json`, for a record that may have been moved; what is damaged is left out if `lenient`.
 
         Raises:
             Misfit: something is missing or damaged; where `lenient`, the verdict.

@@ -13,20 +13,12 @@ from typing import Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.record.events import Event, event_line
-from lab.record.layout import CHECK_LOG, EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
+from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.result import Result
 
 
 class RecordWriter:
-    """The record of a run that is going on.
-
-    Args:
-        runs: folder that holds all runs.
-        scenario: name of the scenario.
-
-    Raises:
-        RecordError: the folder cannot be made.
-    """
+    """The record of a run that is going on; a RecordError where it cannot be written."""
 
     def __init__(self, runs: Path, scenario: str) -> None:
         self.path = _new_folder(runs, scenario)
@@ -89,7 +81,7 @@ class RecordWriter:
 
     def log_path(self, rank: int) -> Path:
         """Where a rank's log is."""
-        return self.path / LOGS / (rank_log(rank) if rank >= 0 else CHECK_LOG)
+        return self.path / LOGS / rank_log(rank)
 
     def _append(self, name: str, data: bytes) -> None:
         try:

@@ -24,10 +24,7 @@ Tensors = Sequence[torch.Tensor]
 class Call:
     """A call that has begun; its begin line has been written.
 
-    Args:
-        facts: what that says of it: `op`, `g`, ...
-        inputs: what it takes; None for calls without tensors.
-        outputs: what it fills; None for calls in place.
+    Without inputs it is one without tensors, without outputs one in place.
     """
 
     def __init__(self, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:

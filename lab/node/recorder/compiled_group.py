@@ -13,10 +13,6 @@ def wrap_backends(native: ModuleType, group: Any) -> None:
 
     The wrapper of a gloo backend is registered as one of the type CUSTOM: for GLOO, DDP's logger would take it for
     ProcessGroupGloo itself.
-
-    Args:
-        native: the compiled recorder.
-        group: the class ProcessGroup.
     """
     types = group.BackendType
     register, set_default, get = group._register_backend, group._set_default_backend, group._get_backend

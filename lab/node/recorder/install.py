@@ -33,11 +33,8 @@ def find_compiled() -> Any | None:
 def start(rank: int, fd: int, folder: str, values: int | None) -> None:
     """Record this process from now on, or from when it imports torch.distributed. Never raises.
 
-    Args:
-        rank: of this worker.
-        fd: descriptor of the trace, open for reading and appending.
-        folder: that of the script.
-        values: at most so many elements of one side of a call are kept; None: what the environment says.
+    `fd` is the trace, open for reading and appending. At most `values` elements of one side of a call are kept; None:
+    as many as the environment says.
     """
     choice = os.environ.get(CHOICE_VARIABLE) or "auto"
     if choice == "off":

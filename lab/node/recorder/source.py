@@ -20,12 +20,7 @@ class Source:
         """Beginnings of paths that are never the script's."""
 
     def start(self, folder: str, hidden: list[str]) -> None:
-        """Say what the script is.
-
-        Args:
-            folder: the script's folder; paths are given relative to it.
-            hidden: folders that never hold the script: torch, the standard library, the lab's own code.
-        """
+        """Say which folder is the script's (paths are given relative to it), and which ones never hold it."""
         self.folder = os.path.join(folder, "")
         self.hidden = ("<", *(os.path.join(path, "") for path in hidden))
 

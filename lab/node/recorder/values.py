@@ -17,12 +17,9 @@ _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str, Any]:
-    """The elements of tensors, or of each a summary; nothing where none can be read.
+    """`iv` or `ov`: the elements of tensors, if they are no more than the limit; else `is` or `os`: summaries of each.
 
-    Args:
-        side: `i` or `o`: the elements are called `iv` or `ov`, the summaries `is` or `os`.
-        tensors: what a call takes, or what it fills.
-        limit: at most this many elements are kept as they are; 0: nothing is kept.
+    Nothing where none can be read, or the limit is 0.
     """
     readable = [_is_readable(tensor) for tensor in tensors]
     if not limit or not any(readable):
