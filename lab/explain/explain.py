@@ -30,7 +30,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     missing = [*([] if record.complete else [result.reason]), *problems(evidence)]
     causes = _causes(evidence, result)
     findings = [*causes]
-    if evidence.traced:
+    if evidence.trace.recorded:
         straggler = find_straggler(evidence)
         lasting = evidence.trace.last >= _WORTH_SHARES_S
         findings += [*straggler, *tell_ddp_story(evidence)]
@@ -69,8 +69,6 @@ def _give_account(evidence: Evidence) -> list[Finding]:
     """What the ranks of a run called altogether, and the step that took longest or carried most."""
     steps = evidence.steps
     if not steps:
-        if not evidence.traced:
-            return []
         return [Finding(kind="account", sentence="No rank called a collective or sent a message.")]
     messages = sum(step.message for step in steps)
     counts = [plural(len(steps) - messages, "collective")] if messages < len(steps) else []

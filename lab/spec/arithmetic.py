@@ -17,9 +17,7 @@ import simpleeval
 MAX_WORK = 200_000
 """Steps of one evaluation: nodes evaluated, plus elements of every list that comes up on the way."""
 MAX_BITS = 16_384
-"""Largest whole number, in bits."""
 MAX_DIGITS = 100
-"""Most digits that `round` is asked for."""
 
 
 class TooMuchError(ArithmeticError):
@@ -30,9 +28,7 @@ def compute(tree: ast.Expression, variables: Mapping[str, int], functions: Itera
     """The value of an expression as plain data: tuples become lists, a complex number becomes [re, im].
 
     The expression holds nothing but what `lab.spec.expressions` allows, and calls none but these built-in functions.
-
-    Raises:
-        ArithmeticError: it cannot be computed; the message says why in a few words.
+    Where it cannot be computed, `ArithmeticError` says why in a few words.
     """
     try:
         return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))

@@ -20,7 +20,6 @@ DTYPES = (
 PHASES = ("init_process_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step", "destroy_process_group")
 """What a trace marks; a call is made during the innermost one."""
 FORM = "OPERATION [SUM] [float32[2,3]] [from RANK] [to RANK] [tag N] [in GROUP] [during PHASE] [xTIMES], or ..."
-"""The notation in one line."""
 MAX_CALLS = 10_000
 """Most calls that the items of one rank may stand for."""
 
@@ -50,9 +49,7 @@ class CallPattern:
     """Global rank after `to`."""
     tag: int | None = None
     group: str | None = None
-    """Label of the group."""
     phase: str | None = None
-    """The mark around it."""
 
 
 ANYTHING = CallPattern(text="...", op="...")
@@ -60,13 +57,10 @@ ANYTHING = CallPattern(text="...", op="...")
 
 
 def parse_calls(text: str, variables: RankVariables | None = None) -> tuple[CallPattern, ...]:
-    """What one item of a list of calls stands for.: the calls in order, repeated ones as often as stated.
+    """What one item of a list of calls stands for: the calls in order, repeated ones as often as stated.
 
     `{...}` in it is arithmetic on what differs between ranks. Without variables only the form is checked, with 1 for
-    every arithmetic.
-
-    Raises:
-        ScenarioError: it is not in the notation; the message names what was found and what is allowed.
+    every arithmetic. A `ScenarioError` names what was found and what is allowed.
     """
     if len(text) > _LONGEST:
         raise ScenarioError(f"found {shown(text)}; allowed: up to {_LONGEST} characters")

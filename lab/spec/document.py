@@ -21,11 +21,9 @@ from yaml.reader import ReaderError
 from lab.spec.problems import InvalidError, Position, holding, missing_file, names_in, shown
 
 MAX_BYTES = 1024 * 1024
-"""Largest file that is read."""
 MAX_NODES = 20_000
 """Most YAML nodes of one file; an alias counts as many nodes as it repeats."""
 MAX_DEPTH = 20
-"""Deepest nesting of lists and mappings."""
 
 _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _START = Position()
@@ -43,11 +41,7 @@ _TIPS = {
 
 
 def read_document(path: Path) -> Node:
-    """The root of the one document of a YAML file; every alias in it stands for the very node that it names.
-
-    Raises:
-        InvalidError: the file cannot be read, is no YAML, or breaks one of the bounds of this module.
-    """
+    """The root of the one document of a YAML file; every alias in it stands for the very node that it names."""
     text = _decode(_read_bytes(path))
     try:
         root = _parse(text, _LOADER)

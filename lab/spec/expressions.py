@@ -18,7 +18,6 @@ from lab.errors import ScenarioError
 from lab.spec.problems import did_you_mean, shown
 
 FUNCTIONS = ("abs", "float", "int", "len", "list", "max", "min", "range", "round", "str", "sum")
-"""Functions that an expression may call."""
 MAX_LENGTH = 2000
 """Longest text, in characters, that is looked at as an expression; longer text is a literal."""
 NOTHING_EXPECTED: Final = object()
@@ -52,7 +51,6 @@ class RankVariables(NamedTuple):
 
 
 VARIABLES = RankVariables._fields
-"""Names of the variables that an expression may use."""
 
 
 def rank_variables(nnodes: int, nproc_per_node: int) -> dict[int, RankVariables]:
@@ -65,9 +63,6 @@ def evaluate(expected: Any, variables: RankVariables) -> Any:
 
     Strings may be expressions. Lists and mappings are evaluated item by item; a mapping whose keys are all integers
     stands for the value of the rank.
-
-    Raises:
-        ScenarioError: an expression in it cannot be computed; the message names it.
     """
     if is_per_rank(expected):
         return _value(expected[variables.rank], variables) if variables.rank in expected else NOTHING_EXPECTED
@@ -80,11 +75,7 @@ def is_per_rank(expected: Any) -> bool:
 
 
 def is_expression(text: str) -> bool:
-    """Whether a string is arithmetic on the variables of a rank.
-
-    Raises:
-        ScenarioError: it looks like arithmetic, but uses something that an expression may not use.
-    """
+    """Whether a string is arithmetic on the variables of a rank; what only looks like it is a `ScenarioError`."""
     return isinstance(_understand(text), ast.Expression)
 
 

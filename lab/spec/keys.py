@@ -22,7 +22,6 @@ class Key(NamedTuple):
     name: str
     """As a file writes it."""
     attribute: str
-    """The field of the dataclass."""
     kind: Kind
     default: Any
     """`MISSING` where it has to be given."""
@@ -41,7 +40,6 @@ def key(
     Args:
         default: its value where the file says nothing, or what makes it; `MISSING` where the file has to say it.
         kind: what its value may be; None for a mapping whose keys `default`, a dataclass, declares.
-        example: as a file may say it, in one line.
         words: the default in words, where the data does not say it.
         name: as a file writes it; by default that of the field.
         always: whether a record says it even where it is the default.
@@ -77,9 +75,6 @@ def read_keys(value: Value, declared: type, planned: Collection[str] = ()) -> di
 
     Keys are read in the order of their declaration. Those of the scenario itself are noted in `Reading.known`, for
     those that come after them. `planned` are names that a later version gives a meaning.
-
-    Raises:
-        InvalidError: the value is not a mapping.
     """
     keys, found = keys_of(declared), {}
     for name_value, key_value in value.pairs(section(declared).allowed):

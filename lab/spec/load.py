@@ -22,11 +22,7 @@ SCRIPT_TIMEOUT_S = 600.0
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
-    """Every file that is named, and every YAML file below the folders that are named, in order.
-
-    Raises:
-        UsageError: a folder holds none.
-    """
+    """Every file that is named, and every YAML file below the folders that are named, in order."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -41,11 +37,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
 
 
 def find_by_name(name: str, folder: Path) -> Path:
-    """The scenario file of a name, anywhere below a folder.
-
-    Raises:
-        UsageError: there is none, or more than one; the message names near matches.
-    """
+    """The one scenario file of a name, anywhere below a folder; an error names near matches."""
     if not folder.is_dir():
         raise UsageError(
             f"there is no folder {folder} to look for {name!r} in", "name the scenario's file, or --folder"
@@ -62,20 +54,14 @@ def find_by_name(name: str, folder: Path) -> Path:
 
 
 def open_scenario(path: Path) -> Scenario:
-    """The scenario in a YAML file, or that of a plain script.
-
-    Raises:
-        ScenarioError: it is not valid.
-    """
+    """The scenario in a YAML file, or that of a plain script."""
     return scenario_from_script(path, SCRIPT_TIMEOUT_S) if path.suffix == ".py" else load_scenario(path)
 
 
 def load_scenario(path: Path) -> Scenario:
     """The scenario in a YAML file, with absolute paths; in the file they are relative to its folder.
 
-    Raises:
-        ScenarioError: the file cannot be read, or something in it is not valid. One line a problem, in the order of
-            the file, each `path:line:column: field: found ...; allowed: ...`.
+    A `ScenarioError` has one line a problem, in the file's order: `path:line:column: field: found ...; allowed: ...`.
     """
     from lab.spec.document import read_document  # imports yaml, which a plain script does not need
 
@@ -92,11 +78,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> Scenario:
-    """The scenario of a plain script: named after its file, everything else by default.
-
-    Raises:
-        ScenarioError: there is no such script; the message begins with `path:1:1: `.
-    """
+    """The scenario of a plain script: named after its file, everything else by default."""
     reading = Reading(Path(path))
     wrong = script_problem(Path(path))
     if wrong:

@@ -19,7 +19,6 @@ from lab.spec.volumes import Volume, volume_list
 
 Verdict = Literal["passed", "failed", "error", "hung"]
 BACKENDS = ("gloo",)
-"""What carries the bytes of the collectives."""
 PLANNED_KEYS = ("faults", "network")
 """Names that a later version gives a meaning."""
 MAX_NODES = 1024

@@ -20,20 +20,12 @@ _LONGEST = 64
 
 
 def parse_duration(value: str | float) -> float:
-    """The seconds that text such as `60s`, `500ms`, `2m` or `1h` means; a number without a unit is seconds.
-
-    Raises:
-        UsageError: it is not a finite duration of 0 or more; the message says what was found and what is allowed.
-    """
+    """The seconds that text such as `60s`, `500ms`, `2m` or `1h` means; a number without a unit is seconds."""
     return float(_parse(value, str, _SECONDS, DURATIONS_ALLOWED))
 
 
 def parse_size(value: str | float) -> int:
-    """The bytes that text such as `1GiB`, `512MB` or `100k` means, in any case; a number without a unit is bytes.
-
-    Raises:
-        UsageError: it is not a size of 0 or more; the message says what was found and what is allowed.
-    """
+    """The bytes that text such as `1GiB`, `512MB` or `100k` means, in any case; a number without a unit is bytes."""
     return round(_parse(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
 
 

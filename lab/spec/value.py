@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # a plain script is run without YAML
     from yaml.nodes import Node
 
 NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-"""A decimal number, as a regular expression."""
 QUOTABLE = ("boolean", "integer", "number")
 """Kinds of scalars that are text in quotes."""
 TRUE = ("yes", "true", "on")

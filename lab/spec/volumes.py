@@ -22,7 +22,6 @@ class Volume:
     target: str
     """Absolute path in the node."""
     read_only: bool = False
-    """Whether nodes may only read it."""
 
 
 def volume_list() -> Kind:

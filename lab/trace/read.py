@@ -22,10 +22,7 @@ _SHARED_CLOCK_ERROR_S = 1e-6
 
 
 def read_trace(record: Record) -> Trace:
-    """The trace of a run.
-
-    What is missing or damaged is told in `Trace.problems`; a run without any trace has empty ranks.
-    """
+    """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
     expected = sorted(record.workers())
     paths = (record.path / TRACE).glob("rank*.jsonl")
     found = {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
@@ -40,11 +37,7 @@ def read_trace(record: Record) -> Trace:
 
 
 def open_trace(record: Record) -> Trace:
-    """The trace of a run, for views that are nothing without one.
-
-    Raises:
-        RecordError: no rank left one.
-    """
+    """The trace of a run, for views that are nothing without one: where no rank left one, an error says so."""
     trace = read_trace(record)
     if not trace.recorded:
         hint = "run it again without --no-trace, with a version of the lab that records"
@@ -97,11 +90,9 @@ class _RankReader:
         self.groups: dict[str, list[str]] = {}
         """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
         self.open: dict[int, Call] = {}
-        """Calls that have not ended."""
         self.names: dict[int, list[tuple[str, int]]] = {}
         """DDP module -> name and number of elements of its parameters."""
         self.nested: list[Mark] = []
-        """Marks that have not ended."""
         first = next(self._lines(), {}) if path is not None else {}
         self.start = first if first.get("k") == "start" else {}
         self.kernel = str(self.start.get("boot", rank))
@@ -276,7 +267,6 @@ class _RankReader:
 
 
 def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
-    """What is said of tensors."""
     buffers = []
     for i, (dtype, sizes) in enumerate(described):
         kept = values[i] if values and i < len(values) else None

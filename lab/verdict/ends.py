@@ -103,7 +103,7 @@ def last_call(evidence: Evidence, number: int) -> str:
 def _after(evidence: Evidence, number: int) -> str:
     calls = evidence.calls(number)
     if not calls:
-        return ", before its first call" if evidence.traced else ""
+        return ", before its first call" if evidence.trace.recorded else ""
     step = evidence.step(calls[-1])
     return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
 

@@ -60,17 +60,12 @@ class Evidence:
         """By rank and index of its call."""
         return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}
 
-    @property
-    def traced(self) -> bool:
-        """Whether there is any trace."""
-        return self.trace.recorded
-
     @cached_property
     def at_hand(self) -> bool:
         """Whether there is a trace that a verdict can wait for."""
         folder = self.record.path / TRACE
         files = folder.iterdir() if folder.is_dir() else ()
-        return sum(path.stat().st_size for path in files) <= _MOST_BYTES and self.traced
+        return sum(path.stat().st_size for path in files) <= _MOST_BYTES and self.trace.recorded
 
     @cached_property
     def over(self) -> float:
@@ -129,7 +124,7 @@ def problems(evidence: Evidence) -> list[str]:
         missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
     if not any(record.events()):
         missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")
-    if not evidence.traced:
+    if not evidence.trace.recorded:
         return [*missing, "the run has no trace: what its ranks called is not known"]
     killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
     expected = tuple(f"rank {rank}: its trace ends before the worker did" for rank in killed)

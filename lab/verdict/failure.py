@@ -122,7 +122,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     else:
         return []
     hit = _hit(evidence, first)
-    sentence = f"{head}, {last_call(evidence, first.rank)}." if evidence.traced else f"{head}."
+    sentence = f"{head}, {last_call(evidence, first.rank)}." if evidence.trace.recorded else f"{head}."
     sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
     found = [call for _, calls in hit for call in calls]
     return [

@@ -175,7 +175,7 @@ class _Hang:
             return [self._finding("own_code", f"Nobody waited in a collective or for a message: {did}.", alive)]
         odd, _ = standing.waited_for(evidence)
         sentence = f"Everybody was in torch.distributed: {did}."
-        if odd not in alive or evidence.traced:
+        if odd not in alive or evidence.trace.recorded:
             return [self._finding("waiting", sentence, alive)]
         sentence += f" Rank {odd} was not where most others were."
         return [self._finding("waiting", sentence, [rank for rank in alive if rank != odd], [odd])]

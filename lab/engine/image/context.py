@@ -59,11 +59,7 @@ class BuildContext:
         return digest.hexdigest()[:16]
 
     def tar(self, on_sent: Callable[[int], None] = lambda _: None) -> Iterator[bytes]:
-        """Yields the context as a tar archive, a megabyte at a time; nothing of it is kept in memory or on disk.
-
-        Args:
-            on_sent: called with the number of bytes so far, now and then.
-        """
+        """Yields the context as a tar archive, by the megabyte; `on_sent` is told the bytes so far, now and then."""
         import tarfile
 
         folder = tarfile.TarInfo("wheels")
@@ -110,9 +106,6 @@ def plan_build(
         extra_index_url: further package index; None: `PIP_EXTRA_INDEX_URL`.
         torch: version of torch; None: the one among the wheels, else the Dockerfile's own.
         environ: where the variables are looked up.
-
-    Raises:
-        ImageError: the folder of wheels is missing or does not hold exactly one torch.
     """
     if wheels is None and (folder := environ.get(WHEELS_VARIABLE)):
         wheels = Path(folder)
@@ -132,11 +125,7 @@ def plan_build(
 
 
 def find_dockerfile() -> Path:
-    """Returns the node image's Dockerfile: beside this module when installed, in the root of a checkout otherwise.
-
-    Raises:
-        ImageError: there is neither; the installation is broken.
-    """
+    """Returns the node image's Dockerfile: beside this module when installed, in the root of a checkout otherwise."""
     here = Path(__file__).resolve()
     candidates = (here.with_name("Dockerfile"), here.parents[3] / "Dockerfile")
     for path in candidates:

@@ -52,11 +52,7 @@ def _ignore(progress: ImageProgress) -> None:
 
 
 def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
-    """Returns what the engine knows of the image, or None if it does not have it.
-
-    Raises:
-        EngineUnavailable: the engine does not answer.
-    """
+    """Returns what the engine knows of the image, or None if it does not have it."""
     from docker.errors import APIError, ImageNotFound
 
     with _engine_must_answer(f"looking for the image {image}"):
@@ -82,12 +78,7 @@ def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
 def ensure_image(
     client: docker.DockerClient, image: str = DEFAULT_IMAGE, on_progress: OnProgress = _ignore
 ) -> ImageInfo:
-    """Returns the image; if the engine lacks it, builds it (the default image) or pulls it (any other).
-
-    Raises:
-        ImageError: it cannot be had; says why, and what to do.
-        EngineUnavailable: the engine does not answer.
-    """
+    """Returns the image; if the engine lacks it, builds it (the default image) or pulls it (any other)."""
     if found := inspect_image(client, image):
         return found
     if image == DEFAULT_IMAGE:
@@ -103,12 +94,7 @@ def build_image(
     no_cache: bool = False,
     on_progress: OnProgress = _ignore,
 ) -> ImageInfo:
-    """Builds the project's Dockerfile.
-
-    Raises:
-        ImageError: the build failed, said nothing for `SILENT_S` seconds, or the wheels are not what they should be.
-        EngineUnavailable: the engine does not answer.
-    """
+    """Builds the project's Dockerfile."""
     if context is None:
         from lab.engine.image.context import plan_build
 
@@ -145,12 +131,7 @@ def build_image(
 
 
 def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress = _ignore) -> ImageInfo:
-    """Pulls an image; tries again where the connection to the registry failed.
-
-    Raises:
-        ImageError: the registry does not have it, does not give it, or cannot be reached.
-        EngineUnavailable: the engine does not answer.
-    """
+    """Pulls an image; tries again where the connection to the registry failed."""
     import tenacity
 
     def tell(state: tenacity.RetryCallState) -> None:

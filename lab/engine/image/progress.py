@@ -38,7 +38,6 @@ class BuildLog:
     """Follows a build: which step it is at, its last lines, what it made or why it failed."""
 
     def __init__(self, upload_bytes: int = 0) -> None:
-        """Starts before the first event."""
         self.upload_bytes = upload_bytes
         self.step = 0
         self.total = 0
@@ -90,7 +89,6 @@ class PullLog:
     """Follows a pull: how many layers and bytes are there, and why it failed if it did."""
 
     def __init__(self) -> None:
-        """Starts before the first event."""
         self.error = ""
         """The engine's own word on why the pull failed; empty while it has not."""
         self._done: set[str] = set()

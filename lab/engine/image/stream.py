@@ -19,14 +19,9 @@ def follow(start: Callable[[Callable[[Event], None]], Iterable[Event]], silent_s
     docker-py has no time-out for the silence of a pull, and a build blocks while its context is sent. In a thread both
     can be waited for with a deadline, and Ctrl-C gets through at once.
 
-    Args:
-        start: makes the request and returns its stream of events; is given a function that adds an event of its own.
-        silent_s: seconds without any event after which to give up.
-
-    Raises:
-        Silent: no event for `silent_s` seconds. The thread ends at the next event or with the process, and the engine
-            stops its work when the connection closes.
-        Exception: whatever the request raised.
+    `start` makes the request and returns its stream; it is given a function that adds an event of its own. It
+    ends with `Silent`, or with whatever the request raised; the thread ends at the next event or with the process, and
+    the engine stops its work when the connection closes.
     """
     events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
     left = threading.Event()
