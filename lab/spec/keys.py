@@ -6,7 +6,7 @@ From that declaration come the reading of a file, what a record keeps, the JSON 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, NamedTuple, cast
@@ -51,7 +51,14 @@ def key(
 @cache
 def keys_of(declared: type) -> dict[str, Key]:
     """The keys that a dataclass declares, by name and in order."""
-    return {key.name: key for key in _keys(declared)}
+    found = {}
+    for one in fields(declared):
+        if one.metadata:
+            said, make = dict(one.metadata), cast("Any", one.default_factory)
+            name, kind = said.pop("name") or one.name, said.pop("kind")
+            default = one.default if make is MISSING else make()
+            found[name] = Key(name, one.name, kind or section(make), default, section=None if kind else make, **said)
+    return found
 
 
 def section(declared: type) -> Kind:
@@ -99,15 +106,6 @@ def dump_keys(data: Any) -> dict[str, Any]:
     """The data of a dataclass as a file would say it, without what is at its default."""
     values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]
     return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}
-
-
-def _keys(declared: type) -> Iterator[Key]:
-    for one in fields(declared):
-        if one.metadata:
-            said, make = dict(one.metadata), cast("Any", one.default_factory)
-            name, kind = said.pop("name") or one.name, said.pop("kind")
-            default = one.default if make is MISSING else make()
-            yield Key(name, one.name, kind or section(make), default, section=None if kind else make, **said)
 
 
 def _home_of(name: str, declared: type) -> str | None:

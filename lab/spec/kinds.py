@@ -21,10 +21,6 @@ _QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
 _NAME = "[a-z0-9][a-z0-9_-]{0,62}"
 
 
-def _as_it_is(data: Any) -> Any:
-    return data
-
-
 class Kind(NamedTuple):
     """What the value of a key may be."""
 
@@ -34,7 +30,7 @@ class Kind(NamedTuple):
     """The data that a value of the file stands for; raises `InvalidError` where it is not allowed."""
     schema: Mapping[str, Any]
     """What JSON Schema says of it."""
-    dump: Callable[[Any], Any] = _as_it_is
+    dump: Callable[[Any], Any] = lambda data: data
     """The data as a file would say it."""
 
 

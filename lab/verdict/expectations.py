@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from lab.errors import ScenarioError
@@ -15,10 +18,14 @@ from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, returncode
 from lab.verdict.finding import Judgement
-from lab.verdict.logs import find_in_log
-from lab.verdict.values import as_json, equal
 
+LOG_CHUNK = 1024 * 1024
+"""Characters of a log that are read at once."""
+LONGEST_MATCH = 1024 * 1024
+"""Characters over which a match in a log may extend and still surely be found."""
+_LOOK_AHEAD = 64 * 1024
 _LONGEST_SHOWN = 200
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def settle(
@@ -134,3 +141,69 @@ def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -
     if expect.reason is not None:
         met = re.search(expect.reason, bare.reason) is not None
         yield Expectation(what="reason", expected=f"/{expect.reason}/", got=bare.reason, met=met)
+
+
+def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
+    """Whether a noted value is the expected one.
+
+    Two whole numbers, text, booleans and None have to be the same; numbers of which one is a float may differ by the
+    larger of `absolute` and `relative` times the expected one; lists and mappings are compared item by item. NaN equals
+    NaN; a boolean is not a number. What was noted is JSON: floats that it lacks are the strings `nan`, `inf`, `-inf`.
+    """
+    if isinstance(expected, (list, tuple)):
+        alike = isinstance(got, (list, tuple)) and len(expected) == len(got)
+        return alike and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
+    if isinstance(expected, Mapping):
+        alike = isinstance(got, Mapping) and expected.keys() == got.keys()
+        return alike and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
+    if isinstance(expected, float) and isinstance(got, str):
+        got = _NON_FINITE.get(got, got)
+    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)]
+    if not all(numbers):
+        return type(expected) is type(got) and bool(expected == got)
+    if isinstance(expected, int) and isinstance(got, int):
+        return expected == got
+    try:
+        expected, got = float(expected), float(got)
+    except OverflowError:  # a whole number beyond every float
+        return False
+    if not math.isfinite(expected) or not math.isfinite(got):
+        return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
+    return bool(abs(expected - got) <= max(relative * abs(expected), absolute))
+
+
+def as_json(value: Any) -> Any:
+    """The value with the floats that JSON lacks written as notes write them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    return value
+
+
+def find_in_log(path: Path, pattern: str) -> str | None:
+    """The first match of a regular expression in a log, with `^` and `$` at the ends of lines.
+
+    The log is read in pieces of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so that one of any size fits in
+    little memory; a match that extends further than the overlap may be missed or found shorter.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expression = re.compile(pattern, re.MULTILINE)
+    with open(path, encoding="utf-8", errors="replace") as log:
+        window, start = "", 0
+        while True:
+            chunk = log.read(LOG_CHUNK)
+            window += chunk
+            match = expression.search(window, start)
+            if not chunk:
+                return match.group() if match else None
+            if match and (match.end() <= len(window) - _LOOK_AHEAD or len(window) - match.start() > LONGEST_MATCH):
+                return match.group()
+            # What follows may still change a match near the end, so the search goes on from its start. One character
+            # before that stays, for ^, \b, \A and look-behinds.
+            start = match.start() if match else max(start, len(window) - LONGEST_MATCH)
+            cut = max(0, start - _LOOK_AHEAD)
+            window, start = window[cut:], start - cut

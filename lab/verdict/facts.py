@@ -150,7 +150,6 @@ def read_facts(record: Record) -> RunFacts:
 
 
 def _take(event: Started | Note | Stack | Exited, rank: RankFacts) -> None:
-    """Add what an event tells of one rank."""
     rank.node = rank.node or event.node
     if isinstance(event, Started):
         rank.started = event.time

@@ -12,11 +12,8 @@ from lab.errors import ImageError
 from lab.node.recorder import build
 
 BASE_VARIABLE = "LAB_IMAGE_BASE"
-"""Environment variable: the base image where none is given."""
 BUILD_BASE_VARIABLE = "LAB_IMAGE_BUILD_BASE"
-"""Environment variable: the image that the recorder is compiled in where none is given."""
 WHEELS_VARIABLE = "LAB_IMAGE_WHEELS"
-"""Environment variable: the folder of wheels where none is given."""
 PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
 """Environment variables of pip that are passed to the build."""
 

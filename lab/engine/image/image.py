@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lab.engine.image.context import BuildContext
     from lab.engine.image.progress import Event
 
-__all__ = ["DEFAULT_IMAGE", "ImageInfo", "ImageProgress", "build_image", "ensure_image", "inspect_image", "pull_image"]
-
 DEFAULT_IMAGE = f"lab-node:{__version__}"
 """The image that the lab builds for itself where no other is named."""
 RECIPE_LABEL = "lab.image.recipe"
@@ -45,10 +43,6 @@ class ImageInfo:
     """Version of torch that the lab built it with; None for an image from elsewhere."""
     recipe: str | None
     """Fingerprint of the build (`BuildContext.recipe`); None for an image from elsewhere."""
-
-
-def _ignore(progress: ImageProgress) -> None:
-    """Shows nothing."""
 
 
 def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
@@ -76,7 +70,7 @@ def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
 
 
 def ensure_image(
-    client: docker.DockerClient, image: str = DEFAULT_IMAGE, on_progress: OnProgress = _ignore
+    client: docker.DockerClient, image: str = DEFAULT_IMAGE, on_progress: OnProgress = lambda _: None
 ) -> ImageInfo:
     """Returns the image; if the engine lacks it, builds it (the default image) or pulls it (any other)."""
     if found := inspect_image(client, image):
@@ -92,7 +86,7 @@ def build_image(
     *,
     tag: str = DEFAULT_IMAGE,
     no_cache: bool = False,
-    on_progress: OnProgress = _ignore,
+    on_progress: OnProgress = lambda _: None,
 ) -> ImageInfo:
     """Builds the project's Dockerfile."""
     if context is None:
@@ -130,7 +124,7 @@ def build_image(
     return built
 
 
-def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress = _ignore) -> ImageInfo:
+def pull_image(client: docker.DockerClient, image: str, on_progress: OnProgress = lambda _: None) -> ImageInfo:
     """Pulls an image; tries again where the connection to the registry failed."""
     import tenacity
 

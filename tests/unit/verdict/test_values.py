@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.verdict.values import equal
+from lab.verdict.expectations import equal
 
 
 @pytest.mark.parametrize(
