@@ -93,6 +93,7 @@ def test_two_clusters_run_independently(lab: Lab):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 def test_down_in_mid_run_ends_the_run_with_a_clear_word_and_leaves_nothing(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(HOLD, "hold.py"))
@@ -117,6 +118,7 @@ def test_down_while_up_works_leaves_nothing(lab: Lab):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 def test_two_ups_at_once_make_one_cluster(lab: Lab):
     ups = [lab.start("up", "--nodes", "2", "--wait", "60s") for _ in range(2)]
     ended = [up.end() for up in ups]

@@ -47,6 +47,7 @@ def test_an_interrupt_cancels_the_run_and_leaves_the_cluster(lab: Lab, number: i
     assert again.out.count("| fine") == 2
 
 
+@pytest.mark.local_first
 def test_an_interrupted_run_with_a_cluster_of_its_own_leaves_nothing(lab: Lab):
     run = lab.start("run", lab.script(HOLD), "--nodes", "2")
     run.wait_for("holding", 2)
@@ -105,6 +106,7 @@ def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
     assert first.end().code in INTERRUPTED
 
 
+@pytest.mark.local_first
 def test_ctrl_c_twice_still_leaves_a_usable_cluster(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(STUBBORN, "hold.py"))

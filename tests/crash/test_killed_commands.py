@@ -43,6 +43,7 @@ def test_nothing_is_left_when_a_run_with_a_cluster_of_its_own_is_killed(lab, mom
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("moment", first([7], 3))
 def test_the_next_run_cleans_up_after_a_killed_one(lab, moment):
     script = lab.script(QUICK)
@@ -61,6 +62,7 @@ def test_nothing_is_left_when_up_is_killed(lab, moment):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("moment", first([5], 3, 7))
 def test_up_after_a_killed_up_makes_a_whole_cluster(lab, moment):
     kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")
@@ -112,6 +114,7 @@ def test_a_run_after_an_up_killed_while_it_sent_the_agents_removes_the_remains(d
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("moment", first([5], 3, 7))
 def test_nothing_is_left_when_down_is_killed_and_called_again(lab, moment):
     assert lab("up", "--nodes", "2").code == 0
@@ -143,6 +146,7 @@ def test_a_cluster_survives_runs_killed_at_any_moment(lab, moments):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 def test_the_next_run_takes_over_from_one_killed_in_mid_run(lab):
     assert lab("up", "--nodes", "2").code == 0
     run = lab.start("run", lab.script(HOLD, "hold.py"))

@@ -109,6 +109,7 @@ def test_a_run_whose_client_fell_silent_ends_with_its_lease(lab: Lab, talk: Talk
     assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
 
 
+@pytest.mark.local_first
 def test_a_client_that_is_heard_keeps_its_lease(lab: Lab, talk: Talk):
     client = talk()
     client.claim("r", "me", lease_s=2.5)
@@ -123,6 +124,7 @@ def test_a_client_that_is_heard_keeps_its_lease(lab: Lab, talk: Talk):
     assert not lab.workers()
 
 
+@pytest.mark.local_first
 def test_somebody_else_is_told_who_has_the_node(lab: Lab, talk: Talk):
     first, second = talk(), talk()
     first.claim("r", "me", lease_s=30)
@@ -138,6 +140,7 @@ def test_somebody_else_is_told_who_has_the_node(lab: Lab, talk: Talk):
     second.hear(Finished, "s")
 
 
+@pytest.mark.local_first
 def test_the_same_owner_takes_over(lab: Lab, talk: Talk):
     first, second = talk(), talk()
     first.claim("r", "me", lease_s=30)
@@ -149,6 +152,7 @@ def test_the_same_owner_takes_over(lab: Lab, talk: Talk):
     second.hear(Finished)
 
 
+@pytest.mark.local_first
 def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
     client = talk()
     for line in (b"", b"not json", b"[1, 2]", b'"x"', b"\xff\xfe", b"{}", b'{"is": 5}', b'{"is": "__init__"}'):
@@ -175,6 +179,7 @@ def test_nonsense_is_answered_and_harms_nobody(lab: Lab, talk: Talk):
     assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
 
 
+@pytest.mark.local_first
 def test_a_client_of_another_version_is_told_so_in_a_sentence(lab: Lab, talk: Talk):
     client = talk()
     client.channel.send(wire.encode(Claim("r", "me", 30, 0, 0)._replace(version=PROTOCOL + 1)))

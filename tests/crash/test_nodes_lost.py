@@ -75,6 +75,7 @@ def test_the_others_are_stopped_when_a_node_is_lost(lab):
     assert not lab.workers()
 
 
+@pytest.mark.local_first
 def test_the_only_node_killed_is_named_too(lab):
     script = lab.script("import time\nprint('alone', flush=True)\ntime.sleep(600)\n")
     run = lab.start("run", script, "--nodes", "1")
@@ -86,6 +87,7 @@ def test_the_only_node_killed_is_named_too(lab):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 def test_a_node_that_died_before_the_run_is_not_run_on(lab):
     assert lab("up", "--nodes", "2").code == 0
     lab.kill_node(1)

@@ -165,6 +165,7 @@ def test_the_default_cluster_of_a_folder_with_an_odd_name_is_found_again(lab: La
 # -- others, and garbage
 
 
+@pytest.mark.local_first
 def test_a_cluster_of_another_owner_is_neither_found_nor_removed(lab: Lab, tmp_path: Path):
     assert lab("up", "--nodes", "1").code == 0
     stranger = make_lab(lab.engine, tmp_path / "stranger")

@@ -65,6 +65,7 @@ def test_exit_codes_arrive_as_the_system_gives_them(run: Run, code: int, seen: i
     assert result.passed, result.reason
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     ("way", "result_of"),
     [

@@ -17,6 +17,7 @@ from tests.engines.conftest import each_recorder, lines_of, trace_of
 Run = Callable[..., Result]
 
 
+@pytest.mark.local_first
 @each_recorder
 @pytest.mark.parametrize("cold", [False, True])
 def test_torch_compile_makes_what_it_makes_without_a_recorder(run: Run, recorder: str, cold: bool) -> None:
