@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from lab.engine.protocol import Channel, Engine
-from lab.errors import LabError, NodeLost
+from lab.errors import LabError, NodeLost, RecordError
 from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store, WorkerStart
 from lab.plan.plan import Plan
 from lab.record import events
@@ -206,10 +206,14 @@ class Driver:
         with suppress(LabError):
             self.agents.say_all(Finish(self.plan.run))
             taken = self.collector.trace_bytes
-            while not self.agents.listen_for(lambda: self._all_finished(nodes), patience_s):
-                if self.facts.interrupted or self.collector.trace_bytes <= taken:
-                    break
-                taken = self.collector.trace_bytes
+            end = time.monotonic() + patience_s
+            while not self._all_finished(nodes):
+                with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
+                    self.agents.listen(lambda: self._all_finished(nodes), end)
+                if time.monotonic() >= end:
+                    if self.facts.interrupted or self.collector.trace_bytes <= taken:
+                        break
+                    taken, end = self.collector.trace_bytes, end + patience_s
         self.agents.close()
 
     def _all_finished(self, nodes: set[str]) -> bool:

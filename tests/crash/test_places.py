@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import HOLD, Lab, docker_leftovers, first, make_lab, put_away
+from tests.crash.conftest import HOLD, Lab, docker_leftovers, first, make_lab, put_away, wait_until
 
 FLOOD = """
 import sys
@@ -67,7 +67,7 @@ def test_a_full_disk_cancels_the_run_with_a_sentence_and_leaves_the_cluster(lab:
     assert "No space left on device" in ended.err
     assert "hint: free some space or choose another folder with --runs" in ended.err
     assert "Traceback" not in ended.said
-    assert not lab.workers()
+    wait_until(lambda: not lab.workers(), "the end of the workers")
 
     cut_short = lab("runs", "--json", "--runs", str(small_disk / "runs")).json()
     assert [run["verdict"] for run in cut_short] == ["error"]
