@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from itertools import count
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
-from lab.record.events import Clock
+from lab.node.messages import Stack
+from lab.record.events import Cancelled, Clock, TimedOut
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.trace.buckets import assign_buckets
@@ -31,9 +33,18 @@ def read_trace(record: Record) -> Trace:
     _align(readers, record, trace)
     for reader in readers:
         trace.ranks[reader.rank] = reader.read()
+    stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
     for rank in trace.ranks.values():
+        _reopen(rank, min(stopped, default=math.inf) - trace.origin)
         assign_buckets(rank)
     return trace
+
+
+def _reopen(rank: RankTrace, stopped: float) -> None:
+    """Take the calls that failed since the lab stopped the ranks for what they were until then: unfinished."""
+    for call in rank.calls:
+        if call.error and call.end is not None and call.end > stopped:
+            call.end, call.error = None, ""
 
 
 def open_trace(record: Record) -> Trace:

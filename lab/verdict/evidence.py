@@ -37,16 +37,10 @@ class Evidence:
 
     @cached_property
     def trace(self) -> Trace:
-        """What the ranks called. What failed after stacks were taken failed because ranks were stopped by then."""
+        """What the ranks called."""
         from lab.trace.read import read_trace
 
-        trace = read_trace(self.record)
-        for rank in self.facts.ranks:
-            if rank.seen is not None:
-                for call in trace.ranks[rank.rank].calls if rank.rank in trace.ranks else ():
-                    if call.error and call.end is not None and call.end > rank.seen - trace.origin:
-                        call.end, call.error = None, ""
-        return trace
+        return read_trace(self.record)
 
     @cached_property
     def steps(self) -> list[Step]:

@@ -8,6 +8,7 @@ from lab.record.layout import TRACE
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker
+from tests.unit.verdict.facts import stopped, write_events
 
 pytestmark = pytest.mark.unit
 
@@ -119,6 +120,18 @@ def test_a_damaged_trace_opens_and_says_what_is_missing(tmp_path: Path) -> None:
     assert any("rank 0" in problem for problem in trace.problems)
     assert "rank 1: 1 line of its trace cannot be read" in trace.problems
     assert "rank 2 has no trace" in trace.problems
+
+
+def test_what_fails_after_the_run_was_stopped_had_not_ended(tmp_path: Path) -> None:
+    """As where a rank sees its peer die by the stop of the run, before it is stopped itself."""
+    made = TraceMaker(tmp_path / "run", 2)
+    for rank, (failed, ended) in enumerate(((2.0, 7999.0), (8001.0, 8002.0))):
+        made.line(rank, "end", failed, i=made.call(rank, "all_reduce", 1, None, [[1.0]]), err="peer closed")
+        made.call(rank, "barrier", 3, ended)
+    write_events(made, {"event": "timed out", "time": 1_700_000_008.0}, stopped(0), stopped(1))
+    first, second = (rank.calls for rank in read_trace(made.record()).ranks.values())
+    assert [(call.state, call.error) for call in first] == [("failed", "peer closed"), ("completed", "")]
+    assert [(call.state, call.error) for call in second] == [("unfinished", ""), ("completed", "")]
 
 
 @pytest.mark.parametrize("cut", range(0, 1200, 37))
