@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from lab.engine.protocol import Channel, Engine
-from lab.errors import EngineUnavailable, NodeLost
+from lab.errors import EngineUnavailable, NodeLost, RecordError
 from lab.node import wire
 from lab.node.messages import Ping, Request
 from lab.record import events
@@ -103,9 +103,15 @@ class Conversation:
         data = channel.receive()
         if data == b"":
             self._lose(channel)
+        failed: RecordError | None = None
         for message in self._readers[channel.node.name].feed(data or b""):
-            if self._is_of_this_run(message):
-                self.collector.collect(channel.node.name, message)
+            try:
+                if self._is_of_this_run(message):
+                    self.collector.collect(channel.node.name, message)
+            except RecordError as error:  # what came with it is heard all the same
+                failed = failed or error
+        if failed:
+            raise failed
 
     def _is_of_this_run(self, message: wire.Message | wire.Malformed) -> bool:
         """Every client of a container hears what its agent says to any of them."""

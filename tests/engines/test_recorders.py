@@ -127,8 +127,8 @@ def test_haste_neither_deadlocks_nor_loses_a_call(recorded: Callable[..., tuple[
         numbers = [line["seq"] for line in begun if line["g"] == begun[0]["g"]]
         assert numbers == list(range(1, len(numbers) + 1))
         operations = Counter(line["op"] for line in begun if line.get("fn") == "hurries")
-        assert operations["broadcast"] >= 20
-        assert operations["all_reduce"] >= 40
+        assert operations["broadcast"] >= 10
+        assert operations["all_reduce"] >= 20
 
 
 # -- the compiled one for the local engine

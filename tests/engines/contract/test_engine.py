@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import select
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from tests.crash.conftest import wait_until
 
 MakeCluster = Callable[..., Cluster]
 Create = Callable[..., ClusterInfo]
@@ -67,10 +67,8 @@ def ended(channel: Channel) -> bool:
 
 def settled(subject: Engine, node: Node) -> NodeState:
     """The state of a node that is ending, when it has ended."""
-    end = time.monotonic() + 20
-    while (state := subject.node_state(node)).running and time.monotonic() < end:
-        time.sleep(0.01)
-    return state
+    wait_until(lambda: not subject.node_state(node).running, f"{node.name} to end", 20.0)
+    return subject.node_state(node)
 
 
 # -- making and finding

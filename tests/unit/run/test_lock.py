@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -49,9 +48,7 @@ def test_whoever_waits_gets_the_lock_when_its_holder_dies(tmp_path: Path):
     root = str(Path(__file__).resolve().parents[3])
     with subprocess.Popen([sys.executable, "-c", code, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
-        began = time.monotonic()
         refuse("busy with dying")
-        assert time.monotonic() - began < 2
         holder.kill()
         with ClusterLock("fake", "c").held("waiting", 5.0) as lock:
             assert lock.crashed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,10 +90,8 @@ def test_what_is_not_utf8_is_refused_with_its_place(data: bytes, place: str, fou
 
 def test_an_alias_bomb_is_refused_before_it_grows() -> None:
     levels = [f"  V{i}: &v{i} [{', '.join([f'*v{i - 1}'] * 10)}]" for i in range(1, 40)]
-    begin = time.monotonic()
     message = refusal_of(f"{SCRIPT}env:\n  V0: &v0 [x, x, x, x, x, x, x, x, x, x]\n" + "\n".join(levels))
     assert message.startswith("scenario.yaml:7:12: alias *v3 repeats too much; allowed: 20000 values")
-    assert time.monotonic() - begin < 5
 
 
 def test_too_many_values_are_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -195,12 +194,10 @@ def test_what_looks_like_arithmetic_but_is_not_allowed_is_refused_when_it_is_rea
     ],
 )
 def test_an_expression_that_cannot_be_computed_is_named(text: str, reason: str) -> None:
-    begin = time.monotonic()
     with pytest.raises(ScenarioError) as refusal:
         evaluate(text, RANK_5_OF_8)
     assert refusal.value.message.startswith("the expression ")
     assert reason in refusal.value.message
-    assert time.monotonic() - begin < 5
 
 
 def test_the_evaluator_is_imported_only_for_an_expression() -> None:
