@@ -1,0 +1,24 @@
+# kind: never_entered
+# rank: 1
+# timeout: 4s
+"""The worker of a DataLoader hangs at a file that does not come."""
+
+import time
+
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if dist.get_rank() == 1 and index == 5:
+            time.sleep(3600)  # cause
+        return float(index)
+
+
+dist.init_process_group("gloo")
+for batch in DataLoader(Images(), batch_size=2, num_workers=1):  # cause
+    dist.all_reduce(batch)
