@@ -9,12 +9,14 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.record.events import Event, event_line
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
-from lab.record.result import Result
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 
 class RecordWriter:

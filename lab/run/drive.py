@@ -57,11 +57,18 @@ class Driver:
         self.collector = Collector(facts, writer, observer)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
 
-    def drive(self, archive: bytes, *, afterwards: Callable[[RunFacts], None] = lambda _: None) -> RunFacts:
+    def drive(
+        self,
+        archive: bytes,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+        afterwards: Callable[[RunFacts], None] = lambda _: None,
+    ) -> RunFacts:
         """Run the plan to its end, whatever end that is; nothing of it is left in any node.
 
         Args:
             archive: the scenario's folder, from `pack_folder`.
+            meanwhile: called when the workers were let go; takes a few milliseconds.
             afterwards: called when all ranks have ended by themselves and their folder is still there.
 
         Raises:
@@ -74,6 +81,7 @@ class Driver:
             self._prepare(archive)
             if not self._cannot_begin():
                 self._go()
+                meanwhile()
                 self._follow()
                 if not (self.facts.timed_out or self._failed()):
                     afterwards(self.facts)

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
 from lab.plan.plan import make_plan
-from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +131,7 @@ class Place:
         observer: Observer,
         writer: RecordWriter,
     ) -> Result:
-        from lab.run.execute import crash_result, execute
+        from lab.run.execute import execute
 
         plan = make_plan(scenario, writer.run, cluster, options)
         try:
@@ -140,6 +142,8 @@ class Place:
                 for channel in channels:
                     channel.close()
         except LabError as error:
+            from lab.run.outcome import crash_result
+
             with suppress(LabError):
                 crash_result(plan, cluster, writer, error)
             raise

@@ -1,0 +1,118 @@
+"""What came out of a run: its facts judged, compared with what was expected, put into a result.
+
+Imported while the ranks of a run are busy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.plan.cluster import ClusterInfo
+from lab.plan.plan import Plan
+from lab.record.read import Record
+from lab.record.result import RankResult, Result
+from lab.record.write import RecordWriter
+from lab.spec.expressions import rank_variables
+from lab.verdict.evidence import Evidence
+from lab.verdict.expectations import settle
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.judge import judge
+
+_EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
+
+
+def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter) -> Result:
+    """The result of a run that is over, which is written into its record.
+
+    Raises:
+        RecordError: it cannot be written.
+    """
+    _keep_sources(facts, plan.scenario.script.parent, writer)
+    result = _result(plan, cluster, Evidence(facts=facts, record=Record(path=writer.path)), writer)
+    writer.finish(result)
+    return result
+
+
+def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:
+    """What a scenario's own check is given of each rank."""
+    return [_plain(_rank_result(rank, writer)) for rank in facts.ranks]
+
+
+def _result(plan: Plan, cluster: ClusterInfo, evidence: Evidence, writer: RecordWriter) -> Result:
+    facts = evidence.facts
+    ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
+    variables = rank_variables(plan.nnodes, plan.nproc_per_node)
+    judgement, expectations = settle(judge(evidence), plan.scenario.expect, evidence, ranks, variables)
+    exit_code = 130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict]
+    return Result(
+        **_place(plan, cluster, writer),
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        culprit=judgement.culprit,
+        ranks=ranks,
+        expectations=expectations,
+        duration_s=round(facts.duration_s, 6),
+        exit_code=exit_code,
+    )
+
+
+def _place(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, Any]:
+    """What of a result is known before the run begins."""
+    names = {"scenario": plan.scenario.name, "run": plan.run, "engine": cluster.engine, "cluster": cluster.name}
+    return {**names, "path": writer.path}
+
+
+def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter) -> None:
+    told = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
+    if told:
+        from lab.verdict.stacks import script_files
+
+        for name in script_files(told):
+            writer.keep(folder, name)
+
+
+def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
+    over = facts.ended is not None and facts.started is not None
+    error = facts.error.strip().splitlines()[0] if facts.error.strip() else ""
+    if facts.out_of_memory:
+        error = "killed for lack of memory"
+    elif facts.node_lost:
+        error = "its node went away"
+    traceback, stack = facts.traceback, facts.stack
+    if traceback or stack:
+        from lab.verdict.stacks import shorten_paths, shorten_stack
+
+        traceback, stack = shorten_paths(traceback), shorten_stack(stack)
+    return RankResult(
+        rank=facts.rank,
+        node=facts.node,
+        local_rank=facts.local_rank,
+        exit_code=None if facts.stopped else facts.code,
+        signal=facts.signal,
+        stopped=facts.stopped,
+        error=error,
+        traceback=traceback,
+        stack=stack,
+        notes=dict(facts.notes),
+        duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
+        log_path=writer.log_path(facts.rank),
+    )
+
+
+def _plain(result: RankResult) -> dict[str, Any]:
+    data = asdict(replace(result, log_path=None))
+    data["log"] = result.log[-65536:]
+    return data
+
+
+def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: LabError) -> None:
+    """Write the result of a run that could not begin.
+
+    Raises:
+        RecordError: it cannot be written.
+    """
+    known = _place(plan, cluster, writer)
+    writer.finish(Result(**known, verdict="error", reason=error.message, exit_code=error.exit_code))
