@@ -50,14 +50,15 @@ class Row:
 
 
 def command(*words: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None) -> Callable[[], float]:
-    """An action that runs a command, which has to succeed."""
+    """An action that runs a command, which has to succeed. Byte code is kept, as on a user's machine."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
     def action() -> float:
         began = time.perf_counter()
         done = subprocess.run(
             [str(word) for word in words],
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            env={**kept, "PYTHONPATH": str(ROOT), **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=DEADLINE_S,

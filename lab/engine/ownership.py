@@ -6,6 +6,7 @@ import getpass
 import os
 import re
 import socket
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
@@ -48,11 +49,14 @@ def check_name(name: str) -> str:
 
 def default_name(folder: Path | None = None) -> str:
     """The default cluster of a folder: a readable part of its name and a hash of its path."""
-    import hashlib
     import unicodedata
 
     path = str((folder or Path.cwd()).resolve())
     plain = unicodedata.normalize("NFKD", Path(path).name).encode("ascii", "ignore").decode().lower()
     readable = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:24].strip("-")
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:6]
-    return f"{readable}-{digest}" if readable else f"lab-{digest}"
+    return f"{readable or 'lab'}-{digest(path)}"
+
+
+def digest(text: str) -> str:
+    """Six hexadecimal digits that tell one text from a few others."""
+    return f"{zlib.crc32(os.fsencode(text)) & 0xFFFFFF:06x}"

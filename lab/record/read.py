@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -182,5 +181,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
     if matches:
         runs_named = ", ".join(record.run for record in matches[:5])
         raise RecordError(f"{len(matches)} runs begin with {name!r}: {runs_named}")
+    from difflib import get_close_matches
+
     close = get_close_matches(name, [record.run for record in records], n=1)
     raise RecordError(f"there is no run {name!r} in {runs}", f"did you mean {close[0]}?" if close else "see `lab runs`")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -18,8 +17,8 @@ LIFE = "zygote.lock"
 
 def home_folder() -> Path:
     """Where this owner's local clusters live; short, because the path of a Unix socket has at most 107 bytes."""
-    digest = hashlib.sha256(ownership.owner().encode()).hexdigest()[:6]
-    return Path(os.environ.get("LAB_LOCAL_HOME", f"/tmp/lab-{os.getuid()}-{digest}"))
+    default = f"/tmp/lab-{os.getuid()}-{ownership.digest(ownership.owner())}"
+    return Path(os.environ.get("LAB_LOCAL_HOME", default))
 
 
 def mark(home: Path, cluster: str) -> str:
