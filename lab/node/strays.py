@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from .remove import remove_tree
 
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
@@ -15,13 +16,8 @@ def listing() -> set[str]:
     return {os.path.join(folder, name) for folder in _FOLDERS if os.path.isdir(folder) for name in os.listdir(folder)}
 
 
-def remove(paths: Iterable[str]) -> None:
+def remove(paths: Iterable[str], tell: Callable[[], object]) -> None:
     """Remove files and whole folders; what cannot be removed is told on standard error."""
     for path in paths:
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
-            continue
-        try:
-            os.unlink(path)
-        except OSError:
+        if not remove_tree(path, tell):
             print(f"cannot remove {path}", file=sys.stderr)

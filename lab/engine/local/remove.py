@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from lab.engine.local.layout import DESCRIPTION, MARK, count_nodes
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.node import processes
+from lab.node.remove import remove_tree
 from lab.words import format_duration
 
 _DEADLINE_S = 10.0
@@ -42,7 +42,7 @@ def remove(home: Path, cluster: str | None) -> Removed:
         time.sleep(0.005)
     nodes = sum(count_nodes(folder) for folder in folders)
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
     names = {folder.name for folder in folders}
     return Removed(clusters=tuple(sorted(names)), nodes=nodes or len(killed), files=len(folders))
 
