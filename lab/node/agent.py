@@ -14,7 +14,9 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from . import messages, processes, typed, warm, wire
@@ -38,8 +40,8 @@ class Agent:
         self.listener: socket.socket | None = None
         self.run: NodeRun | None = None
         self.client: Connection | None = None
-        self.claimed_at = self.heard = 0.0
-        """Monotonic times of the claim, and of the last message about the run."""
+        self.claimed_at = self.heard = time.monotonic()
+        """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
         self.stacks_due: float | None = None
         self.traces_due = 0.0
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
@@ -78,7 +80,8 @@ class Agent:
     def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         import torch
 
-        connection.send(messages.Ready(node=self.config.node, torch=torch.__version__))
+        idle_s = time.monotonic() - self.heard if self.run is None else 0.0
+        connection.send(messages.Ready(node=self.config.node, torch=torch.__version__, idle_s=idle_s))
 
     def _claim(self, connection: Connection, claim: messages.Claim) -> None:
         if self.run is not None:
@@ -86,7 +89,7 @@ class Agent:
             if claim.owner != holder.owner:
                 connection.send(messages.Busy(claim.run, holder.run, holder.owner, time.monotonic() - self.claimed_at))
                 return
-            self._end_run()  # whoever can claim holds the owner's lock: the earlier client is dead
+            self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
         self.client, self.claimed_at = connection, time.monotonic()
         self.heard = self.claimed_at
         self.run = NodeRun(claim, self.config, connection.send)
@@ -114,12 +117,26 @@ class Agent:
             raise ValueError(f"run {message.run!r} does not have {self.config.node}")
         return self.run
 
-    def _end_run(self) -> None:
-        if self.run is not None:
-            self.client = None
-            self.run.emit = lambda _: None
-            self.run.clean()
-            self.run = None
+    def _end_run(self, why: str = "") -> None:
+        """End the run before its client asks for it, and tell it why where it may still be there."""
+        run, client, self.client = self.run, self.client, None
+        if run is None:
+            return
+        if why and client is not None:
+            client.send(messages.Refused(run.run, "run", why))
+        run.emit = lambda _: None
+        run.clean()
+        self.run = None
+
+    def _for_run(self, action: Callable[[NodeRun], object]) -> None:
+        """Do something for the run; whatever goes wrong is the end of that run, never of the agent."""
+        if self.run is None:
+            return
+        try:
+            action(self.run)
+        except Exception as error:
+            traceback.print_exc()
+            self._end_run(f"its agent met {type(error).__name__}: {error}")
 
     # -- the loop
 
@@ -153,32 +170,30 @@ class Agent:
         return _MEMORY_TICK_S if self.run is not None and self.config.memory_bytes else _TICK_S
 
     def _step(self, ready: set[int], wake_r: int) -> None:
-        if self.run is not None:
-            for fd in self.run.descriptors():
-                if fd in ready:
-                    self.run.read(fd)
+        self._for_run(lambda run: run.read_ready(ready))
         if wake_r in ready:
             os.read(wake_r, 4096)
-            if self.run is not None:
-                self.run.reap()
-                self.traces_due = 0.0
+            self._for_run(NodeRun.reap)
+            self.traces_due = 0.0
         if self.listener is not None and self.listener.fileno() in ready:
-            accepted, _ = self.listener.accept()
-            self.connections.append(Connection(accepted.fileno(), accepted.fileno(), accepted))
+            self._accept(self.listener)
         for connection in list(self.connections):
             connection.flush()
             if connection.read_fd in ready:
                 self._read(connection)
         now = time.monotonic()
-        if self.run is not None:
-            self.run.watch_memory()
-            self._send_traces(now)
-            if now - self.heard > self.run.claim.lease_s:
-                self._end_run()
+        self._for_run(NodeRun.watch_memory)
+        self._for_run(lambda _: self._send_traces(now))
+        if self.run is not None and now - self.heard > self.run.claim.lease_s:
+            self._end_run(f"nothing was heard from its command for {self.run.claim.lease_s:g} s (was it stopped?)")
         if self.stacks_due is not None and now >= self.stacks_due:
             self.stacks_due = None
-            if self.run is not None:
-                self.run.report_stacks()
+            self._for_run(NodeRun.report_stacks)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # whoever called has gone, or there are too many already
+            accepted, _ = listener.accept()
+            self.connections.append(Connection(accepted.fileno(), accepted.fileno(), accepted))
 
     def _send_traces(self, now: float) -> None:
         """Send the traces once a second; what had to be left when too much waited, at once."""

@@ -17,6 +17,7 @@ from .messages import Claim, Raised, WorkerStart
 
 _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
+_STACK_READS = 16
 _F_SETPIPE_SZ = 1031
 
 
@@ -55,7 +56,10 @@ class Worker:
     def read_stack(self) -> None:
         """Take over what faulthandler has written so far."""
         with suppress(OSError):  # nothing more yet
-            while chunk := os.read(self.stack_fd, 65536):
+            for _ in range(_STACK_READS):  # somebody may write as fast as it is read
+                chunk = os.read(self.stack_fd, 65536)
+                if not chunk:
+                    return
                 if len(self.stack) < _STACK_LIMIT_BYTES:
                     self.stack += chunk
 

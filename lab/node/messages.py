@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -144,6 +144,8 @@ class Ready(NamedTuple):
     torch: str
     """Its version."""
     version: int = PROTOCOL
+    idle_s: float = 0.0
+    """Seconds since it last heard of a run, or since it started; 0 while it has one."""
 
 
 class Claimed(NamedTuple):
@@ -171,7 +173,7 @@ class Refused(NamedTuple):
 
     run: str
     what: str
-    """Kind of that message."""
+    """Kind of that message; `run` where the agent gave the whole run up."""
     reason: str
 
 
@@ -198,6 +200,12 @@ class Trace(NamedTuple):
     run: str
     rank: int
     data: bytes
+
+
+class Cleaning(NamedTuple):
+    """Processes of the run are still being ended, or its files removed."""
+
+    run: str
 
 
 class Finished(NamedTuple):
@@ -282,5 +290,5 @@ class Imported(NamedTuple):
 
 
 Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish]
-Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Exited, Finished]
+Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Exited, Cleaning, Finished]
 Statement = Union[Note, Raised, Imported]

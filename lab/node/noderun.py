@@ -6,18 +6,22 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import tarfile
 import time
+import traceback
 import zlib
 from collections.abc import Callable, Iterable
 
 from . import check, launch, messages, note, processes, store, strays, wire
+from .remove import remove_tree
+from .statement import read_statement
 
 _READ_BYTES = 1 << 16
 _NOTE_BYTES = 1 << 18
+_MOST_NOTES = 1000  # at once: more than wait in a socket, so that whoever floods it does not keep the agent
+_KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 
 
 class NodeRun:
@@ -37,9 +41,11 @@ class NodeRun:
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
         self._archive: list[bytes] = []
+        self._told = 0.0
         self._oom_kills = processes.oom_kills()
         self._strays = strays.listing() if config.container else set()
-        shutil.rmtree(self.home, ignore_errors=True)
+        if not remove_tree(self.home):
+            raise OSError(f"{self.home} holds something that cannot be removed")
         os.makedirs(os.path.join(self.home, "home"), mode=0o755)
         os.makedirs(self.folder)
         os.makedirs(os.path.join(self.home, "tmp"))
@@ -103,8 +109,13 @@ class NodeRun:
         fds = [fd for worker in self.workers.values() for fd in worker.streams]
         return [self.notes.fileno(), *fds]
 
-    def read(self, fd: int) -> None:
-        """Pass on what can be read from a descriptor."""
+    def read_ready(self, ready: set[int]) -> None:
+        """Pass on what can be read from those of the descriptors that are ready."""
+        for fd in self.descriptors():
+            if fd in ready:
+                self._read(fd)
+
+    def _read(self, fd: int) -> None:
         if fd == self.notes.fileno():
             self._read_notes()
             return
@@ -144,12 +155,12 @@ class NodeRun:
         return False
 
     def _read_notes(self) -> None:
-        while True:
+        for _ in range(_MOST_NOTES):
             try:
-                told = wire.decode(self.notes.recv(_NOTE_BYTES))
+                told = read_statement(self.notes.recv(_NOTE_BYTES))
             except BlockingIOError:
                 return
-            if getattr(told, "rank", None) not in self.workers:
+            if told is None or told.rank not in self.workers:
                 continue  # not from `note`
             if isinstance(told, messages.Raised):
                 self.workers[told.rank].raised = told
@@ -244,12 +255,19 @@ class NodeRun:
                 self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 
     def clean(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
-        """Leave nothing: end every process, pass on their last words, remove every file."""
+        """Leave nothing: end every process, pass on their last words, remove every file; what fails keeps no rest."""
+        for step in (self._end_processes, lambda: self._pass_on_last_words(congested, drain), self._remove_files):
+            try:
+                step()
+            except Exception:
+                traceback.print_exc()
+
+    def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
         keep = {self.store_pid} if self.store_pid else set()
         keep.update(worker.pid for worker in self.workers.values() if worker.status is None)
         if self.workers:
-            processes.kill_descendants(keep)
+            processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)
         deadline = time.monotonic() + 2.0
         while self.running and time.monotonic() < deadline:
             self.reap()
@@ -258,14 +276,25 @@ class NodeRun:
             os.kill(self.store_pid, signal.SIGKILL)
             os.waitpid(self.store_pid, 0)
             self.store_pid = None
+
+    def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
         for worker in self.workers.values():
             self._read_all(worker)
         while self.send_traces(congested):
             drain()
+
+    def _remove_files(self) -> None:
         for worker in self.workers.values():
             worker.close()
         self.notes.close()
         self.workers = {}
-        shutil.rmtree(self.home, ignore_errors=True)
+        remove_tree(self.home, self._tell_of_cleaning)
         if self.config.container:
-            strays.remove(strays.listing() - self._strays)
+            strays.remove(strays.listing() - self._strays, self._tell_of_cleaning)
+
+    def _tell_of_cleaning(self) -> None:
+        """Say once a second that the agent is at it: whoever waits for the end of the run would give up."""
+        now = time.monotonic()
+        if now - self._told > 1.0:
+            self._told = now
+            self.emit(messages.Cleaning(self.run))

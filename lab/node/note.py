@@ -14,6 +14,7 @@ from typing import Any
 
 from . import wire
 from .messages import Note, Statement
+from .statement import problem_with
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024
@@ -29,10 +30,13 @@ def note(name: str, value: Any) -> None:
             numbers `[real, imaginary]`.
 
     Raises:
-        ValueError: the value is larger than 128 KiB as JSON.
+        ValueError: the value is larger than 128 KiB as JSON, nested more than 100 deep, or holds a number beyond 1e300.
         TypeError: the value, or something in it, has no JSON form.
     """
     plain = to_plain(value)
+    problem = problem_with(plain)
+    if problem:
+        raise ValueError(f"note {name!r} {problem}")
     rank = int(os.environ.get("RANK", "0"))
     path = os.environ.get(SOCKET_VARIABLE)
     if path is None:

@@ -9,6 +9,7 @@ import os
 import signal
 import termios
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -100,8 +101,11 @@ def descendants(*roots: int) -> list[int]:
     return found
 
 
-def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> None:
-    """Kill everything below this process but the children in `keep`, again and again until nothing new appears."""
+def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], object] = lambda: None) -> None:
+    """Kill everything below this process but the children in `keep`, again and again until none is left.
+
+    `tell` is called every time that some are left.
+    """
     me, end = os.getpid(), time.monotonic() + deadline_s
     while True:
         for pid in children_by_parent().get(me, ()):
@@ -111,12 +115,13 @@ def kill_descendants(keep: set[int], deadline_s: float = 2.0) -> None:
         left = [pid for pid in descendants(me) if pid not in keep]
         if not left or time.monotonic() > end:
             return
+        tell()
         for pid in left:
             if _is_zombie(pid):
                 continue  # its parent has to go first
             with suppress(OSError):  # gone already
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.001)
+        time.sleep(min(0.001 + len(left) * 2e-5, 0.05))  # they need the cores to end
 
 
 def _is_zombie(pid: int) -> bool:

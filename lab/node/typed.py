@@ -16,6 +16,8 @@ Reader = Callable[[Any, bool], Any]
 """Takes a value and whether to be lenient; raises Misfit."""
 
 _UNIONS = (typing.Union, getattr(types, "UnionType", typing.Union))
+_LARGEST_INT = 1 << 63
+"""Whole numbers from here on are damage: nothing that is counted or measured is as large."""
 _fields_of: dict[type, list[tuple[str, Any, Reader, bool]]] = {}
 """By class: name, the type whose values need no reader, reader, and whether there is a default.
 
@@ -42,7 +44,7 @@ def read(kind: type[T], data: Any, *, lenient: bool = False) -> T:
     for name, exact, reader, has_default in _fields(kind):
         if name in data:
             value = data[name]
-            if type(value) is exact and (exact is not float or math.isfinite(value)):
+            if type(value) is exact and (exact not in (int, float) or _is_number(value)):
                 found[name] = value
                 continue
             try:
@@ -169,17 +171,20 @@ def write_bytes(data: bytes) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    return abs(value) < _LARGEST_INT if type(value) is int else type(value) is float and math.isfinite(value)
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} nested too deep"
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 _SIMPLE: dict[Any, Reader] = {
     bool: _simple(lambda value: isinstance(value, bool), "true or false"),
-    int: _simple(lambda value: type(value) is int, "a whole number"),
+    int: _simple(lambda value: type(value) is int and _is_number(value), "a whole number"),
     float: _simple(_is_number, "a number"),
     str: _simple(lambda value: isinstance(value, str), "text"),
     type(None): _simple(lambda value: value is None, "null"),

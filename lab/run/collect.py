@@ -9,6 +9,7 @@ from lab.node import wire
 from lab.node.messages import (
     Busy,
     Claimed,
+    Cleaning,
     Exited,
     Finished,
     Note,
@@ -28,6 +29,8 @@ from lab.words import format_duration
 
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""
+WHILE_IT_RUNS = ("run", "go", "ping")
+"""Messages whose refusal means that the node does not have the run any more; `run`: its agent says so unasked."""
 
 
 class Collector:
@@ -43,8 +46,8 @@ class Collector:
         """Nodes that have answered so."""
         self.claims_sent: dict[str, float] = {}
         """Node -> Unix time at which it was sent its claim."""
-        self.trace_bytes = 0
-        """How much of the traces has arrived."""
+        self.heard = 0
+        """How many messages have arrived: whoever cleans its node, or sends traces, says something."""
 
     def collect(self, node: str, message: wire.Message | wire.Malformed) -> None:
         """Take one message of a node's agent.
@@ -53,11 +56,11 @@ class Collector:
             ClusterBusy: somebody else has the node.
             RecordError: the record cannot be written.
         """
+        self.heard += 1
         if isinstance(message, Output):
             self.writer.output(message.rank, message.stream, message.data, message.time)
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
-            self.trace_bytes += len(message.data)
             self.writer.trace(message.rank, message.data)
         elif isinstance(message, (Started, Note, Exited)):
             self.fact(message)
@@ -75,9 +78,8 @@ class Collector:
                 "wait until it ends, or use another cluster with --name",
             )
         elif isinstance(message, Refused):
-            if message.what in BEFORE_THE_START:
-                self.fact(Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
-        else:
+            self._refused(node, message)
+        elif not isinstance(message, Cleaning):
             self._misunderstood(node, message)
 
     def fact(self, event: Event) -> None:
@@ -90,6 +92,16 @@ class Collector:
         sent, now = self.claims_sent.get(node), time.time()
         if sent is not None:
             self.writer.event(clock_of(node, claimed, sent, now))
+
+    def _refused(self, node: str, message: Refused) -> None:
+        """An agent does not act on something: it cannot start the run, or has it no more."""
+        if message.what in BEFORE_THE_START:
+            self.fact(Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
+        elif message.what in WHILE_IT_RUNS and node not in self.finished:
+            self.fact(Refusal(time.time(), node, f"{node} gave the run up: {message.reason}"))
+            self.finished.add(node)
+        elif message.what == "finish":
+            self.finished.add(node)
 
     def _misunderstood(self, node: str, message: wire.Message | wire.Malformed) -> None:
         """Before the start nothing can be expected of such a node; in mid-run it is only put on record."""

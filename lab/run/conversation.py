@@ -17,6 +17,7 @@ from lab.words import format_duration
 
 _PING_S = 5.0
 _TICK_S = 1.0
+_PAUSE_S = 2.0
 
 
 class Conversation:
@@ -62,9 +63,12 @@ class Conversation:
             now = time.monotonic()
             if now >= until:
                 return False
-            for key, _ in self._selector.select(min(until - now, _TICK_S)):
+            patience_s = min(until - now, _TICK_S)
+            for key, _ in self._selector.select(patience_s):
                 self._receive(key.data)
             self._keep_alive()
+            if time.monotonic() - now > patience_s + _PAUSE_S:  # this process was stopped: what became of its run?
+                until = max(until, time.monotonic() + _PAUSE_S)
         return True
 
     def listen_for(self, done: Callable[[], bool], seconds: float) -> bool:

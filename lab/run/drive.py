@@ -31,7 +31,8 @@ _STOP_DEADLINE_S = 3.0
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
 _STACK_DEADLINE_S = 2.0
-_LEASE_S = 60.0
+LEASE_S = 60.0
+"""An agent that hears nothing for so long ends the run."""
 
 
 class Driver:
@@ -97,7 +98,7 @@ class Driver:
         claim = Claim(
             run=self.plan.run,
             owner=self.owner,
-            lease_s=_LEASE_S,
+            lease_s=LEASE_S,
             uid=os.getuid(),
             gid=os.getgid(),
             cold=self.plan.cold,
@@ -144,7 +145,7 @@ class Driver:
         if not in_time:
             self.collector.fact(events.TimedOut(time.time()))
             self._collect_stacks()
-        elif not self._all_over() and not self.facts.engine_lost:
+        elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):
             self._await_culprit()
         self._note_duration()
         self._stop()
@@ -168,12 +169,13 @@ class Driver:
         self.agents.listen_for(lambda: all(rank.over or rank.stack for rank in self.facts.ranks), _STACK_DEADLINE_S)
 
     def _failed(self) -> bool:
-        if self.facts.lost_nodes or self.facts.engine_lost:
+        if self.facts.lost_nodes or self.facts.engine_lost or self.facts.refused:
             return True
         return any(rank.failed for rank in self.facts.ranks)
 
     def _all_over(self) -> bool:
-        return not self.agents.alive or all(rank.over for rank in self.facts.ranks)
+        gone = self.collector.finished
+        return not self.agents.alive or all(rank.over or rank.node in gone for rank in self.facts.ranks)
 
     def _note_duration(self) -> None:
         if self.began:
@@ -208,20 +210,20 @@ class Driver:
         self._note_duration()
 
     def _finish(self) -> None:
-        """Have every agent clean up: not for ever, but as long as traces arrive."""
+        """Have every agent clean up: not for ever, but as long as they are heard to be at it."""
         patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
         nodes = self.collector.claimed & set(self.agents.alive)
         with suppress(LabError):
             self.agents.say_all(Finish(self.plan.run))
-            taken = self.collector.trace_bytes
+            heard = self.collector.heard
             end = time.monotonic() + patience_s
             while not self._all_finished(nodes):
                 with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
                     self.agents.listen(lambda: self._all_finished(nodes), end)
                 if time.monotonic() >= end:
-                    if self.facts.interrupted or self.collector.trace_bytes <= taken:
+                    if self.facts.interrupted or self.collector.heard <= heard:
                         break
-                    taken, end = self.collector.trace_bytes, end + patience_s
+                    heard, end = self.collector.heard, end + patience_s
         self.agents.close()
 
     def _all_finished(self, nodes: set[str]) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import selectors
+import signal
 import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -105,6 +107,8 @@ def test_a_run_whose_client_fell_silent_ends_with_its_lease(lab: Lab, talk: Talk
     client = talk()
     client.claim("r", "me", lease_s=1.5)
     client.start("r")
+    told = client.hear(Refused, "r")
+    assert (told.what, told.reason) == ("run", "nothing was heard from its command for 1.5 s (was it stopped?)")
     wait_until(lambda: not lab.workers(), "the agent to end the run")
     assert lab("run", lab.script("print('fine')", "fine.py")).code == 0
 
@@ -148,6 +152,7 @@ def test_the_same_owner_takes_over(lab: Lab, talk: Talk):
     second.claim("s", "me", lease_s=30)
     second.hear(Claimed, "s")
     assert not lab.workers()
+    assert first.hear(Refused, "r").reason == "run s of the same owner took node0"
     second.say(Finish("s"))
     second.hear(Finished)
 
@@ -186,3 +191,29 @@ def test_a_client_of_another_version_is_told_so_in_a_sentence(lab: Lab, talk: Ta
     refused = client.hear(Refused, "r")
     assert f"claim speaks version {PROTOCOL + 1} of the protocol, not {PROTOCOL}" in refused.reason
     assert "lab up" in refused.reason
+
+
+@pytest.mark.long
+@pytest.mark.local_first
+def test_a_command_that_was_stopped_beyond_its_lease_says_so_as_soon_as_it_goes_on(lab: Lab, talk: Talk):
+    run = lab.start("run", lab.script(HOLD, "hold.py"), "--timeout", "300s")
+    run.wait_for("holding")
+    run.send(signal.SIGSTOP)
+    wait_until(lambda: not lab.workers(), "the agent to end the run", 120.0)
+    run.send(signal.SIGCONT)
+    ended = run.end(20.0)
+    assert ended.code == 1
+    assert "node0 gave the run up: nothing was heard from its command for 60 s (was it stopped?)" in ended.out
+
+
+@pytest.mark.local_first
+def test_a_command_whose_node_another_one_took_is_told_at_once(lab: Lab, tmp_path: Path):
+    assert lab("up", "--nodes", "1").code == 0
+    first = lab.start("run", lab.script(HOLD, "hold.py"))
+    first.wait_for("holding")
+    second = lab("run", lab.script("print('fine')", "fine.py"), XDG_STATE_HOME=str(tmp_path))
+    assert second.code == 0, second.said
+    ended = first.end(20.0)
+    assert ended.code == 1
+    assert "gave the run up: run " in ended.out
+    assert "of the same owner took node0" in ended.out

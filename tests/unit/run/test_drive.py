@@ -13,21 +13,39 @@ import pytest
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node import wire
-from lab.node.messages import Busy, Claimed, Exited, Finished, Note, Output, Ready, Refused, Started, Stop, Store, Trace
+from lab.node.messages import (
+    Busy,
+    Claimed,
+    Cleaning,
+    Exited,
+    Finished,
+    Note,
+    Output,
+    Ready,
+    Refused,
+    Started,
+    Stop,
+    Store,
+    Trace,
+)
 from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
 from lab.plan.plan import PlanOptions, make_plan
 from lab.record.events import Clock
 from lab.record.read import Record
 from lab.record.write import RecordWriter
+from lab.run import conversation
 from lab.run import drive as subject
 from lab.run.collect import clock_of
+from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.observe import Silence
 from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
+from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RunFacts, begin_facts, read_facts
+from lab.verdict.judge import judge
 from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
 
 
@@ -49,7 +67,7 @@ class Driven:
             self.cluster,
             PlanOptions(nproc_per_node=processes, timeout_s=timeout_s),
         )
-        self.archive = pack_folder(script.parent)
+        self.archive = pack_folder(script.parent).archive
         self.writer.describe("", script, self.plan.to_json())
         self.record = Record(path=self.writer.path)
 
@@ -348,3 +366,37 @@ def test_every_event_is_a_line_of_json(drive):
     driven.drive()
     for line in (driven.writer.path / "events.jsonl").read_text().splitlines():
         assert "time" in json.loads(line)
+
+
+def test_a_node_that_gives_the_run_up_ends_it_at_once_and_says_why(drive):
+    engine = FakeEngine({0: [], 1: [Refused("", "run", "nothing was heard from its command for 60 s")]})
+    driven = drive(engine, timeout_s=60.0)
+    facts = driven.drive()
+    assert facts.refused == "node1 gave the run up: nothing was heard from its command for 60 s"
+    assert not facts.timed_out
+    assert operations(driven)[-1] == "finish"
+    assert judge(Evidence(facts=facts, record=driven.record)).verdict == "error"
+
+
+def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(drive, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(conversation, "_PING_S", 0.01)
+    monkeypatch.setattr(conversation, "_TICK_S", 0.01)
+    gone = [Refused("", "ping", "run 'r' does not have node1")]
+    facts = drive(FakeEngine({0: [], 1: []}, answers={"node1": {"ping": gone}}), timeout_s=60.0).drive()
+    assert facts.refused == "node1 gave the run up: run 'r' does not have node1"
+
+
+def test_a_node_that_is_still_being_cleaned_is_waited_for(drive, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subject, "_FINISH_DEADLINE_S", 0.05)
+    driven = drive(FakeEngine(answers={"node1": {"finish": [Cleaning(""), Cleaning("")]}}))
+    waits = []
+    listen = Conversation.listen
+
+    def note(self: Conversation, done, until: float) -> bool:
+        waits.append(until)
+        return listen(self, done, until)
+
+    monkeypatch.setattr(Conversation, "listen", note)
+    facts = driven.drive()
+    assert len(set(waits[-2:])) == 2  # what it said lengthened the wait once
+    assert not facts.refused

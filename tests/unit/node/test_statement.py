@@ -1,0 +1,165 @@
+"""Whatever arrives at an agent's note socket, the agent lives, and passes on only what the lab can take."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from lab.node import note, wire
+from lab.node.messages import Claim, Config, Imported, Note, Raised
+from lab.node.noderun import NodeRun
+from lab.node.statement import DEEPEST, problem_with, read_statement
+from lab.record.events import event_line, read_event
+from lab.verdict.facts import RankFacts, RunFacts
+
+HUGE = 10**400
+AT_ONCE = 8 if settings.default.max_examples < 100 else 20
+"""Datagrams of an example: 10,000 in the long run."""
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+odd = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.sampled_from([HUGE, -HUGE, math.inf, math.nan, "\udcff", "\x1b]52;c;eA==\x07", "1e999", nested(150), {}, []]),
+)
+anything = st.recursive(odd, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+kinds = st.sampled_from(["note", "raised", "imported", "exited", "claim", "stop", "", "__init__"])
+fields = st.sampled_from(["is", "rank", "time", "name", "value", "error", "traceback", "names", "node", "run", "code"])
+WHOLE = {"rank": 0, "time": 1.0, "name": "n", "value": 1, "error": "e", "traceback": "t", "names": ["torch"]}
+
+
+@st.composite
+def datagrams(draw: st.DrawFn) -> bytes:
+    """A statement with wrong fields, without some, cut short, or nothing of the kind."""
+    if draw(st.integers(0, 4)) == 0:
+        return draw(st.binary(max_size=200))
+    data = {"is": draw(kinds), **WHOLE, **draw(st.dictionaries(fields, anything, max_size=3))}
+    for name in draw(st.lists(fields, max_size=2)):
+        data.pop(name, None)
+    line = json.dumps(data).encode()
+    return line if draw(st.integers(0, 4)) else line[: draw(st.integers(0, len(line)))]
+
+
+class Agent:
+    """A run on a node whose worker says what it is told to say."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.root = tempfile.mkdtemp(prefix="lab-", dir="/tmp")
+        config = Config("node0", self.root, container=False, import_root="")
+        self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
+        self.run.workers = {0: FakeWorker()}  # type: ignore[dict-item]
+        self.worker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.worker.connect(os.path.join(self.root, "run", "notes"))
+
+    def take(self, datagram: bytes) -> None:
+        self.worker.send(datagram)
+        self.run.read_ready({self.run.notes.fileno()})
+
+    def close(self) -> None:
+        self.worker.close()
+        self.run.workers = {}
+        self.run.clean()
+        os.rmdir(self.root)
+
+
+class FakeWorker:
+    raised: Any = None
+    streams: dict[int, int] = {}  # noqa: RUF012
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[Agent]:
+    agent = Agent()
+    yield agent
+    agent.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(datagrams(), min_size=AT_ONCE, max_size=AT_ONCE + 2))
+def test_no_datagram_harms_an_agent_or_what_the_lab_makes_of_it(agent: Agent, sent: list[bytes]) -> None:
+    for datagram in sent:
+        agent.take(datagram)
+    facts = RunFacts(ranks=[RankFacts(rank=0)])
+    for message in agent.sent:
+        told = wire.decode(wire.encode(message))
+        assert isinstance(told, Note)
+        assert read_event(json.loads(event_line(told))) == told
+        facts.take(told)
+    json.dumps(facts.ranks[0].notes, indent=2, allow_nan=False)
+    agent.sent.clear()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"is": "note"},
+        {"is": "note", "rank": 0},
+        {"is": "note", "rank": 0, "time": 1.0, "name": ["a", "list"]},
+        {"is": "note", "rank": 0, "time": 1.0, "name": nested(900)},
+        {"is": "note", "rank": 0, "time": 1.0, "name": "deep", "value": nested(900)},
+        {"is": "note", "rank": 0, "time": 1.0, "name": "nan", "value": [math.nan]},
+        {"is": "note", "rank": 0, "time": 1.0, "name": "inf", "value": {"a": -math.inf}},
+        {"is": "note", "rank": 0, "time": 1.0, "name": "huge", "value": HUGE},
+        {"is": "note", "rank": 0, "time": HUGE, "name": "late", "value": 1},
+        {"is": "note", "rank": 0, "time": 1e300, "name": "late", "value": 1},
+        {"is": "note", "rank": True, "time": 1.0, "name": "who"},
+        {"is": "raised", "rank": 0, "time": "now", "error": "e", "traceback": "t"},
+        {"is": "raised", "rank": 0, "time": 1.0, "error": ["e"], "traceback": "t"},
+        {"is": "imported", "rank": 0, "names": [["torch"]]},
+        {"is": "exited", "rank": 0, "time": 1.0},
+        {"is": "finished", "run": "r"},
+    ],
+    ids=lambda data: json.dumps(data)[:60],
+)
+def test_what_no_worker_of_the_lab_would_say_is_not_heard(data: object) -> None:
+    assert read_statement(json.dumps(data).encode()) is None
+
+
+def test_a_number_that_json_cannot_say_is_not_heard() -> None:
+    line = b'{"is":"note","rank":0,"time":1,"name":"n","value":1e999}'
+    assert read_statement(line) is None
+    assert read_statement(line.replace(b"1e999", b"1e99")) == Note(0, 1, "n", 1e99)
+
+
+@pytest.mark.parametrize(
+    "message", [Note(0, 1.0, "n", nested(DEEPEST)), Raised(0, 2.0, "E: \udcff", "t"), Imported(1, ["torch._dynamo"])]
+)
+def test_what_a_worker_says_is_heard(message: Any) -> None:
+    assert read_statement(wire.encode(message)) == message
+
+
+@given(anything)
+@example(nested(DEEPEST))
+@example(nested(DEEPEST + 1))
+@example([{"a": math.inf}])
+def test_a_value_that_passes_can_be_written_and_read(value: Any) -> None:
+    if not problem_with(value):
+        assert json.loads(json.dumps(value, indent=2, allow_nan=False)) == value
+
+
+def test_a_script_that_notes_what_cannot_be_noted_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(note.SOCKET_VARIABLE, raising=False)
+    with pytest.raises(ValueError, match=r"note 'deep' is nested more than 100 deep"):
+        note.note("deep", nested(DEEPEST + 1))
+    with pytest.raises(ValueError, match=r"note 'big' holds a number that is not below 1e\+300"):
+        note.note("big", HUGE)
