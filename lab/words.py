@@ -10,6 +10,8 @@ from typing import Any
 NONE = "–"
 """What stands where there is no number."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
+_LONGEST_S = 1e15
+"""Nothing takes longer; it may be infinite, or no number."""
 
 
 def format_bytes(size: float | None) -> str:
@@ -34,7 +36,7 @@ def format_duration(seconds: float | None) -> str:
     """`12 µs`, `65.4 ms`, `3.25 s`, `2m 05s`, `1h 02m`; three digits."""
     if seconds is None:
         return NONE
-    if not math.isfinite(seconds):
+    if not abs(seconds) < _LONGEST_S:
         return f"{seconds} s"
     if seconds < 0:
         return f"-{format_duration(-seconds)}"

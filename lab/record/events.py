@@ -9,6 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from lab.node.messages import Exited, Note, Stack, Started
+from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 
 _LATEST = 1e11
@@ -135,4 +136,6 @@ def read_event(data: Any) -> Event | None:
         event: Event = read(_KINDS[kind], data, lenient=True)
     except Misfit:
         return None
-    return event if abs(event.time) < _LATEST else None
+    moments = (event.time, event.offset_s, event.error_s) if isinstance(event, Clock) else (event.time,)
+    deep = isinstance(event, Note) and problem_with(event.value)
+    return None if deep or any(abs(moment) >= _LATEST for moment in moments) else event

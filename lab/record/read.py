@@ -6,14 +6,22 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.errors import RecordError
+from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, rank_log
 from lab.record.plan import RecordedPlan
 from lab.record.result import Result
+
+_NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+_MOST_RANKS = 1 << 20
+_LONGEST_LOG = 1 << 50
+_LONGEST_PIECE = 1 << 26
+_LATEST = 1e11
+"""Indices, bytes and Unix times beyond these are damage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +34,27 @@ class Piece:
     time: float
     """Unix time at which the agent read it."""
     data: bytes
+
+
+class IndexEntry(NamedTuple):
+    """Where a piece of output stands in the log of its rank."""
+
+    rank: int
+    stream: int
+    offset: int
+    length: int
+    time: float
+
+
+def read_index(line: bytes) -> IndexEntry | None:
+    """A line of the index of output; None where it is damaged."""
+    try:
+        rank, stream, offset, length, when = json.loads(line)
+        entry = IndexEntry(int(rank), int(stream), int(offset), int(length), float(when))
+    except (ArithmeticError, RecursionError, TypeError, ValueError):
+        return None
+    sane = -1 <= entry.rank < _MOST_RANKS and 0 <= entry.offset < _LONGEST_LOG and 0 <= entry.length < _LONGEST_PIECE
+    return entry if sane and 0 <= entry.time < _LATEST else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +108,7 @@ class Record:
                 for line in file:
                     try:
                         event = read_event(json.loads(line))
-                    except ValueError:
+                    except (ValueError, RecursionError):
                         continue
                     if event is not None:
                         yield event
@@ -121,12 +150,10 @@ class Record:
                 if not line.endswith(b"\n"):
                     break
                 position += len(line)
-                try:
-                    rank, stream, offset, length, when = (float(item) for item in json.loads(line))
-                except (ValueError, TypeError):
-                    continue
-                data = self._slice(int(rank), int(offset), int(length))
-                pieces.append(Piece(rank=int(rank), stream=int(stream), time=when, data=data))
+                entry = read_index(line)
+                if entry is not None:
+                    data = self._slice(entry.rank, entry.offset, entry.length)
+                    pieces.append(Piece(rank=entry.rank, stream=entry.stream, time=entry.time, data=data))
         return pieces, position
 
     def _slice(self, rank: int, offset: int, length: int) -> bytes:
@@ -139,10 +166,12 @@ class Record:
 
     def _json(self, name: str) -> dict[str, Any] | None:
         try:
-            data = json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            data = json.loads((self.path / name).read_text(encoding="utf-8"), parse_constant=_NON_FINITE.get)
+        except (OSError, ValueError, RecursionError):
             return None
-        return data if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            return None
+        return {} if problem_with(data) else data
 
 
 def list_records(runs: Path = RUNS) -> list[Record]:

@@ -16,6 +16,7 @@ from lab.record.events import Cancelled, Clock, TimedOut
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.trace.buckets import assign_buckets
+from lab.trace.fields import DAMAGE, MOST_RANKS, buffers, number, sizes, whole
 from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
 from lab.words import plural
 
@@ -73,18 +74,13 @@ def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
     for reader in started:
         if reader.kernel not in walls:
             offset, error = clocks.get(nodes.get(reader.rank, ""), (0.0, 0.0))
-            walls[reader.kernel] = _number(reader.start, "wall") - _number(reader.start, "t") - int(offset * 1e9)
+            walls[reader.kernel] = number(reader.start, "wall") - number(reader.start, "t") - int(offset * 1e9)
             errors.append(error)
-    origin = min(walls[reader.kernel] + _number(reader.start, "t") for reader in started)
+    origin = min(walls[reader.kernel] + number(reader.start, "t") for reader in started)
     for reader in started:
         reader.offset = walls[reader.kernel] - origin
     trace.origin = origin / 1e9
     trace.clock_error_s = sum(sorted(errors)[-2:]) if len(walls) > 1 else _SHARED_CLOCK_ERROR_S
-
-
-def _number(line: Mapping[str, Any], key: str) -> int:
-    value = line.get(key)
-    return int(value) if isinstance(value, (int, float)) else 0
 
 
 class _RankReader:
@@ -120,15 +116,15 @@ class _RankReader:
         }  # fmt: skip
         seen = False
         for line in self._lines():
-            action = actions.get(line.get("k", ""))
-            if action is None:
-                continue
             try:
+                action = actions.get(line.get("k", ""))
+                if action is None:
+                    continue
+                now = self._seconds(line)
                 action(line)
-            except (KeyError, TypeError, ValueError, IndexError):
+            except DAMAGE:
                 self.damaged += 1
                 continue
-            now = self._seconds(line)
             result.first = min(result.first, now) if seen else now
             result.last = max(result.last, now)
             seen = True
@@ -148,7 +144,7 @@ class _RankReader:
                 for raw in file:
                     try:
                         line = json.loads(raw.decode("utf-8", "replace"))
-                    except ValueError:
+                    except (ValueError, RecursionError):
                         line = None
                     if isinstance(line, dict):
                         yield line
@@ -158,13 +154,13 @@ class _RankReader:
             self.trace.problems.append(f"rank {self.rank}: its trace cannot be read: {error.strerror}")
 
     def _seconds(self, line: Mapping[str, Any]) -> float:
-        return (_number(line, "t") + self.offset) / 1e9
+        return (whole(line["t"]) + self.offset) / 1e9
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
 
     def _group(self, line: Mapping[str, Any]) -> None:
-        ranks = tuple(int(rank) for rank in line["ranks"])
+        ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
         name = self._new_name(str(line["g"]), ranks)
         backend, description = str(line.get("backend", "")), str(line.get("desc", ""))
         self.trace.groups.setdefault(name, Group(name, ranks, backend, description))
@@ -184,7 +180,7 @@ class _RankReader:
         return self.groups[plain][-1] if plain in self.groups else plain
 
     def _global(self, group: str, rank: Any) -> int | None:
-        if not isinstance(rank, int) or rank < 0:
+        if not isinstance(rank, int) or not 0 <= rank < MOST_RANKS:
             return None
         known = self.trace.groups.get(group)
         return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
@@ -193,27 +189,27 @@ class _RankReader:
         group = self._name(str(line.get("g", "")))
         in_place = "out" not in line
         splits = line.get("split")
-        inputs = _buffers(line.get("in", ()), line.get("iv"), line.get("is"))
-        outputs = inputs if in_place else _buffers(line.get("out", ()), None, None)
-        bytes_in = _number(line, "ib")
+        inputs = buffers(line.get("in", ()), line.get("iv"), line.get("is"))
+        outputs = inputs if in_place else buffers(line.get("out", ()), None, None)
+        bytes_in = number(line, "ib")
         call = Call(
             rank=self.rank,
-            index=int(line["i"]),
+            index=whole(line["i"]),
             op=str(line["op"]),
             group=group,
-            seq=line.get("seq"),
+            seq=None if line.get("seq") is None else whole(line["seq"]),
             begin=self._seconds(line),
             asynchronous=bool(line.get("async")),
             reduce_op=str(line.get("red", "")),
             root=self._global(group, line.get("root")),
             peer=self._global(group, line.get("peer")),
-            tag=_number(line, "tag"),
+            tag=number(line, "tag"),
             inputs=inputs,
             outputs=outputs,
             in_place=in_place,
             bytes_in=bytes_in,
-            bytes_out=bytes_in if in_place else _number(line, "ob"),
-            splits=(tuple(splits[0]), tuple(splits[1])) if splits else None,
+            bytes_out=bytes_in if in_place else number(line, "ob"),
+            splits=(tuple(map(whole, splits[0])), tuple(map(whole, splits[1]))) if splits else None,
             source=str(line.get("at", "")),
             function=str(line.get("fn", "")),
             via=str(line.get("via", "")),
@@ -223,7 +219,7 @@ class _RankReader:
         self.result.calls.append(call)
 
     def _end(self, line: Mapping[str, Any]) -> None:
-        call = self.open.pop(int(line["i"]), None)
+        call = self.open.pop(whole(line["i"]), None)
         if call is None:
             return  # its beginning was on a line that cannot be read
         call.end = self._seconds(line)
@@ -234,7 +230,7 @@ class _RankReader:
         call.error = str(line.get("err", ""))
         if "ov" in line or "os" in line:
             described = [[buffer.dtype, buffer.shape] for buffer in call.outputs]
-            call.outputs = _buffers(described, line.get("ov"), line.get("os"))
+            call.outputs = buffers(described, line.get("ov"), line.get("os"))
 
     def _mark(self, line: Mapping[str, Any]) -> None:
         name, now = str(line["n"]), self._seconds(line)
@@ -250,13 +246,13 @@ class _RankReader:
                 return
 
     def _ddp(self, line: Mapping[str, Any]) -> None:
-        module = int(line["d"])
+        module = whole(line["d"])
         if "params" in line:
             self.names[module] = [
-                (str(name), Buffer(str(dtype), tuple(shape)).count) for name, dtype, shape in line["params"]
+                (str(name), Buffer(str(dtype), sizes(shape)).count) for name, dtype, shape in line["params"]
             ]
         known = self.names.get(module, [])
-        buckets = [[known[i] for i in bucket] for bucket in line["buckets"]]
+        buckets = [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]
         self.result.buckets.append(
             Buckets(
                 rank=self.rank,
@@ -275,13 +271,3 @@ class _RankReader:
 
     def _stop(self, _: Mapping[str, Any]) -> None:
         self.result.stopped = True
-
-
-def _buffers(described: Any, values: Any, summaries: Any) -> tuple[Buffer, ...]:
-    buffers = []
-    for i, (dtype, sizes) in enumerate(described):
-        kept = values[i] if values and i < len(values) else None
-        told = summaries[i] if summaries and i < len(summaries) else None
-        kept, told = kept if isinstance(kept, list) else None, told if isinstance(told, dict) else None
-        buffers.append(Buffer(str(dtype), tuple(int(size) for size in sizes), kept, told))
-    return tuple(buffers)

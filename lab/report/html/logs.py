@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lab.record.layout import INDEX, LOGS, rank_log
-from lab.record.read import Record
+from lab.record.read import IndexEntry, Record, read_index
 from lab.words import format_bytes
 
 MOST_LINES = 6000
@@ -54,18 +53,16 @@ def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
     return sorted(lines, key=lambda line: line.time), left_out
 
 
-def _index(record: Record) -> Iterator[tuple[int, int, int, int, float]]:
+def _index(record: Record) -> Iterator[IndexEntry]:
     try:
         file = (record.path / INDEX).open("rb")
     except OSError:
         return
     with file:
         for line in file:
-            try:
-                rank, stream, offset, length, when = json.loads(line)
-                yield int(rank), int(stream), int(offset), int(length), float(when)
-            except (ValueError, TypeError):
-                continue
+            entry = read_index(line)
+            if entry is not None:
+                yield entry
 
 
 def _kept_lines(
