@@ -8,10 +8,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 
 
 def answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callable[[Style], str]) -> int:
     """Print the one that was asked for; returns the exit code 0."""
-    print(json.dumps(data()) if arguments.json else text(style_for(sys.stdout)))
+    if arguments.json:
+        print(json.dumps(data()))
+    else:
+        say(text(style_for(sys.stdout)))
     return 0
+
+
+def say(text: str) -> None:
+    """Print text, parts of which may come from scripts."""
+    print(harmless(text), flush=True)

@@ -43,6 +43,13 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """`--raw`."""
+    parser.add_argument(
+        "--raw", action="store_true", help="print what ranks wrote as it is, with all that acts on a terminal"
+    )
+
+
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """`--wait`."""
     parser.add_argument(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.answer import say
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.report.lesson import answer_text, question_text
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     style = style_for(sys.stdout)
     quiet = arguments.json
     if not quiet:
-        print(question_text(scenario, style))
+        say(question_text(scenario, style))
     prediction = arguments.answer if arguments.answer is not None else _ask(quiet)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=quiet)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     if quiet:
         print(json.dumps({**result.to_json(), "prediction": prediction}))
     else:
-        print(answer_text(result, prediction, style))
+        say(answer_text(result, prediction, style))
     return result.exit_code
 
 

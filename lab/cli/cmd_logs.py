@@ -12,6 +12,7 @@ from datetime import datetime
 from lab.cli import arguments as shared
 from lab.errors import UsageError
 from lab.record.read import Piece, Record, find_record
+from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.run.lock import ClusterLock
 
@@ -24,20 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
     parser.add_argument("--name", metavar="CLUSTER", help="the latest run on this cluster")
+    shared.add_raw(parser)
     shared.add_runs(parser)
     shared.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the log; one rank's as it was written, several merged with a prefix."""
+    """Print the log; one rank's as it is, several merged with a prefix."""
     record = _record(arguments)
     workers = record.workers()
     wanted = _wanted(arguments, workers, record) if workers or not arguments.follow else set()
     if arguments.rank and len(arguments.rank) == 1 and not arguments.follow and not arguments.json:
-        sys.stdout.buffer.write(record.log(arguments.rank[0]))
-        sys.stdout.flush()
+        _print_one(record.log(arguments.rank[0]), raw=arguments.raw)
         return 0
-    live = LiveOutput(sys.stdout, None)
+    live = LiveOutput(sys.stdout, None, raw=arguments.raw)
     position = 0
     while True:
         over = record.complete or not _goes_on(record)
@@ -50,6 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
             live.finish()
             return 0
         time.sleep(_POLL_S)
+
+
+def _print_one(log: bytes, *, raw: bool) -> None:
+    data = log if raw else harmless(log.decode("utf-8", "backslashreplace"), output=True).encode()
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
 
 
 def _goes_on(record: Record) -> bool:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.answer import say
 from lab.record.read import find_record
 
 
@@ -31,9 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({**report.to_json(), **({"opened": not opened} if arguments.open else {})}))
         return 0
     steps, lines = plural(report.steps, "step"), plural(report.log_lines, "log line")
-    print(f"{report.path}  {format_bytes(report.bytes)}, {steps}, {lines}")
+    say(f"{report.path}  {format_bytes(report.bytes)}, {steps}, {lines}")
     for sentence in report.left_out:
-        print(f"  {sentence}")
+        say(f"  {sentence}")
     if opened:
         sys.stderr.write(f"{opened}\n")
     return 0

@@ -37,8 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
             broken[path] = error.message
     if arguments.markdown:
         from lab.report.catalogue import catalogue_text, read_path
+        from lab.report.harmless import harmless
 
-        print(catalogue_text(arguments.folder, found, read_path(arguments.folder)), end="")
+        print(harmless(catalogue_text(arguments.folder, found, read_path(arguments.folder))), end="")
     else:
         broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
         answer(

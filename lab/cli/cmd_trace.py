@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
+from lab.cli.answer import say
 from lab.errors import RecordError, UsageError
 from lab.record.layout import LOGS
 from lab.record.read import find_record
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
         from lab.report.style import style_for
         from lab.report.traffic_view import traffic_text
 
-        print(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
+        say(traffic_text(record.run, trace, steps, style_for(sys.stdout)))
     return 0
 
 
@@ -80,7 +81,7 @@ def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
 
 
 def _dumped(data: Any) -> bytes:
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _write(name: str | Path, data: bytes, quiet: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
+from lab.report.harmless import harmless
 from lab.report.style import style_for
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ class ProgressDisplay:
         self._last = text
         lasting = text.startswith(_LASTING)
         if self._bar is None:
-            print(self._style.paint(text, "yellow" if lasting else "dim"), file=self._stream, flush=True)
+            print(self._style.paint(harmless(text), "yellow" if lasting else "dim"), file=self._stream, flush=True)
         elif lasting:
-            self._bar.console.print(text, style="yellow", markup=False, highlight=False)
+            self._bar.console.print(harmless(text), style="yellow", markup=False, highlight=False)
         elif self._task is None:
-            self._task = self._bar.add_task(text, total=None)
+            self._task = self._bar.add_task(harmless(text), total=None)
         else:
-            self._bar.update(self._task, description=text)
+            self._bar.update(self._task, description=harmless(text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import IO
 
+from lab.report.harmless import harmless
 from lab.report.style import style_for
 from lab.words import format_duration, plural
 
@@ -22,12 +23,16 @@ class LiveOutput:
         status: where progress goes; None: nowhere.
         quiet: show neither lines nor progress.
         lines: show what ranks print.
+        raw: let what ranks print act on a terminal.
     """
 
-    def __init__(self, out: IO[str], status: IO[str] | None, *, quiet: bool = False, lines: bool = True) -> None:
+    def __init__(
+        self, out: IO[str], status: IO[str] | None, *, quiet: bool = False, lines: bool = True, raw: bool = False
+    ) -> None:
         self._out = out
         self._status = None if quiet else status
         self._lines = lines and not quiet
+        self._raw = raw
         self._style = style_for(out)
         self._status_style = style_for(status) if status is not None else self._style
         self._shown = False
@@ -39,7 +44,7 @@ class LiveOutput:
         """Show what is being done."""
         if self._status is not None:
             self._wipe()
-            print(self._status_style.paint(text, "dim"), file=self._status, flush=True)
+            print(self._status_style.paint(harmless(text), "dim"), file=self._status, flush=True)
 
     def tick(self, elapsed_s: float, running: int) -> None:
         """Show that the run goes on, on a terminal, in a line that is wiped again."""
@@ -78,6 +83,8 @@ class LiveOutput:
         name = f"{self._nodes[rank]}/rank{rank} |" if rank >= 0 else "check |"
         prefix = self._style.rank(max(rank, 0), name)
         text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+        if not self._raw:
+            text = harmless(text, output=True)
         self._out.write("".join(f"{prefix} {line}\n" for line in text.split("\n")))
         self._out.flush()
 

@@ -1,0 +1,36 @@
+r"""Text of scripts on a terminal: what would act on it is shown instead. The only place that decides what may pass.
+
+Colours (SGR sequences) pass, and in output of ranks a carriage return; so do newlines and tabs. Every other control
+character, of C0 and of C1, and those that turn the direction of writing around, are written as `\x1b`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_COLOUR = r"\x1b\[[0-9;:]{0,40}m"
+_ACTING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
+_HARMFUL = re.compile(f"({_COLOUR})|[{_ACTING}]")
+_HARMFUL_IN_OUTPUT = re.compile(f"({_COLOUR}|\\r)|[{_ACTING}]")
+_OFF = "\x1b[0m"
+
+
+def harmless(text: str, *, output: bool = False) -> str:
+    """The text as a terminal may have it; `output`: it is what a rank printed, whose carriage returns stay."""
+    if text.isprintable():
+        return text
+    found = (_HARMFUL_IN_OUTPUT if output else _HARMFUL).sub(_shown, text)
+    return "\n".join(map(_closed, found.split("\n"))) if "\x1b" in found else found
+
+
+def _shown(match: re.Match[str]) -> str:
+    if match[1]:
+        return match[1]
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def _closed(line: str) -> str:
+    """A line whose colours end with it."""
+    last = line.rfind("\x1b[")
+    return line if last < 0 or line.startswith((_OFF, "\x1b[m"), last) else line + _OFF
