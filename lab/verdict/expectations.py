@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lab.errors import ScenarioError
@@ -18,12 +15,8 @@ from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, returncode
 from lab.verdict.finding import Judgement
+from lab.verdict.patterns import TooLong, found_in, found_in_log
 
-LOG_CHUNK = 1024 * 1024
-"""Characters of a log that are read at once."""
-LONGEST_MATCH = 1024 * 1024
-"""Characters over which a match in a log may extend and still surely be found."""
-_LOOK_AHEAD = 64 * 1024
 _LONGEST_SHOWN = 200
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -108,10 +101,12 @@ def _check_log(result: RankResult, pattern: str) -> Expectation:
     match, got = None, "(no log)"
     if result.log_path is not None:
         try:
-            match = find_in_log(result.log_path, pattern)
+            match = found_in_log(result.log_path, pattern)
             got = "(no match)" if match is None else match[:_LONGEST_SHOWN]
         except FileNotFoundError:
             pass
+        except TooLong as error:
+            got = f"({error})"
         except OSError as error:
             got = f"(the log cannot be read: {error.strerror or error})"
     return Expectation(what="log", rank=result.rank, expected=pattern, got=got, met=match is not None)
@@ -139,8 +134,16 @@ def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -
         rank = bare.culprit.rank if bare.culprit else None
         yield Expectation(what="culprit", expected=expect.culprit, got=rank, met=rank == expect.culprit)
     if expect.reason is not None:
-        met = re.search(expect.reason, bare.reason) is not None
-        yield Expectation(what="reason", expected=f"/{expect.reason}/", got=bare.reason, met=met)
+        yield _check_reason(expect.reason, bare.reason)
+
+
+def _check_reason(pattern: str, reason: str) -> Expectation:
+    met, got = False, reason
+    try:
+        met = found_in(reason, pattern) is not None
+    except TooLong as error:
+        got = f"({error})"
+    return Expectation(what="reason", expected=f"/{pattern}/", got=got, met=met)
 
 
 def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
@@ -181,29 +184,3 @@ def as_json(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
     return value
-
-
-def find_in_log(path: Path, pattern: str) -> str | None:
-    """The first match of a regular expression in a log, with `^` and `$` at the ends of lines.
-
-    The log is read in pieces of `LOG_CHUNK` characters that overlap by `LONGEST_MATCH`, so that one of any size fits in
-    little memory; a match that extends further than the overlap may be missed or found shorter.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        expression = re.compile(pattern, re.MULTILINE)
-    with open(path, encoding="utf-8", errors="replace") as log:
-        window, start = "", 0
-        while True:
-            chunk = log.read(LOG_CHUNK)
-            window += chunk
-            match = expression.search(window, start)
-            if not chunk:
-                return match.group() if match else None
-            if match and (match.end() <= len(window) - _LOOK_AHEAD or len(window) - match.start() > LONGEST_MATCH):
-                return match.group()
-            # What follows may still change a match near the end, so the search goes on from its start. One character
-            # before that stays, for ^, \b, \A and look-behinds.
-            start = match.start() if match else max(start, len(window) - LONGEST_MATCH)
-            cut = max(0, start - _LOOK_AHEAD)
-            window, start = window[cut:], start - cut

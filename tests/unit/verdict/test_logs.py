@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.verdict import expectations
-from lab.verdict.expectations import find_in_log
+from lab.verdict import patterns
+from lab.verdict.patterns import find_in_log
 
 
 def test_a_log_is_searched_line_by_line(tmp_path: Path) -> None:
@@ -29,9 +29,9 @@ def test_a_binary_log_is_searched_too(tmp_path: Path) -> None:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads logs in pieces of 10 characters, so that short ones have many borders."""
-    monkeypatch.setattr(expectations, "LOG_CHUNK", 10)
-    monkeypatch.setattr(expectations, "LONGEST_MATCH", 40)
-    monkeypatch.setattr(expectations, "_LOOK_AHEAD", 5)
+    monkeypatch.setattr(patterns, "LOG_CHUNK", 10)
+    monkeypatch.setattr(patterns, "LONGEST_MATCH", 40)
+    monkeypatch.setattr(patterns, "_LOOK_AHEAD", 5)
 
 
 @pytest.mark.parametrize("before", range(25))

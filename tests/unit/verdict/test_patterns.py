@@ -1,0 +1,73 @@
+"""A pattern of a scenario is searched as Python does, but not for ever."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lab.record.result import RankResult
+from lab.spec.scenario import Expect
+from lab.verdict import patterns
+from lab.verdict.expectations import check_expectations
+from lab.verdict.patterns import TooLong, found_in, found_in_log
+
+ENDLESS = r"^(\w+\s?)+$"
+BAIT = "a" * 60 + "!"
+
+
+@pytest.fixture
+def quickly_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "LIMIT_S", 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "match"),
+    [
+        ("plain", "plain"),
+        (r"re\w+ (\d+)", "received 30"),
+        ("^é+$", None),
+        ("é{2}", "éé"),
+        ("nothing.*", None),
+        ("(?i)RECEIVED.?", "received "),
+        (r"\A$|x", None),
+    ],
+)
+def test_a_pattern_is_found_as_python_finds_it(tmp_path: Path, pattern: str, match: str | None) -> None:
+    text = "plain\nreceived 30\néé!\n"
+    (tmp_path / "log").write_text(text, encoding="utf-8")
+    assert found_in(text, pattern) == match
+    assert found_in_log(tmp_path / "log", pattern) == match
+
+
+def test_a_pattern_that_goes_back_for_ever_is_given_up(tmp_path: Path, quickly_given_up: None) -> None:
+    (tmp_path / "log").write_text(BAIT)
+    with pytest.raises(TooLong, match="the search for the pattern was given up after 1 s"):
+        found_in_log(tmp_path / "log", ENDLESS)
+    with pytest.raises(TooLong):
+        found_in(BAIT, ENDLESS)
+
+
+def test_an_expectation_says_that_its_pattern_was_given_up(tmp_path: Path, quickly_given_up: None) -> None:
+    (tmp_path / "log").write_text(BAIT)
+    result = RankResult(rank=0, exit_code=0, log_path=tmp_path / "log")
+    (found,) = [one for one in check_expectations(Expect(logs={0: ENDLESS}), [result], {}) if one.what == "log"]
+    assert not found.met
+    assert found.got == "(the search for the pattern was given up after 1 s)"
+
+
+def test_a_log_that_is_not_there_is_said_as_before(tmp_path: Path) -> None:
+    for pattern in ("plain", "wi.*ld"):
+        with pytest.raises(FileNotFoundError):
+            found_in_log(tmp_path / "missing", pattern)
+
+
+def test_no_process_and_no_descriptor_stays(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("x\n")
+    before = os.listdir("/proc/self/fd")
+    for _ in range(5):
+        found_in_log(tmp_path / "log", "x+")
+    assert os.listdir("/proc/self/fd") == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
