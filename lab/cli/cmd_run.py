@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli import arguments as shared
+from lab.cli.answer import say
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.record.result import Result
@@ -34,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
     parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
     parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
+    parser.add_argument(
+        "--allow-volumes",
+        action="store_true",
+        help="let scenarios mount folders of this machine that lie outside of their own",
+    )
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -59,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_wait(parser)
     shared.add_runs(parser)
     shared.add_json(parser)
+    shared.add_raw(parser)
     parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
 
@@ -78,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr,
         quiet=arguments.quiet or arguments.json,
         lines=not many,
+        raw=arguments.raw,
     )
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress, **shape)
     if many:
@@ -91,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal has shown ^C
-        print(verdict_text(result, style_for(sys.stdout)))
+        say(verdict_text(result, style_for(sys.stdout)))
     if arguments.report:
         _report([result], open_it=True)
     return result.exit_code
@@ -110,15 +118,15 @@ def _run_many(
         live.finish()
         if arguments.json:
             return
-        print(progress_line(done, len(scenarios), scenario, outcome, style), flush=True)
+        say(progress_line(done, len(scenarios), scenario, outcome, style))
         if isinstance(outcome, Result) and not outcome.passed and not arguments.quiet:
-            print(verdict_text(outcome, style), flush=True)
+            say(verdict_text(outcome, style))
 
     outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
     if arguments.json:
         print(json.dumps([_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)]))
     else:
-        print(summary_text(outcomes, time.monotonic() - began, style))
+        say(summary_text(outcomes, time.monotonic() - began, style))
     if arguments.report:
         _report([outcome for outcome in outcomes if isinstance(outcome, Result)], open_it=False)
     return max(outcome.exit_code for outcome in outcomes)
@@ -163,5 +171,5 @@ def _dry_run(
         data = [run.to_json() for run in runs]
         print(json.dumps(data[0] if len(data) == 1 else data))
     else:
-        print("\n\n".join(dry_run_text(run, style_for(sys.stdout)) for run in runs))
+        say("\n\n".join(dry_run_text(run, style_for(sys.stdout)) for run in runs))
     return 0

@@ -36,7 +36,9 @@ def execute(
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
     scenario, memory_bytes = plan.scenario, cluster.shape.memory_bytes
-    archive = pack_folder(scenario.script.parent)
+    parcel = pack_folder(scenario.script.parent)
+    if parcel.warning:
+        observer.progress(parcel.warning)
     writer.describe(
         dump_scenario(scenario),
         scenario.script,
@@ -58,7 +60,7 @@ def execute(
             driver.check(scenario.expect.check, results_for_check(facts, writer), _CHECK_DEADLINE_S)
 
     try:
-        driver.drive(archive, meanwhile=_prepare_to_judge, afterwards=run_check)
+        driver.drive(parcel.archive, meanwhile=_prepare_to_judge, afterwards=run_check)
     except BaseException:
         writer.close()
         raise

@@ -25,6 +25,8 @@ class RunOptions(PlanOptions):
     """Keep a cluster that is made for the run."""
     runs: Path = RUNS
     """Folder that holds the records."""
+    allow_volumes: bool = False
+    """Let a scenario file mount folders of this machine that lie outside of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

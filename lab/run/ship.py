@@ -1,13 +1,15 @@
-"""The scenario's folder as an archive for the nodes."""
+"""The scenario's folder as an archive for the nodes: its files, and links that stay within it."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
+import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 
@@ -17,66 +19,123 @@ from lab.words import format_bytes, format_limit
 
 _LIMIT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 20_000
+_DEEPEST = 100
 _CHUNK_BYTES = 96 * 1024
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
 """Never shipped, like every folder whose name begins with a dot."""
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def pack_folder(folder: Path) -> bytes:
-    """A compressed tar of everything below a folder, without caches, virtual environments and hidden folders.
+@dataclass(frozen=True)
+class Parcel:
+    """What is shipped of a folder."""
 
-    A file `.labignore` in the folder names more that stays behind: one pattern a line, matched against names and
-    against paths below the folder; `#` begins a comment.
+    archive: bytes
+    """A compressed tar."""
+    left_out: tuple[str, ...] = ()
+    """What a script might miss, each as the path below the folder and what it is."""
+
+    @property
+    def warning(self) -> str:
+        """What was left out, naming the first; empty where nothing was."""
+        more = f" (and {len(self.left_out) - 1} more)" if len(self.left_out) > 1 else ""
+        return f"warning: not shipped: {self.left_out[0]}{more}" if self.left_out else ""
+
+
+def pack_folder(folder: Path) -> Parcel:
+    """Everything below a folder, without caches, virtual environments and hidden folders.
+
+    A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder names
+    more that stays behind: one pattern a line, matched against names and against paths below the folder; `#` begins a
+    comment.
 
     Raises:
-        UsageError: there is more than 64 MiB or 20,000 files; the message names the largest.
+        UsageError: there is more than 64 MiB or 20,000 files, folders lie too deep, or something cannot be read; the
+            message names it, or the largest.
     """
-    files: list[tuple[int, Path]] = []
-    total = 0
-    ignored = _ignored(folder)
-    for where, folders, names in os.walk(folder, followlinks=True):
-        below = Path(where).relative_to(folder)
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not _skips_folder(name) and not ignored(below / name) and not _leads_back(Path(where, name))
-        )
-        for name in sorted(names):
-            path = Path(where, name)
-            if not path.is_file() or name.endswith((".pyc", ".pyo")) or ignored(below / name):
-                continue
-            size = path.stat().st_size
-            total += size
-            files.append((size, path))
-            if total > _LIMIT_BYTES or len(files) > _MOST_FILES:
-                raise _too_much(folder, files)
-    buffer = io.BytesIO()
+    top, left_out = Path(os.path.realpath(folder)), list[str]()
+    buffer, count, total, largest = io.BytesIO(), 0, 0, (0, "")
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for _, path in files:
-            entry = tarfile.TarInfo(path.relative_to(folder).as_posix())
-            try:
-                with path.open("rb") as file:  # what a link names is not in a node
-                    facts = os.fstat(file.fileno())
-                    entry.size, entry.mode, entry.mtime = facts.st_size, facts.st_mode & 0o777 | 0o644, facts.st_mtime
-                    archive.addfile(entry, file)
-            except OSError as error:
-                raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    return zlib.compress(buffer.getvalue(), 1)
+        for below, mode, size in _entries(top, _ignored(top)):
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                left_out.append(f"{below} is {_kind(mode)}")
+                continue
+            count, total, largest = count + 1, total + size, max(largest, (size, str(below)))
+            if total > _LIMIT_BYTES or count > _MOST_FILES:
+                raise _too_much(folder, *largest)
+            if stat.S_ISREG(mode):
+                _add_file(archive, top, below)
+                continue
+            target = Path(os.path.realpath(top / below))
+            if target.is_relative_to(top):
+                _add_link(archive, below, os.path.relpath(target, (top / below).parent))
+            else:
+                left_out.append(f"{below} is a link that leads out of the folder, to {target}")
+    return Parcel(zlib.compress(buffer.getvalue(), 1), tuple(left_out))
+
+
+def _entries(top: Path, ignored: Callable[[Path], bool]) -> Iterator[tuple[Path, int, int]]:
+    """Everything that is no folder: its path below the top one, mode and size; of a link, its own."""
+    waiting, seen = [Path()], 0
+    while waiting:
+        where = waiting.pop()
+        seen += 1
+        if seen > _MOST_FILES:
+            raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})")
+        if len(where.parts) > _DEEPEST:
+            first = Path(*where.parts[:3])
+            raise UsageError(f"{top} holds folders that lie more than {_DEEPEST} deep, in {first}")
+        folders = []
+        try:
+            with os.scandir(top / where) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                below = where / entry.name
+                if (_skips_folder(entry.name) and os.path.isdir(entry)) or ignored(below):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(below)
+                elif not entry.name.endswith((".pyc", ".pyo")):
+                    facts = entry.stat(follow_symlinks=False)
+                    yield below, facts.st_mode, facts.st_size
+        except OSError as error:
+            raise _unreadable(top / where, error) from error
+        waiting += reversed(folders)
+
+
+def _add_file(archive: tarfile.TarFile, top: Path, below: Path) -> None:
+    entry = tarfile.TarInfo(below.as_posix())
+    try:
+        with open(os.open(top / below, _FILE), "rb") as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise UsageError(f"{top / below} was changed while it was read")
+            entry.size, entry.mode, entry.mtime = facts.st_size, facts.st_mode & 0o777 | 0o644, facts.st_mtime
+            archive.addfile(entry, file)
+    except OSError as error:
+        raise _unreadable(top / below, error) from error
+
+
+def _add_link(archive: tarfile.TarFile, below: Path, target: str) -> None:
+    entry = tarfile.TarInfo(below.as_posix())
+    entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
+    archive.addfile(entry)
+
+
+def _kind(mode: int) -> str:
+    names = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((name for test, name in names if test(mode)), "a device")
 
 
 def _skips_folder(name: str) -> bool:
     return name in _SKIPPED_FOLDERS or name.startswith(".")
 
 
-def _leads_back(folder: Path) -> bool:
-    """Whether a folder is a link to one that it lies in."""
-    return folder.is_symlink() and folder.resolve() in folder.parent.resolve().joinpath("x").parents
-
-
 def _ignored(folder: Path) -> Callable[[Path], bool]:
     """Whether `.labignore` names a path below the folder."""
     try:
-        lines = (folder / ".labignore").read_text(encoding="utf-8", errors="replace").splitlines()
+        with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
     except OSError:
         return lambda _: False
     stripped = (line.partition("#")[0].strip().rstrip("/") for line in lines)
@@ -84,11 +143,14 @@ def _ignored(folder: Path) -> Callable[[Path], bool]:
     return lambda path: bool(named.match(path.name) or named.match(str(path)))
 
 
-def _too_much(folder: Path, files: list[tuple[int, Path]]) -> UsageError:
-    size, largest = max(files)
+def _unreadable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot read {path}: {error.strerror or error}")
+
+
+def _too_much(folder: Path, size: int, largest: str) -> UsageError:
     return UsageError(
         f"{folder} holds more than a run can ship ({format_limit(_LIMIT_BYTES)} or {_MOST_FILES:,} files); "
-        f"the largest seen is {largest.relative_to(folder)} ({format_bytes(size)})",
+        f"the largest seen is {largest} ({format_bytes(size)})",
         "put the script into a folder of its own and mount data with `volumes:` or --volume",
     )
 

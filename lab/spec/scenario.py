@@ -80,7 +80,8 @@ class Expect:
     notes: Mapping[str, Any] = key(dict, expect.notes(), "notes: {sum: world_size}", "none")
     """Expected value by note: a literal, arithmetic such as `10.0 * rank`, one value per rank; see Expected notes."""
     logs: Mapping[int, str] = key(dict, expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", "none")
-    """What must be found in a rank's log; `^` and `$` are ends of lines."""
+    """What must be found in a rank's log; `^` and `$` are ends of lines. A search that
+    computes for more than 20 s (in a long log, 1 s more for every 10 MB) is given up, and the expectation not met."""
     calls: Sequence[str] | Mapping[int, Sequence[str]] | None = key(
         None, expect.calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked"
     )
@@ -105,7 +106,7 @@ class Scenario:
     """Names the record."""
     script: Path = key(MISSING, paths.script(), "script: train.py")
     """A file in the folder of the scenario or below: not absolute, no `..`, no link that leads out. Its folder is
-    shipped to every node."""
+    shipped to every node; links in it that lead out, devices, pipes and sockets are left out and named."""
     source: Path | None = None
     """The YAML file; None for a plain script."""
     learn: str = key("", kinds.text(), "learn: Every rank ends with the sum.", "none")
@@ -133,7 +134,8 @@ class Scenario:
     resources: Resources = key(Resources)
     """Limits of each node, where the run makes its own cluster."""
     volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")
-    """Host folders that every node sees, where the run makes its own cluster. The host's path must exist."""
+    """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
+    in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
     trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)

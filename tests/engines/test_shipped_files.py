@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError, Result
+from lab.run.observe import Silence
 from lab.spec.load import load_scenario
 from tests.engines.conftest import written
 
 Run = Callable[..., Result]
 MIB = 2**20
+
+
+class Told(Silence):
+    """Keeps what a person is told while a run is prepared."""
+
+    def __init__(self) -> None:
+        self.progressed: list[str] = []
+
+    def progress(self, text: str) -> None:
+        self.progressed.append(text)
 
 
 @pytest.mark.local_first
@@ -76,29 +87,25 @@ def test_everything_below_the_folder_is_shipped_but_hidden_folders_and_caches(ru
 
 
 @pytest.mark.local_first
-def test_a_link_beside_the_script_is_shipped_as_the_file_that_it_names(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere.txt").write_text("from elsewhere")
-    script = written(tmp_path / "s", "print(open('link.txt').read())")
-    (tmp_path / "s" / "link.txt").symlink_to(tmp_path / "elsewhere.txt")
+def test_links_within_the_folder_arrive_as_links_and_those_that_lead_out_are_told(run: Run, tmp_path: Path) -> None:
+    script = written(
+        tmp_path / "s",
+        "import os\nfrom common.tools import VALUE\n"
+        "print(VALUE, os.readlink('link.txt'), open('link.txt').read(), os.path.lexists('out'))\n",
+    )
+    (tmp_path / "s" / "data").mkdir()
+    (tmp_path / "s" / "data" / "tools.py").write_text("VALUE = 'common'")
+    (tmp_path / "s" / "data" / "x.txt").write_text("from inside")
+    (tmp_path / "s" / "common").symlink_to("data")
+    (tmp_path / "s" / "link.txt").symlink_to(tmp_path / "s" / "data" / "x.txt")
+    (tmp_path / "s" / "out").symlink_to("/etc/passwd")
+    told = Told()
 
-    result = run(script, nodes=1)
-
-    assert result.passed, result.reason
-    assert result.ranks[0].log == "from elsewhere\n"
-
-
-@pytest.mark.local_first
-def test_a_link_to_a_folder_is_followed_unless_it_leads_back(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "common").mkdir()
-    (tmp_path / "common" / "tools.py").write_text("VALUE = 'common'")
-    script = written(tmp_path / "s", "import os\nfrom common.tools import VALUE\nprint(VALUE, os.path.exists('loop'))")
-    (tmp_path / "s" / "common").symlink_to("../common")
-    (tmp_path / "s" / "loop").symlink_to(".")
-
-    result = run(script, nodes=1)
+    result = run(script, nodes=1, observer=told)
 
     assert result.passed, result.reason
-    assert result.ranks[0].log == "common False\n"
+    assert result.ranks[0].log == "common data/x.txt from inside False\n"
+    assert told.progressed == ["warning: not shipped: out is a link that leads out of the folder, to /etc/passwd"]
 
 
 def test_files_keep_their_modes_and_contents(run: Run, tmp_path: Path) -> None:
