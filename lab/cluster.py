@@ -18,6 +18,7 @@ from typing import Any
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
+from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, has_wishes, own_name, shape_for_all
@@ -104,7 +105,8 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.down()
+        with uninterrupted():
+            self.down()
 
     # -- life
 

@@ -66,3 +66,17 @@ class Interrupted(LabError):
     """The person pressed Ctrl-C or the process was asked to end."""
 
     exit_code = 130
+
+
+def unforeseen(error: Exception) -> LabError:
+    """What nobody foresaw, as a sentence; the traceback is kept in a file."""
+    import tempfile
+    import traceback
+
+    first = (str(error).splitlines() or [""])[0][:300]
+    with tempfile.NamedTemporaryFile("w", prefix="lab-error-", suffix=".txt", delete=False, errors="replace") as file:
+        file.write("".join(traceback.format_exception(error)))
+    return LabError(
+        f"something went wrong that should not: {type(error).__name__}: {first}",
+        f"please report it with {file.name}; with LAB_DEBUG=1 the traceback is shown",
+    )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol
 
+from lab.cli.interrupts import interruptible
 from lab.cli.overview import VERBS
 
 
@@ -75,52 +76,24 @@ def load_verb(verb: str) -> Verb:
 
 def guarded(module: Verb, arguments: argparse.Namespace) -> int:
     """Run a verb; whatever a person can cause becomes a sentence, never a traceback."""
-    from lab.errors import LabError
+    from lab.errors import LabError, unforeseen
 
-    _end_like_interrupt()
-    try:
-        return module.run(arguments)
-    except LabError as error:
-        _say(error, getattr(arguments, "json", False))
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return 130
-    except BrokenPipeError:  # for whoever called
-        raise
-    except Exception as error:
-        if os.environ.get("LAB_DEBUG"):
+    with interruptible():
+        try:
+            return module.run(arguments)
+        except LabError as error:
+            _say(error, getattr(arguments, "json", False))
+            return error.exit_code
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted\n")
+            return 130
+        except BrokenPipeError:  # for whoever called
             raise
-        _say(_unforeseen(error), getattr(arguments, "json", False))
-        return 1
-
-
-def _unforeseen(error: Exception) -> Exception:
-    """What nobody foresaw, as a sentence; the traceback is kept in a file."""
-    import tempfile
-    import traceback
-
-    from lab.errors import LabError
-
-    first = (str(error).splitlines() or [""])[0][:300]
-    with tempfile.NamedTemporaryFile("w", prefix="lab-error-", suffix=".txt", delete=False) as file:
-        file.write("".join(traceback.format_exception(error)))
-    return LabError(
-        f"something went wrong that should not: {type(error).__name__}: {first}",
-        f"please report it with {file.name}; with LAB_DEBUG=1 the traceback is shown",
-    )
-
-
-def _end_like_interrupt() -> None:
-    """SIGTERM and SIGHUP end a command as Ctrl-C does: what it made is removed first."""
-    import signal
-
-    def interrupt(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, interrupt)
+        except Exception as error:
+            if os.environ.get("LAB_DEBUG"):
+                raise
+            _say(unforeseen(error), getattr(arguments, "json", False))
+            return 1
 
 
 def _say(error: BaseException, as_json: bool) -> None:
@@ -129,7 +102,9 @@ def _say(error: BaseException, as_json: bool) -> None:
 
         data = {"error": getattr(error, "message", str(error)), "hint": getattr(error, "hint", "")}
         print(json.dumps({**data, "exit_code": getattr(error, "exit_code", 1)}))
-    sys.stderr.write(f"lab: {error}\n")
+    from lab.report.harmless import harmless
+
+    sys.stderr.write(f"lab: {harmless(str(error))}\n")
 
 
 def _unknown_verb(verb: str) -> int:

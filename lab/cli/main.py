@@ -18,6 +18,7 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
     try:
         return _main(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lab.engine.protocol import Announce, Channel, Engine
-from lab.errors import ClusterError, NodeLost
+from lab.errors import ClusterError, LabError, NodeLost
 from lab.node import wire
 from lab.node.messages import Hello, Ready
 from lab.plan.cluster import ClusterInfo
 from lab.words import format_duration
 
 _GREETING_TIMEOUT_S = 90.0
+_IDLE_TIMEOUT_S = 3.0
 HELLO = wire.encode(Hello())
 
 
-def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announce) -> Channel | None:
+def wait_ready(
+    channels: Sequence[Channel],
+    deadline_s: float,
+    announce: Announce,
+    heard: Callable[[Ready], object] = lambda _: None,
+) -> Channel | None:
     """Wait until every agent has imported torch and answered the hello that has been sent on its channel.
 
     Returns:
@@ -50,6 +56,7 @@ def wait_ready(channels: Sequence[Channel], deadline_s: float, announce: Announc
                         raise ClusterError(f"{channel.node.name} cannot be understood: {message.reason}")
                     if isinstance(message, Ready) and waiting.pop(channel.node.name, None) is not None:
                         done = len(channels) - len(waiting)
+                        heard(message)
                         announce(f"{done}/{len(channels)} nodes ready (torch {message.torch})")
     return None
 
@@ -71,3 +78,21 @@ def whole(engine: Engine, cluster: ClusterInfo) -> bool:
     finally:
         for channel in channels:
             channel.close()
+
+
+def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
+    """Seconds for which no agent of a cluster has heard of a run; 0 where that is not known of all that run."""
+    running = [node for node in cluster.nodes if node.state == "running"]
+    answers: list[Ready] = []
+    channels: list[Channel] = []
+    try:
+        channels += engine.connect(cluster, running)
+        for channel in channels:
+            channel.send(HELLO)
+        wait_ready(channels, _IDLE_TIMEOUT_S, lambda _: None, answers.append)
+    except (LabError, OSError):
+        return 0.0
+    finally:
+        for channel in channels:
+            channel.close()
+    return min((ready.idle_s for ready in answers), default=0.0) if len(answers) == len(running) else 0.0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
-from lab.errors import ClusterError, LabError
+from lab.engine.uninterrupted import uninterrupted
+from lab.errors import ClusterError, LabError, UsageError, unforeseen
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
 from lab.plan.plan import make_plan
@@ -17,6 +19,7 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.scenario import Scenario
+from lab.words import listing
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -82,6 +85,9 @@ class Place:
         """Make the cluster; `run` is the run that will remove it."""
         if shape.nodes < 1:
             raise ClusterError(f"a cluster has at least 1 node, not {shape.nodes}")
+        from lab.run.reap import reap
+
+        reap(self.engine, self.announce)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
     def still_there(self) -> ClusterInfo | None:
@@ -104,6 +110,8 @@ class Place:
 
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""
+        if not options.allow_volumes:
+            _refuse_foreign_volumes(scenario)
         shape = shape_for(scenario, options, self.asked)
         # refuse what cannot run before anything is made
         make_plan(scenario, writer.run, not_made(shape, self.name), options)
@@ -117,7 +125,8 @@ class Place:
     def remove_own(self) -> None:
         """Remove a cluster that was made for runs; if that fails, say so."""
         try:
-            self.engine.remove(self.name)
+            with uninterrupted():
+                self.engine.remove(self.name)
         except LabError as error:  # the run has its own verdict
             self.announce(
                 f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"
@@ -141,12 +150,15 @@ class Place:
             finally:
                 for channel in channels:
                     channel.close()
-        except LabError as error:
+        except Exception as error:
             from lab.run.outcome import crash_result
 
+            told = error if isinstance(error, LabError) else unforeseen(error)
             with suppress(LabError):
-                crash_result(plan, cluster, writer, error)
-            raise
+                crash_result(plan, cluster, writer, told)
+            if told is error or os.environ.get("LAB_DEBUG"):
+                raise
+            raise told from error
 
 
 def _why_unusable(info: ClusterInfo | None) -> str:
@@ -159,3 +171,20 @@ def _why_unusable(info: ClusterInfo | None) -> str:
     running = {node.name for node in info.nodes if node.state == "running"}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"
+
+
+def _refuse_foreign_volumes(scenario: Scenario) -> None:
+    """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it."""
+    if scenario.source is None:  # whoever made it in Python said so
+        return
+    own = scenario.source.resolve().parent
+    mounts = listing(
+        f"{volume.source.resolve()} at {volume.target}{'' if volume.read_only else ', writable,'}"
+        for volume in scenario.volumes
+        if not volume.source.resolve().is_relative_to(own)
+    )
+    if mounts:
+        raise UsageError(
+            f"{scenario.name} would mount {mounts} in every node, and that is not in its folder",
+            "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
+        )

@@ -106,6 +106,20 @@ def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
     assert first.end().code in INTERRUPTED
 
 
+@pytest.mark.parametrize("verb", ["run", pytest.param("up", marks=pytest.mark.long)])
+def test_ctrl_c_twice_while_nodes_start_leaves_nothing(lab: Lab, verb: str):
+    words = ["--nodes", "2"] if verb == "up" else [lab.script(HOLD), "--nodes", "2"]
+    command = lab.start(verb, *words)
+    command.wait_for("importing torch")
+    command.send(signal.SIGINT)
+    command.lives_on_for(0.03)
+    command.send(signal.SIGINT)
+    ended = command.end()
+    assert ended.code in INTERRUPTED
+    assert "Traceback" not in ended.said
+    assert lab.leftovers() == []
+
+
 @pytest.mark.local_first
 def test_ctrl_c_twice_still_leaves_a_usable_cluster(lab: Lab):
     assert lab("up", "--nodes", "2").code == 0

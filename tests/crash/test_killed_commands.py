@@ -176,6 +176,18 @@ def test_down_says_what_it_removed_after_a_killed_run(lab):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
+def test_whoever_makes_a_cluster_next_removes_the_one_of_a_dead_run(lab):
+    run = lab.start("run", lab.script(HOLD, "hold.py"), "--nodes", "1")
+    run.wait_for("holding")
+    run.send(signal.SIGKILL)
+    run.end()
+    ended = lab("run", lab.script(QUICK), "--name", "two")
+    assert ended.code == 0, ended.said
+    assert f"removed cluster {lab.name}: it was made for run" in ended.err
+    assert lab.leftovers() == []
+
+
 def test_a_local_worker_that_hid_from_its_label_is_removed_too(local_lab):
     """A script may start a process with an empty environment in a session of its own."""
     lab = local_lab

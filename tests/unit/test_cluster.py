@@ -16,6 +16,8 @@ from lab.run.observe import Silence
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario
 from lab.spec.volumes import Volume
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Judgement
 from tests.unit.fake_engine import END, FakeEngine, exits, prints
 
 
@@ -258,3 +260,55 @@ def test_the_own_cluster_of_a_scenario_is_like_the_one_that_is_up_but_for_what_t
     (own,) = shapes_made(engine, Cluster(name="c", engine=engine), [picky])
     assert own == Shape(nodes=1, image="mine:1", env={"A": "1"}, cpus=1.0, volumes=(its, theirs))
     assert list(engine.clusters) == ["c"]
+
+
+@pytest.fixture
+def mounting(tmp_path: Path) -> Path:
+    """A scenario that mounts a folder of its own, one beside it, and one that a link in its folder leads to."""
+    (tmp_path / "s" / "own").mkdir()
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "s" / "link").symlink_to("/etc")
+    volumes = "[own:/own, ../beside:/data, link:/etc2:ro]"
+    (tmp_path / "s" / "m.yaml").write_text(f"script: s.py\nvolumes: {volumes}\n")
+    return tmp_path / "s" / "m.yaml"
+
+
+def test_a_scenario_that_mounts_folders_from_outside_of_its_own_is_refused_and_says_which(mounting: Path):
+    engine = FakeEngine()
+    with pytest.raises(UsageError) as refused:
+        Cluster(name="c", engine=engine).run(mounting)
+    beside = mounting.parent.parent / "beside"
+    assert f"m would mount {beside} at /data, writable, and /etc at /etc2 in every node" in refused.value.message
+    assert "--allow-volumes" in refused.value.hint
+    assert "create" not in engine.calls
+    (outcome,) = Cluster(name="c", engine=engine).run_all([open_scenario(mounting)])
+    assert isinstance(outcome, UsageError)
+
+
+def test_a_scenario_may_mount_what_was_allowed_and_what_is_in_its_folder(mounting: Path):
+    engine = FakeEngine()
+    assert Cluster(name="c", engine=engine).run(mounting, allow_volumes=True).passed
+    mounting.write_text("script: s.py\nvolumes: [own:/own]\n")
+    assert Cluster(name="c", engine=engine).run(mounting).passed
+
+
+def test_what_goes_wrong_over_one_run_is_the_error_of_that_run_alone(monkeypatch: pytest.MonkeyPatch):
+    from lab.run import outcome
+
+    judge, judged = outcome.judge, []
+
+    def fail_once(evidence: Evidence) -> Judgement:
+        judged.append(evidence)
+        if len(judged) == 2:
+            raise TypeError("nobody foresaw it")
+        return judge(evidence)
+
+    monkeypatch.setattr(outcome, "judge", fail_once)
+    first, second, third = Cluster(name="c", engine=FakeEngine()).run_all(many(3))
+    assert first.exit_code == third.exit_code == 0
+    assert isinstance(second, LabError)
+    assert second.message == "something went wrong that should not: TypeError: nobody foresaw it"
+    results = [record.result() for record in list_records()]
+    assert sorted((result.verdict, result.reason == second.message) for result in results) == [
+        ("error", True), ("passed", False), ("passed", False),
+    ]  # fmt: skip

@@ -12,6 +12,7 @@ from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
+from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ImageError, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
@@ -67,8 +68,9 @@ class DockerEngine:
         try:
             return create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
         except BaseException as error:
-            with suppress(LabError):
-                self.remove(cluster, settle=True)
+            if not _taken(error):
+                with uninterrupted(), suppress(LabError):
+                    self.remove(cluster, settle=True)
             if not isinstance(error, Refused):
                 raise
             if error.status == 404 and "no such image" in error.explanation.lower():
@@ -112,3 +114,8 @@ class DockerEngine:
         from lab.engine.docker.doctor import examine
 
         return examine(self.connection, wanted)
+
+
+def _taken(error: BaseException) -> bool:
+    """Whether nothing was made because somebody else, with other locks, has just made a cluster of that name."""
+    return isinstance(error, Refused) and error.status == 409 and "network" in error.explanation

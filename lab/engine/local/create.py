@@ -22,6 +22,10 @@ from lab.words import plural
 _READY_TIMEOUT_S = 120.0
 
 
+class Taken(ClusterError):
+    """Somebody else, with other locks, makes a cluster of that name: nothing of ours is there."""
+
+
 def create(home: Path, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
     """Make the folder and the processes, and wait until every agent answers.
 
@@ -60,10 +64,10 @@ def _new_folder(home: Path, cluster: str) -> Path:
             raise ClusterError(f"{home} belongs to somebody else", "set LAB_LOCAL_HOME to a short path of your own")
         folder.mkdir(mode=0o700)
     except OSError as error:
-        raise ClusterError(
-            f"cannot make the cluster's folder {folder}: {error.strerror}",
-            "set LAB_LOCAL_HOME to a short path of your own",
-        ) from error
+        cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
+        if folder.exists():
+            raise Taken(cannot, "another command may be making the cluster: use another name with --name") from error
+        raise ClusterError(cannot, "set LAB_LOCAL_HOME to a short path of your own") from error
     return folder
 
 

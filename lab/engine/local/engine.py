@@ -19,6 +19,7 @@ from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, read_cluster
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
+from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -76,15 +77,18 @@ class LocalEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.local.create import create
+        from lab.engine.local.create import Taken, create
 
         requests = self.requests(cluster, shape, run=run)
         if shape.cpus:
             announce("warning: the local engine does not limit --cpus")
         try:
             return create(self.home, cluster, requests, announce)
+        except Taken:
+            raise
         except BaseException:
-            self.remove(cluster)
+            with uninterrupted():
+                self.remove(cluster)
             raise
 
     # -- using

@@ -1,0 +1,101 @@
+"""Ctrl-C ends a command once; what it began then is not cut short by the next."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+import pytest
+
+from lab.cli import main as program
+from lab.cli.interrupts import interruptible
+from lab.engine.uninterrupted import uninterrupted
+
+
+def press(number: int = signal.SIGINT) -> None:
+    signal.raise_signal(number)  # its handler is called at once, not in whatever comes next
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_interrupts_and_a_second_does_not_cut_the_end_short(
+    number: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+    before = signal.getsignal(number)
+
+    def command() -> None:
+        with interruptible():
+            try:
+                press(number)
+            finally:
+                press(number)
+                press(signal.SIGINT)
+                done.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        command()
+    assert done == [True]
+    assert capfd.readouterr().err == "interrupted; removing what was made, which takes a moment\n" * 2
+    assert signal.getsignal(number) == before
+
+
+def test_what_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible():
+            press(signal.SIGHUP)
+        with uninterrupted():
+            press(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_what_must_be_done_is_done_before_an_interrupt_counts() -> None:
+    done = []
+
+    def remove() -> None:
+        with uninterrupted():
+            press()
+            press()
+            done.append("removed")
+        done.append("too far")
+
+    with pytest.raises(KeyboardInterrupt):
+        remove()
+    assert done == ["removed"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_error_of_what_must_be_done_is_not_hidden() -> None:
+    def fail() -> None:
+        with uninterrupted():
+            press()
+            raise ValueError("why")
+
+    with pytest.raises(ValueError, match="why"):
+        fail()
+
+
+def test_other_threads_have_nothing_to_put_off() -> None:
+    done = []
+
+    def work() -> None:
+        with uninterrupted(), interruptible():
+            done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert done == [True]
+
+
+def test_ctrl_c_before_a_verb_has_begun_says_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["lab.cli.main"], "_main", interrupted)
+    assert program.main(["runs"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
