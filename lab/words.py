@@ -118,6 +118,13 @@ def listing(words: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
 
 
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `11th`."""
+    last = 0 if number % 100 in (11, 12, 13) else number % 10
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(last, "th")
+    return f"{number}{suffix}"
+
+
 def was(ranks: Iterable[int]) -> str:
     """`was` or `were`, as fits the number of ranks."""
     return "was" if len(list(ranks)) == 1 else "were"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.operations import Operation, Who, operation
+from lab.words import ordinal
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +41,34 @@ class Group:
     """Global ranks, in the order of group ranks."""
     backend: str = ""
     description: str = ""
+    source: str = ""
+    """The line that made it, `file:line`."""
+    turn: int = 1
+    """Its place among the groups with the same ranks and description, in the order in which they were made."""
+    shared: bool = False
+    """Whether groups of other ranks have the same label."""
 
     @property
     def label(self) -> str:
-        """How a person would call it."""
+        """How a person would call it: `default`, `[0, 1]`, `[0, 1] (2nd)`."""
+        return self.plain_label if self.turn == 1 else f"{self.plain_label} ({ordinal(self.turn)})"
+
+    @property
+    def plain_label(self) -> str:
+        """Its label without its turn."""
         if self.description not in ("", "undefined", "default_pg"):
             return self.description
         default = self.description == "default_pg" or (self.name == "0" and not self.description)
-        return "default" if default else f"[{', '.join(map(str, self.ranks))}]"
+        return "default" if default else self._ranks
+
+    @property
+    def title(self) -> str:
+        """Its label, with its ranks where the label alone could be another group's."""
+        return f"{self.label} {self._ranks}" if self.shared else self.label
+
+    @property
+    def _ranks(self) -> str:
+        return f"[{', '.join(map(str, self.ranks))}]"
 
 
 @dataclass(slots=True)
@@ -140,6 +161,10 @@ class Mark:
     begin: float
     end: float | None = None
     source: str = ""
+    group: str = ""
+    """Name of the group that it destroys; key of `Trace.groups`."""
+    members: tuple[int, ...] = ()
+    """Global ranks of the group that it makes; empty of one that is made by its members alone."""
 
 
 @dataclass(frozen=True, slots=True)

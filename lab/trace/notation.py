@@ -27,7 +27,7 @@ def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False)
         words.append(f"tag {call.tag}")
     label = _label(call, groups)
     if label != "default":
-        words.append(f'in "{label}"' if " " in label and not label.startswith("[") else f"in {label}")
+        words.append(f'in "{label}"' if " " in label and not (label[0] == "[" and label[-1] == "]") else f"in {label}")
     if phase and call.phase:
         words.append(f"during {call.phase}")
     return " ".join(words)
@@ -70,7 +70,7 @@ def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
         and pattern.source in (None, source_of(call))
         and pattern.destination in (None, destination_of(call))
         and pattern.tag in (None, call.tag)
-        and pattern.group in (None, _label(call, groups), call.group)
+        and pattern.group in (None, *_labels(call, groups), call.group)
         and pattern.phase in (None, call.phase)
         and _fit_tensors(call.own, pattern)
     )
@@ -137,8 +137,13 @@ def destination_of(call: Call) -> int | None:
 
 
 def _label(call: Call, groups: Mapping[str, Group]) -> str:
+    return _labels(call, groups)[0]
+
+
+def _labels(call: Call, groups: Mapping[str, Group]) -> tuple[str, ...]:
+    """How the group may be called; as it is written first."""
     group = groups.get(call.group)
-    return group.label if group is not None else call.group
+    return (group.label, group.plain_label) if group is not None else (call.group,)
 
 
 def _render_tensors(tensors: Iterable[Buffer]) -> str:

@@ -17,6 +17,7 @@ from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.trace.buckets import assign_buckets
 from lab.trace.fields import DAMAGE, MOST_RANKS, buffers, number, sizes, whole
+from lab.trace.groups import tell_apart
 from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
 from lab.words import plural
 
@@ -34,6 +35,7 @@ def read_trace(record: Record) -> Trace:
     _align(readers, record, trace)
     for reader in readers:
         trace.ranks[reader.rank] = reader.read()
+    trace.groups = tell_apart(trace.groups)
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
     for rank in trace.ranks.values():
         _reopen(rank, min(stopped, default=math.inf) - trace.origin)
@@ -163,7 +165,8 @@ class _RankReader:
         ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
         name = self._new_name(str(line["g"]), ranks)
         backend, description = str(line.get("backend", "")), str(line.get("desc", ""))
-        self.trace.groups.setdefault(name, Group(name, ranks, backend, description))
+        source = self.nested[-1].source if self.nested else ""
+        self.trace.groups.setdefault(name, Group(name, ranks, backend, description, source))
 
     def _new_name(self, plain: str, ranks: tuple[int, ...]) -> str:
         """PyTorch gives a name again after destroy_process_group: the second group of that name is another group.
@@ -236,6 +239,10 @@ class _RankReader:
         name, now = str(line["n"]), self._seconds(line)
         if not line.get("e"):
             mark = Mark(self.rank, name, now, source=str(line.get("at", "")))
+            if name == "new_group" and str(line.get("g", "")).isdecimal():  # others are made by their members alone
+                mark.members = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
+            elif name == "destroy_process_group":
+                mark.group = self._name(str(line.get("g", "")))
             self.result.marks.append(mark)
             self.nested.append(mark)
             return

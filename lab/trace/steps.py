@@ -135,11 +135,13 @@ class Step:
 
     @property
     def title(self) -> str:
-        """How a person would call it: `all_reduce #3`, `send 0 → 1`."""
+        """How a person would call it: `all_reduce #3`, `all_reduce #1 in [0, 1]`, `send 0 → 1 tag 7`."""
+        where = "" if self.group.label == "default" else f" in {self.group.title}"
         if self.message:
             ends = [("?" if end is None else str(end)) for end in (self.source, self.destination)]
-            return f"{self.op} {ends[0]} → {ends[1]}"
-        return f"{self.op} #{self.seq}" + ("" if self.group.label == "default" else f" in {self.group.label}")
+            tags = sorted({call.tag for call in self.calls.values() if call.tag})
+            return f"{self.op} {ends[0]} → {ends[1]}{f' tag {tags[0]}' if tags else ''}{where}"
+        return f"{self.op} #{self.seq}{where}"
 
 
 def match(trace: Trace) -> list[Step]:

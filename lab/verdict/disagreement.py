@@ -10,6 +10,7 @@ from lab.trace.steps import Step
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, majority
+from lab.verdict.groups import find_group_faults
 from lab.verdict.rhythm import beats, out_of_step
 from lab.words import format_duration, listing, name_ranks, plural
 
@@ -33,11 +34,12 @@ def disagreements(evidence: Evidence) -> list[Finding]:
 
 
 def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
-    """The disagreements that can keep a run from going on, and all others."""
+    """What ranks did differently that can keep a run from going on, faults of groups first; and all other."""
     found = disagreements(evidence)
     unended = {step.title for step in evidence.steps if step.state != "completed"}
     stopping = [finding for finding in found if finding.kind in ("mismatch", "slipped") or finding.step in unended]
-    return stopping, [finding for finding in found if finding not in stopping]
+    other = [finding for finding in found if finding not in stopping]
+    return [*find_group_faults(evidence), *stopping], other
 
 
 def _waiting(finding: Finding, times: int, evidence: Evidence) -> Finding:
@@ -59,7 +61,7 @@ def _mismatch(clash: Clash, evidence: Evidence) -> Finding:
     step = clash.step
     odd = clash.odd or _by_rhythm(step, evidence)
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
-    number = f"call #{step.seq}" + ("" if step.group.label == "default" else f" of {step.group.label}")
+    number = f"call #{step.seq}" + ("" if step.group.label == "default" else f" of {step.group.title}")
     if odd:
         sentence = f"{_called(step, odd)} where {_called(step, others)} ({number})."
         if not clash.odd:

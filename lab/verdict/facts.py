@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.record.result import RankResult, Result
 
+SEEN_LATER_S = 1.0
+"""A rank's peers may feel its end as much earlier than its agent sees it."""
+
 
 @dataclass
 class RankFacts:

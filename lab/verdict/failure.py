@@ -10,13 +10,10 @@ from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts
+from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
 from lab.words import capital, format_duration, name_ranks, was
-
-_SEEN_LATER_S = 1.0
-"""A rank's peers may feel its end as much earlier than its agent sees it."""
 
 
 def judge_failure(evidence: Evidence) -> Judgement:
@@ -45,7 +42,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
     found = _odd_call(evidence) if all(map(failed_in_torch, own)) else None
     if found is not None:
         odd_rank = facts.rank(found.ranks[0])
-        reason = f"{full_name(odd_rank)} did not call what the others called: {found.headline}"
+        did = found.headline.removeprefix(f"rank {odd_rank.rank} ")
+        if found.kind != "groups" or did == found.headline:
+            did = f"did not call what the others called: {found.headline}"
+        reason = f"{full_name(odd_rank)} {did}"
         reason += f"; rank {victim.rank} then {then}" if victim is not odd_rank else ""
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline))
     if own:
@@ -79,13 +79,15 @@ def _odd_call(evidence: Evidence) -> Finding | None:
         return None
     unended = {step.title for step in evidence.steps if step.state != "completed"}
     stopping, _ = that_stop_a_run(evidence)
-    return next((found for found in stopping if found.ranks and found.step in unended), None)
+    return next(
+        (found for found in stopping if found.ranks and (found.kind == "groups" or found.step in unended)), None
+    )
 
 
 def _left_early(evidence: Evidence, victim: RankFacts) -> RankFacts | None:
     """The rank that was gone when the others got into trouble, or else one that had nothing to do with them."""
     ranks = evidence.facts.ranks
-    before = _failed_at(victim) + _SEEN_LATER_S
+    before = _failed_at(victim) + SEEN_LATER_S
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
     if gone:
         hit = evidence.broken(victim.rank) if evidence.at_hand else None

@@ -10,11 +10,16 @@ from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import at_lines, blame, together, went_alone, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, Judgement, majority
+from lab.verdict.messages import find_unmatched
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
-NOBODYS_FAULT = frozenset({"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits"})
+NOBODYS_FAULT = frozenset(
+    {"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits", "groups", "unmatched"}
+)
 """Findings that, where they name nobody, say that nobody can be named."""
+
+_ORDER_OF_GROUPS = "Ranks have to enter the collectives of several groups in the same order."
 
 
 @dataclass(frozen=True)
@@ -84,14 +89,18 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     """What kept the run from going on; ranks that wait after others called different things wait because of that."""
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
-    findings = []
+    findings = [] if differing else find_unmatched(evidence, waits)
+    named = [rank for finding in findings for rank in (*finding.ranks, *finding.others)]
+    told = {rank for rank in named if waits[rank].step.message}
     cycle = find_cycle(waits)
     messages = all(waits[rank].step.message for rank in cycle)
-    if cycle and (messages or (majority_step(waits) is None and not differing)):
-        findings.append(hang.ring(cycle))
-    ring = set(cycle) if findings else set()
+    if cycle and not findings and (messages or (majority_step(waits) is None and not differing)):
+        told = {wait.rank for rank in cycle for wait in waits.values() if wait.step is waits[rank].step}
+        findings.append(hang.ring(cycle, sorted(told)))
+    by_groups = [finding for finding in differing if finding.kind == "groups"]
+    over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
     for step, waiting, missing in missed_steps(waits):
-        if not (ring and set(waiting) <= ring):
+        if not (set(waiting) <= told or set(missing) <= over_groups):
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
     return findings or ([] if differing or waits else hang.no_waits())
@@ -125,17 +134,19 @@ class _Hang:
         elif not free:
             kind = "elsewhere"
             ranks = missing if majority_step(self.waits) == step.number and not explained else ()
+            groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
+            sentence += f" {_ORDER_OF_GROUPS}" if groups - {step.group} and not step.message and not explained else ""
         others = [rank for rank in (*missing, *waiting) if rank not in ranks]
         return self._finding(kind, sentence, waiting, ranks, step, others)
 
-    def ring(self, cycle: Sequence[int]) -> Finding:
-        """Ranks that wait for each other in a ring."""
-        ours = [self.waits[rank] for rank in cycle]
+    def ring(self, cycle: Sequence[int], ranks: Sequence[int]) -> Finding:
+        """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""
+        ours = [self.waits[rank] for rank in ranks]
         chain = " → ".join(map(str, (*cycle, cycle[0])))
-        each = listing(f"rank {wait.rank} in {describe_wait(wait)}" for wait in ours)
+        each = listing(together(ranks, lambda rank: f"in {describe_wait(self.waits[rank])}"))
         took = format_duration(waited(self.evidence, ours))
-        what = f"{name_ranks(cycle)} wait for each other in a ring ({chain}), for {took} now: {each}."
-        return self._finding("deadlock", f"{what} {_advice(ours)}", sorted(cycle), step=ours[0].step)
+        what = f"{name_ranks(ranks)} wait for each other in a ring ({chain}), for {took} now: {each}."
+        return self._finding("deadlock", f"{what} {_advice(ours)}", ranks, step=self.waits[cycle[0]].step)
 
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
@@ -217,7 +228,9 @@ def _advice(ring: Sequence[Wait]) -> str:
     """What would have kept such a ring from closing."""
     ops = [wait.call.operation for wait in ring]
     if not any(wait.step.message for wait in ring):
-        return "Ranks have to enter the collectives of several groups in the same order."
+        made = {wait.step.group.title: wait.step.group.source for wait in ring if wait.step.group.source}
+        lines = listing(f"{title} at {line}" for title, line in made.items())
+        return _ORDER_OF_GROUPS + (f" Groups were made here: {lines}." if lines else "")
     if all(op.receives for op in ops):
         return "All of them receive before they send: one has to send first."
     if all(op.sends for op in ops):

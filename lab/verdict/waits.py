@@ -13,6 +13,8 @@ from lab.verdict.finding import majority
 from lab.verdict.stacks import is_communicating
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
+_WITH_HANDLES = frozenset({"isend", "irecv", "batch_isend_irecv"})
+"""Functions whose messages do not hold up the rank that calls them; a trace does not tell it of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,16 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     if not rank.alive:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
-    blocking = [call for call in unfinished if not call.asynchronous]
+    blocking = [call for call in unfinished if not _has_handle(call)]
     if blocking:
         return blocking[-1]
     if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
         return None
     return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
+
+
+def _has_handle(call: Call) -> bool:
+    return call.asynchronous or call.via in _WITH_HANDLES
 
 
 def _waits_at_line(evidence: Evidence, rank: RankFacts) -> bool:
@@ -104,12 +110,13 @@ def majority_step(waits: dict[int, Wait]) -> int | None:
 
 
 def describe_wait(wait: Wait) -> str:
-    """The call that a rank waited in: `recv from rank 1 at train.py:9`."""
+    """The call that a rank waited in: `recv from rank 1 with tag 3 at train.py:9`."""
     call, step = wait.call, wait.step
+    tag = f" with tag {call.tag}" if call.tag else ""
     if call.operation.sends:
-        what = f"{call.op} to rank {call.peer}"
+        what = f"{call.op} to rank {call.peer}{tag}"
     elif call.operation.receives:
-        what = f"{call.op} from {'any rank' if call.peer is None else f'rank {call.peer}'}"
+        what = f"{call.op} from {'any rank' if call.peer is None else f'rank {call.peer}'}{tag}"
     else:
         what = step.title if call.op == step.op else f"{call.op} #{call.seq}"
     return f"{what} at {call.source}" if call.source else what

@@ -14,7 +14,14 @@ from tests.diagnosis.marking import mark
 from tests.diagnosis.programs import Program, read_programs
 from tests.diagnosis.score import ask
 
-QUICK = {"assertion", "groups_in_opposite_orders", "groups_made_again", "tags_out_of_order"}
+QUICK = {
+    "assertion",
+    "groups_in_opposite_orders",
+    "groups_made_again",
+    "remade_on_one_rank",
+    "skips_new_group",
+    "tags_differ",
+}
 """They show what no other test here shows, and take no long time; all others are for the night."""
 
 

@@ -32,7 +32,7 @@ WAYS = {
     "is_ended_by_a_thread": "exited with code 7",
     "leaves_the_group_then_raises": "raised TrainingError: the real reason at fail.py:",
     "leaves_the_group_then_raises_much_later": "raised TrainingError: the real reason at fail.py:",
-    "leaves_the_group_for_good": "left the others while they still needed it, it was at fail.py:",
+    "leaves_the_group_for_good": "destroyed the default group at fail.py:",
     "exits_early": "exited early, with code 0",
     "exits_early_with_os_exit": "exited early, with code 0",
 }

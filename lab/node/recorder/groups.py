@@ -1,4 +1,7 @@
-"""The `group` lines: which ranks are in a process group."""
+"""Process groups: the `group` lines say who is in one, the marks of `new_group` and its like who makes and destroys it.
+
+A rank that makes a group without being in it has the mark and no `group` line.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,69 @@ from typing import Any
 
 from . import marks
 from .journal import journal
+from .source import source
 
 
 def watch(module: ModuleType) -> None:
-    """Have the groups that `torch.distributed.distributed_c10d` makes recorded."""
+    """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys."""
+    public = (module, sys.modules.get("torch.distributed"))
     watched = functools.partial(_watched, module)
     marks.replace((module,), "_new_process_group_helper", watched)
-    marks.replace((module, sys.modules.get("torch.distributed")), "split_group", watched)
+    marks.replace(public, "split_group", watched)
+    marks.replace(public, "destroy_process_group", functools.partial(_destroying, module))
 
 
 def _watched(module: ModuleType, make: Any) -> Any:
     @functools.wraps(make)
     def wrapper(*arguments: Any, **named: Any) -> Any:
-        made = make(*arguments, **named)
-        if journal.on:
-            if isinstance(made, tuple):  # the group and its store
-                ranks = arguments[2] if len(arguments) > 2 else named.get("global_ranks_in_group")
-                _describe(module, made[0], ranks)
-            else:
-                _describe(module, made, sorted(module._world.pg_group_ranks.get(made, ())))
-        return made
+        if not journal.on:
+            return make(*arguments, **named)
+        ranks, name = (
+            _argument(2, "global_ranks_in_group", arguments, named),
+            _argument(5, "group_name", arguments, named),
+        )
+        if make.__name__ == "split_group" or not ranks:  # the default group, which init_process_group's mark is about
+            return _described(module, make(*arguments, **named), ranks)
+        _mark("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
+        try:
+            return _described(module, make(*arguments, **named), ranks)
+        finally:
+            journal.add("mark", n="new_group", e=1)
 
     return wrapper
+
+
+def _destroying(module: ModuleType, destroy: Any) -> Any:
+    @functools.wraps(destroy)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        if not journal.on:
+            return destroy(*arguments, **named)
+        group = _argument(0, "group", arguments, named) or module.GroupMember.WORLD
+        _mark("destroy_process_group", g=str(getattr(group, "group_name", "")))
+        try:
+            return destroy(*arguments, **named)
+        finally:
+            journal.add("mark", n="destroy_process_group", e=1)
+
+    return wrapper
+
+
+def _argument(place: int, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return arguments[place] if len(arguments) > place else named.get(name)
+
+
+def _mark(name: str, **facts: Any) -> None:
+    place = source.place()
+    journal.add("mark", n=name, e=0, **({"at": place["at"]} if place else {}), **facts)
+
+
+def _described(module: ModuleType, made: Any, ranks: Any) -> Any:
+    """What was made, after its `group` line."""
+    if isinstance(made, tuple):  # the group and its store
+        _describe(module, made[0], ranks)
+    else:
+        _describe(module, made, sorted(module._world.pg_group_ranks.get(made, ())))
+    return made
 
 
 def _describe(module: ModuleType, group: Any, ranks: Any) -> None:

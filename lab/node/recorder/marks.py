@@ -69,9 +69,8 @@ def replace(modules: Iterable[ModuleType | None], name: str, make: Callable[[Fun
 
 
 def _on_distributed(module: ModuleType) -> None:
-    for name in ("init_process_group", "destroy_process_group"):
-        mark = functools.partial(marked, name.encode())
-        replace((module, sys.modules.get("torch.distributed")), name, mark)
+    mark = functools.partial(marked, b"init_process_group")
+    replace((module, sys.modules.get("torch.distributed")), "init_process_group", mark)
 
 
 def _on_loss(module: ModuleType) -> None:

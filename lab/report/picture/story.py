@@ -61,7 +61,8 @@ def _facts(picture: Picture) -> list[str]:
 def _group(group: Group) -> str:
     if group.label == "default":
         return "group default"
-    named = "" if group.label.startswith("[") else f" {group.label}"  # the label of one without a name: its ranks
+    plain = group.label.startswith("[") and group.turn == 1  # the label of one without a name: its ranks
+    named = "" if plain else f" {group.label}"
     return f"group{named} of {name_ranks(group.ranks)}"
 
 

@@ -13,7 +13,7 @@ NARROW = 2.0
 """Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
 _SETTING_UP = frozenset({"DDP()"})
 """Phases whose length says more about imports than about the run: the axis may be cut in them."""
-_HIDDEN_MARKS = frozenset({"init_process_group", "destroy_process_group"})
+_HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
 
 
 @dataclass(slots=True)

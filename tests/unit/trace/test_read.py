@@ -39,7 +39,7 @@ def test_roots_and_peers_are_global_ranks(tmp_path: Path) -> None:
     made.call(3, "recv", 3, 4, (), [[1.0]], group="7", peer=0, tag=0)
     first, second = match(read_trace(made.record()))
     assert (first.source, first.group.ranks, first.title) == (3, (1, 3), "broadcast #1 in [1, 3]")
-    assert (second.source, second.destination, second.title) == (1, 3, "send 1 → 3")
+    assert (second.source, second.destination, second.title) == (1, 3, "send 1 → 3 in [1, 3]")
     assert set(second.calls) == {1, 3}
 
 

@@ -100,8 +100,11 @@ def test_a_rank_that_waits_for_a_message_while_most_are_in_a_collective_is_named
         made.call(rank, "barrier", 1000, None, at="train.py:14")
     hang(made, stack(0, 12, "recv"), stack(1, 14, "barrier"), stack(2, 14, "barrier"))
     first = causes(made)[0]
-    assert (first.kind, first.ranks, first.lines) == ("elsewhere", (0,), ("train.py:12", "train.py:14"))
-    assert "rank 0 waited in recv from rank 1 at train.py:12" in first.sentence
+    assert (first.kind, first.ranks, first.lines) == ("unmatched", (0,), ("train.py:12", "train.py:14"))
+    assert first.sentence == (
+        "Rank 0 waited in recv from rank 1 at train.py:12 7 s, and rank 1 sent it nothing: "
+        "rank 1 waited in barrier #2 at train.py:14."
+    )
 
 
 def test_the_end_of_a_chain_over_two_groups_comes_first(made: TraceMaker) -> None:
@@ -164,3 +167,33 @@ def test_two_groups_entered_in_another_order_are_a_ring(made: TraceMaker) -> Non
     [found] = causes(made)
     assert (found.kind, found.ranks, found.others) == ("deadlock", (), (0, 1))
     assert "Ranks have to enter the collectives of several groups in the same order." in found.sentence
+
+
+def test_a_send_and_a_receive_whose_tags_differ_are_no_ring(made: TraceMaker) -> None:
+    made.call(0, "send", 1000, None, [[1.0]], peer=1, tag=7, at="train.py:12")
+    made.call(1, "recv", 1000, None, (), [[0.0]], peer=0, tag=8, at="train.py:14")
+    made.call(2, "barrier", 1000, None, at="train.py:16")
+    hang(made, stack(0, 12, "send"), stack(1, 14, "recv"), stack(2, 16, "barrier"))
+    first = causes(made)[0]
+    assert (first.kind, first.ranks, first.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
+    assert first.sentence == (
+        "Rank 0 sends to rank 1 with tag 7 at train.py:12, and rank 1 receives from rank 0 with tag 8 at train.py:14: "
+        "the tags differ, so both wait, 7 s by now."
+    )
+
+
+def test_a_receiver_that_waits_for_the_wrong_sender_is_told_with_both_lines(made: TraceMaker) -> None:
+    made.call(0, "barrier", 1000, None, at="train.py:16")
+    made.call(1, "send", 1000, None, [[1.0]], peer=2, tag=0, at="train.py:12")
+    made.call(2, "recv", 1000, None, (), [[0.0]], peer=0, tag=0, at="train.py:14")
+    hang(made, stack(0, 16, "barrier"), stack(1, 12, "send"), stack(2, 14, "recv"))
+    first = causes(made)[0]
+    assert (first.kind, first.ranks, first.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
+
+
+def test_a_message_whose_sender_waits_for_one_that_computes_is_a_consequence(made: TraceMaker) -> None:
+    made.call(0, "recv", 1000, None, (), [[0.0]], peer=1, tag=0, at="train.py:12")
+    made.call(1, "recv", 1000, None, (), [[0.0]], peer=2, tag=0, at="train.py:12")
+    hang(made, stack(0, 12, "recv"), stack(1, 12, "recv"), stack(2, 30))
+    first = causes(made)[0]
+    assert (first.kind, first.ranks) == ("never_entered", (2,))
