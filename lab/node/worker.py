@@ -21,7 +21,7 @@ import types
 from contextlib import suppress
 from typing import Any
 
-from . import note, warm
+from . import destroyed_groups, note, rendezvous, warm
 from .messages import Imported, Raised
 from .recorder import install as recorder
 
@@ -29,7 +29,10 @@ STACK_SIGNAL = signal.SIGRTMAX - 2
 """Makes a worker write its Python stack; far from the signals that scripts use."""
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 0.1
-_OWN_CODE = (__file__, os.path.join(os.path.dirname(__file__), "recorder", ""))
+_OWN_CODE = (
+    *(__file__, destroyed_groups.__file__, rendezvous.__file__),
+    os.path.join(os.path.dirname(__file__), "recorder", ""),
+)
 
 
 class OrderedWriter(io.FileIO):
@@ -84,6 +87,8 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
     sys.argv = list(spec["argv"])
     sys.path[0] = spec["folder"]
+    rendezvous.use_run_store()
+    destroyed_groups.keep()
     if spec.get("trace_fd") is not None:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
     path = os.path.join(spec["folder"], spec["script"])

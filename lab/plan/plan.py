@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.errors import UsageError
-from lab.node import warm
+from lab.node import rendezvous, warm
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
-MASTER_PORT = 29500
+MASTER_PORT = 28411
+"""Neither PyTorch's usual 29500 nor another one that scripts are likely to choose for a store of their own."""
 MAX_WORLD_SIZE = 4096
 
 
@@ -153,7 +154,7 @@ def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int,
         "TORCHELASTIC_RUN_ID": run,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        rendezvous.VARIABLE: rendezvous.HOSTED,
         "TORCHELASTIC_ERROR_FILE": "",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",

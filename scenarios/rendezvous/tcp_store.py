@@ -17,7 +17,7 @@ except ImportError:
 
 def main():
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(address, port, is_master=rank == 0 and not hosted, wait_for_workers=False)
     store = dist.PrefixStore("by-hand-" + os.environ.get("TORCHELASTIC_RUN_ID", ""), store)

@@ -16,8 +16,14 @@ import pytest
 from lab import Cluster, Result
 
 SCRIPT = Path(__file__).parent / "scripts" / "environment.py"
-MAY_DIFFER = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
-"""Variables whose value belongs to the run."""
+MAY_DIFFER = {
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_USE_AGENT_STORE",
+}
+"""Variables whose value belongs to the run; the last is `true` and not `True`, see `lab.node.rendezvous`."""
 Facts = dict[str, Any]
 
 

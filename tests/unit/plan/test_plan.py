@@ -11,7 +11,7 @@ import pytest
 from lab.errors import UsageError
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.fit import not_made
-from lab.plan.plan import PlanOptions, make_plan
+from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
 from lab.spec.volumes import Volume
@@ -52,10 +52,10 @@ def test_a_worker_gets_the_variables_of_torchrun(scenario: Scenario):
         "ROLE_RANK": "4",
         "ROLE_WORLD_SIZE": "6",
         "MASTER_ADDR": "node0",
-        "MASTER_PORT": "29500",
+        "MASTER_PORT": str(MASTER_PORT),
         "TORCHELASTIC_RUN_ID": "r",
         "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_USE_AGENT_STORE": "true",
         "OMP_NUM_THREADS": "1",
     }
     assert expected.items() <= env.items()
