@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from lab.engine.docker import boot
@@ -54,13 +55,13 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
 
 
 def _start_node(connection: Connection, node_rank: int, network: str, body: Mapping[str, Any]) -> DockerChannel:
-    name, archive = body["Hostname"], node_archive()
+    name, parts = body["Hostname"], (Path(boot.__file__).read_bytes(), node_archive())
     created = connection.call(lambda: connection.api.create_container_from_config(body, f"{network}-{name}"))  # type: ignore[no-untyped-call]
     node = Node(name=name, node_rank=node_rank, handle=created["Id"], address="")
     channel = DockerChannel(node, connection.attach(node.handle))
     connection.call(lambda: connection.api.start(node.handle))
     with suppress(OSError):  # it has ended already: whoever waits for it finds out why
-        channel.send(b"%10d" % len(archive) + archive + HELLO)
+        channel.send(b"".join(b"%*d%b" % (boot.HEADER_BYTES, len(part), part) for part in parts) + HELLO)
     return channel
 
 

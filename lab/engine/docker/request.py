@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from lab import __version__
@@ -17,11 +16,18 @@ from lab.plan.cluster import Shape
 _AGENT_ROOT = "/var/lab"
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
-_BOOT = Path(boot.__file__).read_text(encoding="utf-8")
-_START = (
-    'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0" "$0" "$1"; done; '
-    f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
+_BECOME_BOOT = (
+    f"import os, signal; signal.alarm({boot.DEADLINE_S}); "
+    "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # not a byte more: it is for the agent
+    f"exec(read(int(read({boot.HEADER_BYTES}))))"
 )
+_START = (
+    "for python in python3 python; do "
+    "$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec(\"torch\"))' 2>/dev/null && "
+    f'exec $python -c "{_BECOME_BOOT}" "$0"; done; '
+    f"echo 'no python on PATH can import torch' >&2; exit {boot.NO_TORCH}"
+)
+"""Shown by `ps` and `docker ps`, so what it can be told over standard input it is told there."""
 
 
 def requests_for(cluster: str, shape: Shape, *, owner: str, run: str | None) -> list[Request]:
@@ -52,7 +58,7 @@ def _container(node: str, network: str, shape: Shape, labels: Mapping[str, str])
     return {
         "Image": shape.image or DEFAULT_IMAGE,
         "Entrypoint": ["/bin/sh", "-c", _START],
-        "Cmd": [_BOOT, json.dumps(config)],
+        "Cmd": [json.dumps(config)],
         "Hostname": node,
         "User": "0:0",
         "WorkingDir": "/",

@@ -47,7 +47,7 @@ def test_a_node_is_known_to_the_others_by_its_name():
         assert node["NetworkingConfig"] == {"EndpointsConfig": {network["Name"]: {"Aliases": [f"node{rank}"]}}}
         assert node["HostConfig"]["NetworkMode"] == network["Name"]
         assert f"{volume['Name']}:/shared" in node["HostConfig"]["Binds"]
-        assert json.loads(node["Cmd"][1])["node"] == f"node{rank}"
+        assert json.loads(node["Cmd"][0])["node"] == f"node{rank}"
 
 
 def test_a_container_has_no_capability_beyond_those_that_the_agent_needs_and_can_gain_none():
@@ -84,3 +84,10 @@ def test_image_environment_and_folders_are_those_of_the_shape():
     assert (node["Image"], node["Env"]) == ("mine:1", ["A=1", "B=x=y"])
     assert node["HostConfig"]["Binds"] == ["lab-c-shared:/shared", "/a:/b", "/c:/d:ro"]
     assert bodies()[2]["Image"] == DEFAULT_IMAGE
+
+
+def test_what_lists_of_processes_show_of_a_node_is_not_the_source_of_its_agent():
+    node = bodies()[2]
+    shown = " ".join((*node["Entrypoint"], *node["Cmd"]))
+    assert "tarfile" not in shown
+    assert len(shown) < 600
