@@ -211,7 +211,8 @@ class Cluster:
         options = replace(options or RunOptions(), **more)
         watcher = observer or Silence()
         with self._lock.held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return self._place.run(self._place.usable(lock, self.info()), scenario, options, watcher)
+            cluster = self._place.usable(lock, self.info(), remake=True)
+            return self._place.run(cluster, scenario, options, watcher)
 
     def run_all(
         self,
@@ -244,7 +245,7 @@ class Cluster:
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
         with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
-            cluster = self._place.usable(lock, self.info())
+            cluster = self._place.usable(lock, self.info(), remake=True)
             own = cluster is None
             try:
                 for scenario in scenarios:

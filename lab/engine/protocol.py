@@ -47,6 +47,16 @@ class Channel(Protocol):
         """Let go of the stream; the agent lives on."""
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """What keeps a node from working although it is there."""
+
+    how: str
+    """As the end of a sentence that begins with its name."""
+    silent: bool
+    """Whether its agent cannot answer either."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeState:
     """What the engine knows about a node after its channel closed."""
@@ -57,11 +67,15 @@ class NodeState:
     """Whether the kernel killed the node itself because memory ran out."""
     gone: bool = False
     """Whether the engine no longer knows the node."""
+    restarted: bool = False
+    """Whether it had ended before."""
 
     def sentence(self) -> str:
         """How the node ended, as the end of a sentence that begins with its name."""
         if self.gone:
             return "was removed"
+        if self.running and self.restarted:
+            return "was restarted"
         if self.running:
             return "runs, but its agent does not answer"
         if self.out_of_memory:
@@ -134,6 +148,13 @@ class Engine(Protocol):
 
         Args:
             settle: look again for a moment, because a process that was making or removing things died.
+        """
+
+    def trouble(self, channel: Channel) -> Trouble | None:
+        """What keeps a node from working although it is there, asked about once a second while a run goes on.
+
+        Raises:
+            EngineUnavailable: the engine itself does not answer.
         """
 
     def node_state(self, node: Node) -> NodeState:

@@ -237,6 +237,17 @@ class Stack(NamedTuple):
     text: str = ""
 
 
+class Halted(NamedTuple):
+    """A signal stopped a worker, or let it go on."""
+
+    rank: int
+    time: float
+    node: str = ""
+    run: str = ""
+    signal: str = ""
+    """What stopped it; empty: it goes on."""
+
+
 class Exited(NamedTuple):
     """A worker ended."""
 
@@ -290,5 +301,7 @@ class Imported(NamedTuple):
 
 
 Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish]
-Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Exited, Cleaning, Finished]
+Answer = Union[
+    Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Cleaning, Finished
+]
 Statement = Union[Note, Raised, Imported]

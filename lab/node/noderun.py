@@ -174,8 +174,8 @@ class NodeRun:
         for worker in self.workers.values():
             if worker.status is not None:
                 continue
-            pid, status = os.waitpid(worker.pid, os.WNOHANG)
-            if not pid:
+            status = self._status(worker)
+            if status is None:
                 continue
             ended = time.time()
             worker.status = status
@@ -183,6 +183,17 @@ class NodeRun:
             self._read_all(worker)
             worker.read_stack()
             self.emit(self._exited(worker, ended))
+
+    def _status(self, worker: launch.Worker) -> int | None:
+        """How a worker ended; None where it has not. Reports when a signal stopped it, and when it was let go on."""
+        while True:
+            pid, status = os.waitpid(worker.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not pid:
+                return None
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+                return status
+            name = processes.signal_name(os.WSTOPSIG(status)) if os.WIFSTOPPED(status) else None
+            self.emit(messages.Halted(worker.rank, time.time(), self.config.node, self.run, name or ""))
 
     def _exited(self, worker: launch.Worker, ended: float) -> messages.Exited:
         status = worker.status or 0

@@ -125,11 +125,21 @@ def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], objec
 
 
 def _is_zombie(pid: int) -> bool:
+    return _state(pid) in ("Z", "")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process, and nothing has let it go on."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state in /proc; empty where there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"Z"
+            return file.read().rpartition(b")")[2].split()[0].decode()
     except OSError:
-        return True
+        return ""
 
 
 def memory_bytes(pids: list[int]) -> dict[int, int]:

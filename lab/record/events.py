@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from lab.node.messages import Exited, Note, Stack, Started
+from lab.node.messages import Exited, Halted, Note, Stack, Started
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 
@@ -35,6 +35,15 @@ class NodeLost(NamedTuple):
     node: str
     how: str = ""
     """How it ended, as the end of a sentence that begins with its name."""
+
+
+class NodeTroubled(NamedTuple):
+    """Something keeps a node from working, as its engine sees it."""
+
+    time: float
+    node: str
+    how: str = ""
+    """What, as the end of a sentence that begins with its name; empty: it is over."""
 
 
 class EngineLost(NamedTuple):
@@ -98,17 +107,19 @@ class FaultHealed(NamedTuple):
 
 
 Event = (
-    Started | Note | Stack | Exited | Clock | NodeLost | EngineLost | Refusal | TimedOut | Cancelled | Over
-    | Misunderstood | Fault | FaultHealed
+    Started | Note | Stack | Halted | Exited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal | TimedOut
+    | Cancelled | Over | Misunderstood | Fault | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
     "started": Started,
     "note": Note,
     "stack": Stack,
+    "halted": Halted,
     "exited": Exited,
     "clock": Clock,
     "node lost": NodeLost,
+    "node troubled": NodeTroubled,
     "engine lost": EngineLost,
     "refused": Refusal,
     "timed out": TimedOut,

@@ -69,9 +69,14 @@ class RecordWriter:
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""
         if not any((self.path / name).exists() for name in (PLAN, RESULT)):
-            import shutil
+            self.discard()
 
-            shutil.rmtree(self.path, ignore_errors=True)
+    def discard(self) -> None:
+        """Remove the record."""
+        import shutil
+
+        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def keep(self, folder: Path, name: str) -> None:
         """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""

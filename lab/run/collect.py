@@ -12,6 +12,7 @@ from lab.node.messages import (
     Cleaning,
     Exited,
     Finished,
+    Halted,
     Note,
     Output,
     Prepared,
@@ -21,7 +22,7 @@ from lab.node.messages import (
     Trace,
 )
 from lab.node.recorder.journal import boot_id
-from lab.record.events import Clock, Event, Misunderstood, Refusal
+from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
 from lab.verdict.facts import RunFacts
@@ -62,7 +63,7 @@ class Collector:
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
             self.writer.trace(message.rank, message.data)
-        elif isinstance(message, (Started, Note, Exited)):
+        elif isinstance(message, (Started, Note, Halted, Exited)):
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))
@@ -86,6 +87,13 @@ class Collector:
         """Take one fact, into the record too."""
         self.writer.event(event)
         self.facts.take(event)
+        if isinstance(event, (Halted, NodeTroubled)):
+            self.observer.progress(self._from_outside(event))
+
+    def _from_outside(self, event: Halted | NodeTroubled) -> str:
+        if isinstance(event, NodeTroubled):
+            return f"{event.node} {event.how or 'works again'}"
+        return f"rank {event.rank} ({event.node}) " + (f"was stopped by {event.signal}" if event.signal else "goes on")
 
     def _claimed(self, node: str, claimed: Claimed) -> None:
         self.claimed.add(node)

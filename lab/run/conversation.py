@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from lab.engine.protocol import Channel, Engine
-from lab.errors import EngineUnavailable, NodeLost, RecordError
+from lab.engine.protocol import Channel, Engine, Trouble
+from lab.errors import EngineUnavailable, LabError, NodeLost, RecordError
 from lab.node import wire
 from lab.node.messages import Ping, Request
 from lab.record import events
@@ -40,6 +40,9 @@ class Conversation:
         self.tick = tick
         self.alive = {channel.node.name: channel for channel in channels}
         """By name of the node: those that have not closed."""
+        self.troubles: dict[str, Trouble] = {}
+        """What keeps nodes from working now, by name."""
+        self._may_look = True
         self._readers = {channel.node.name: wire.LineReader() for channel in channels}
         self._selector = selectors.DefaultSelector()
         for channel in channels:
@@ -84,6 +87,26 @@ class Conversation:
         if not self.listen_for(done, deadline_s):
             raise NodeLost(f"waited {format_duration(deadline_s)} for {awaited()}", "see `lab status` and `lab doctor`")
 
+    def look(self) -> None:
+        """Ask the engine what keeps nodes from working."""
+        for name, channel in self.alive.items() if self._may_look else ():
+            try:
+                trouble = self.engine.trouble(channel)
+            except LabError:  # what it cannot say is not said
+                self._may_look = False
+                return
+            if trouble == self.troubles.get(name):
+                continue
+            self.troubles.pop(name, None)
+            if trouble is not None:
+                self.troubles[name] = trouble
+            self.collector.fact(events.NodeTroubled(time.time(), name, trouble.how if trouble is not None else ""))
+
+    @property
+    def silent(self) -> set[str]:
+        """Nodes whose agents cannot answer now."""
+        return {name for name, trouble in self.troubles.items() if trouble.silent}
+
     def close(self) -> None:
         """Stop listening; the channels stay open."""
         self._selector.close()
@@ -101,6 +124,7 @@ class Conversation:
             self.say_all(Ping(self.run))
         if now - self._ticked > _TICK_S:
             self._ticked = now
+            self.look()
             self.tick()
 
     def _receive(self, channel: Channel) -> None:

@@ -143,6 +143,7 @@ class Driver:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
         in_time = self.agents.listen(lambda: self._all_over() or self._failed(), self.began + self.plan.timeout_s)
         if not in_time:
+            self.agents.look()
             self.collector.fact(events.TimedOut(time.time()))
             self._collect_stacks()
         elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):
@@ -152,6 +153,7 @@ class Driver:
 
     def _await_culprit(self) -> None:
         """After a first failure, learn what became of the others, and of the one whose fault it was."""
+        self.agents.look()
         self.agents.listen_for(self._all_over, _FAILURE_GRACE_S)
         if not self.agents.listen_for(self._explained, _CULPRIT_GRACE_S):
             self._collect_stacks()
@@ -166,7 +168,9 @@ class Driver:
 
     def _collect_stacks(self) -> None:
         self.agents.say_all(Stacks(self.plan.run))
-        self.agents.listen_for(lambda: all(rank.over or rank.stack for rank in self.facts.ranks), _STACK_DEADLINE_S)
+        self.agents.listen_for(
+            lambda: all(rank.stack or self._over(rank) for rank in self.facts.ranks), _STACK_DEADLINE_S
+        )
 
     def _failed(self) -> bool:
         if self.facts.lost_nodes or self.facts.engine_lost or self.facts.refused:
@@ -174,8 +178,13 @@ class Driver:
         return any(rank.failed for rank in self.facts.ranks)
 
     def _all_over(self) -> bool:
-        gone = self.collector.finished
-        return not self.agents.alive or all(rank.over or rank.node in gone for rank in self.facts.ranks)
+        return not self.agents.alive or all(map(self._over, self.facts.ranks))
+
+    def _over(self, rank: RankFacts) -> bool:
+        """Whether nothing more can come from a rank, or not before somebody lets its node go on."""
+        if rank.over or rank.node in self.collector.finished:
+            return True
+        return rank.node in self.agents.silent and (self.facts.timed_out or self._failed())
 
     def _note_duration(self) -> None:
         if self.began:
@@ -212,7 +221,7 @@ class Driver:
     def _finish(self) -> None:
         """Have every agent clean up: not for ever, but as long as they are heard to be at it."""
         patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
-        nodes = self.collector.claimed & set(self.agents.alive)
+        nodes = self.collector.claimed & set(self.agents.alive) - self.agents.silent
         with suppress(LabError):
             self.agents.say_all(Finish(self.plan.run))
             heard = self.collector.heard

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, LabError, UsageError, unforeseen
+from lab.errors import ClusterError, LabError, NodeLost, UsageError, unforeseen
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
 from lab.plan.plan import make_plan
@@ -23,6 +23,9 @@ from lab.words import listing
 
 if TYPE_CHECKING:
     from lab.record.result import Result
+
+_STANDSTILLS = ("paused", "stopped", "disconnected")
+"""States in which a node is there and does not work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +56,10 @@ class Place:
         self._refuse_other_shape(info)
         return info
 
-    def usable(self, lock: ClusterLock, info: ClusterInfo | None) -> ClusterInfo | None:
+    def usable(self, lock: ClusterLock, info: ClusterInfo | None, *, remake: bool = False) -> ClusterInfo | None:
         """The cluster, if it can be used; remains of one that nobody will come back for are removed.
+
+        With `remake`, one that was to stay and has lost a node is made again.
 
         Raises:
             ClusterError: it is not what was asked for; the message says what differs.
@@ -65,6 +70,8 @@ class Place:
         removed = self.engine.remove(self.name, settle=lock.crashed)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {_why_unusable(info)}")
+        if remake and info is not None and info.run is None and info.state == "partial":
+            return self.make(replace(info.shape, **self.asked), run=None)
         return None
 
     def _whole(self, info: ClusterInfo) -> bool:
@@ -99,11 +106,19 @@ class Place:
         return None
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        """Run on a cluster, or on one that is made for the run where there is none."""
+        """Run on a cluster, or on one that is made for the run where there is none, or a broken one."""
         writer = RecordWriter(options.runs, scenario.name)
         try:
             if cluster is not None:
-                return self._run_on(cluster, scenario, options, observer, writer)
+                try:
+                    return self._run_on(cluster, scenario, options, observer, writer)
+                except NodeLost as lost:  # a node was restarted, say: it is there, and has no agent
+                    writer.discard()
+                    if self.engine.remove(self.name):
+                        self.announce(f"removed what was left of cluster {self.name}: {lost.message}")
+                    writer = RecordWriter(options.runs, scenario.name)
+                    if cluster.run is None:
+                        return self._run_on(self.make(cluster.shape, run=None), scenario, options, observer, writer)
             return self._run_on_own(scenario, options, observer, writer)
         finally:
             writer.discard_if_empty()
@@ -168,6 +183,9 @@ def _why_unusable(info: ClusterInfo | None) -> str:
         return f"it was made for run {info.run}, which is dead"
     if info.state == "ready":
         return "a node had not received its agent"
+    odd = [f"{node.name} was {node.state}" for node in info.nodes if node.state in _STANDSTILLS]
+    if odd:
+        return ", ".join(odd)
     running = {node.name for node in info.nodes if node.state == "running"}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"

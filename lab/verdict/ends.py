@@ -9,7 +9,7 @@ from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
-from lab.verdict.stacks import CodePlace, shorten_paths, shorten_stack
+from lab.verdict.stacks import CodePlace, find_threads, is_leaving, shorten_paths, shorten_stack
 from lab.verdict.waits import Wait, describe_wait
 from lab.words import clip, format_limit, listing, name_ranks, plural, was
 
@@ -42,8 +42,13 @@ def at_lines(calls: Iterable[Call]) -> str:
 
 
 def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
-    """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`."""
+    """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     place = evidence.stood(rank)
+    if is_leaving(rank.stack):
+        threads = find_threads(rank.stack, evidence.record.path)
+        held = [f"it was {place.sentence()}"] if place is not None else []
+        held += [f"a thread of it was {thread.sentence()}" for thread in threads]
+        return ": ".join(["done, but did not end", *held[:1]])
     return place.sentence() if place is not None else "in code without a Python stack"
 
 

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lab.node.messages import Exited, Note, Stack, Started
-from lab.record.events import Cancelled, EngineLost, Event, NodeLost, Over, Refusal, TimedOut
+from lab.node.messages import Exited, Halted, Note, Stack, Started
+from lab.record.events import Cancelled, EngineLost, Event, NodeLost, NodeTroubled, Over, Refusal, TimedOut
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -34,6 +34,8 @@ class RankFacts:
     out_of_memory: bool = False
     stopped: bool = False
     """Whether the lab stopped it: it was alive until then."""
+    halted: str = ""
+    """The signal that had stopped it when the run was over, and that nothing had let it go on after."""
     node_lost: bool = False
     """Whether its node went away while it ran."""
     error: str = ""
@@ -87,6 +89,8 @@ class RunFacts:
     memory_bytes: int | None = None
     """Memory limit of a node."""
     lost_nodes: list[NodeLost] = field(default_factory=list)
+    troubled: dict[str, str] = field(default_factory=dict)
+    """By name of a node: what kept it from working when the run was over, as the end of a sentence."""
     timed_out: bool = False
     interrupted: bool = False
     engine_lost: str = ""
@@ -114,6 +118,11 @@ class RunFacts:
             _take(event, rank)
             if self.timed_out and isinstance(event, Exited) and event.rank >= 0:
                 rank.stopped = True  # by the lab, or because it lost a peer that was
+        elif isinstance(event, Halted) and not self.timed_out:
+            self.rank(event.rank).halted = event.signal
+        elif isinstance(event, NodeTroubled) and not self.timed_out:
+            self.troubled.pop(event.node, None)
+            self.troubled.update({event.node: event.how} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
             for rank in self.ranks:
                 rank.node_lost |= not rank.over and rank.node == event.node

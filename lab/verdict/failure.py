@@ -12,6 +12,7 @@ from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_cal
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
+from lab.verdict.outside import blows
 from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
 from lab.words import capital, format_duration, name_ranks, was
 
@@ -32,6 +33,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
         what = f"{lost.node} {lost.how} in mid-run"
         culprit = Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what)
         return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there", culprit=culprit)
+    outside = blows(facts)
+    if outside and not own:
+        culprit = Culprit(rank=outside[0].ranks[0], node=outside[0].node, error=outside[0].what)
+        return Judgement(verdict="failed", reason="; ".join(blow.what for blow in outside), culprit=culprit)
     victim = failed[0]
     then = how_it_failed(evidence, victim)
     odd = find_odd_one(failed)

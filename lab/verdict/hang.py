@@ -11,6 +11,7 @@ from lab.verdict.ends import at_lines, blame, together, went_alone, what_it_did,
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, Judgement, majority
 from lab.verdict.messages import find_unmatched
+from lab.verdict.outside import blows
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
@@ -63,12 +64,20 @@ def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, Standing.of(evidence)
     culprit, error = standing.waited_for(evidence)
+    outside = blows(facts)
+    held = {rank for blow in outside for rank in blow.ranks}
     clauses = [
-        *together(standing.absent, lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}"),
+        *(blow.what for blow in outside),
+        *together(
+            (rank for rank in standing.absent if rank not in held),
+            lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}",
+        ),
         *together(standing.waiting, lambda rank: f"waited {where_it_was(evidence, evidence.ranks[rank])}"),
         *together(standing.gone, lambda _: "had ended"),
     ]
-    cause = _cause(evidence) if evidence.at_hand else None
+    cause = _cause(evidence) if evidence.at_hand and not outside else None
+    if outside:
+        culprit, error = outside[0].ranks[0], outside[0].what
     # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
     if cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT):
         culprit, error = next(iter(cause.ranks), None), cause.headline

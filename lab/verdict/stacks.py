@@ -18,11 +18,14 @@ _CRASHED = re.compile(r"^Current thread 0x[0-9a-f]+.*:$", re.MULTILINE)
 _OWN_FRAME = re.compile(r'^  File ".*/labnode/[\w/]+\.py", line .*\n?', re.MULTILINE)
 _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULTILINE)
 """The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
+_LEAVING = re.compile(r'^  File ".*labnode/worker\.py", line \d+,? in _leave$', re.MULTILINE)
 _FATAL = "Fatal Python error"
 _PLUMBING = ("wrapper", "_time_logger", "inner")
 _ELSEWHERE = ("/", "<", "torch/", "numpy/", "labnode/")
 """How paths begin that are not the script's own, those of a text that `shorten_paths` has been through too."""
-_COMMUNICATES = re.compile(r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/recorder/")
+_COMMUNICATES = re.compile(
+    r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:recorder/|rendezvous)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,11 @@ class CodePlace:
     """The text of the line; empty where it is not known."""
 
     @property
+    def own(self) -> bool:
+        """Whether it is in the script's own code."""
+        return not self.file.startswith(_ELSEWHERE)
+
+    @property
     def at(self) -> str:
         """`train.py:41`."""
         return f"{self.file}:{self.line}"
@@ -50,8 +58,12 @@ class CodePlace:
 
 
 def find_place(dump: str, folder: Path) -> CodePlace | None:
-    """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread."""
-    return _innermost([match.groupdict() for match in _FRAME.finditer(_main_part(dump))], folder)
+    """The innermost line of the script's own code on the stack of the thread that crashed, or else the main thread.
+
+    Where the script's code is not on that stack, a line elsewhere; None if the script was over.
+    """
+    place = _innermost([match.groupdict() for match in _FRAME.finditer(_main_part(dump))], folder)
+    return None if place is not None and not place.own and is_leaving(dump) else place
 
 
 def _main_part(dump: str) -> str:
@@ -59,6 +71,17 @@ def _main_part(dump: str) -> str:
     if dump.startswith(_FATAL) and (crashed := _CRASHED.search(dump)):
         return _THREAD.split(dump[crashed.end() :])[0]
     return _THREAD.split(dump)[-1]
+
+
+def is_leaving(dump: str) -> bool:
+    """Whether the script was over, and its process had not ended yet."""
+    return _LEAVING.search(_main_part(dump)) is not None
+
+
+def find_threads(dump: str, folder: Path) -> list[CodePlace]:
+    """The innermost line of the script on the stack of each thread but the main one, where it has such a line."""
+    parts = [[match.groupdict() for match in _FRAME.finditer(part)] for part in _THREAD.split(dump)[:-1]]
+    return [place for frames in parts if (place := _innermost(frames, folder)) is not None and place.own]
 
 
 def find_raised(traceback: str, folder: Path) -> CodePlace | None:

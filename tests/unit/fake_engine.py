@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lab.engine.doctor import Check, Wanted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -161,6 +161,7 @@ class FakeEngine:
         self.acts = dict(acts or {})
         self.answers = dict(answers or {})
         self.states = dict(states or {})
+        self.troubles: dict[str, Trouble] = {}
         self.clusters: dict[str, ClusterInfo] = {}
         self.channels: list[FakeChannel] = []
         self.agents: dict[str, FakeAgent] = {}
@@ -215,6 +216,9 @@ class FakeEngine:
             raise state
         assert isinstance(state, NodeState)
         return state
+
+    def trouble(self, channel: Channel) -> Trouble | None:
+        return self.troubles.get(channel.node.name)
 
     def memory_bytes(self, node: Node) -> int | None:
         return None

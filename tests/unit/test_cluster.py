@@ -312,3 +312,30 @@ def test_what_goes_wrong_over_one_run_is_the_error_of_that_run_alone(monkeypatch
     assert sorted((result.verdict, result.reason == second.message) for result in results) == [
         ("error", True), ("passed", False), ("passed", False),
     ]  # fmt: skip
+
+
+def test_a_cluster_that_was_to_stay_and_has_lost_a_node_is_made_again_for_the_next_run():
+    engine, told = FakeEngine(), list[str]()
+    cluster = Cluster(3, name="c", engine=engine, announce=told.append)
+    made, _ = cluster.up()
+    engine.clusters["c"] = replace(made, nodes=(*made.nodes[:2], replace(made.nodes[2], state="paused")))
+    assert cluster.run(SCRIPT, nodes=2).passed
+    assert "removed what was left of cluster c: node2 was paused" in told
+    assert cluster.info() == made
+
+
+def test_a_cluster_that_turns_out_to_be_broken_is_made_again_for_the_run():
+    engine, told = FakeEngine(answers={"node1": {"claim": [END]}}), list[str]()
+    cluster = Cluster(2, name="c", engine=engine, announce=told.append)
+    made, _ = cluster.up()
+    remove = engine.remove
+
+    def remove_and_mend(*words, **more):
+        engine.answers.clear()
+        return remove(*words, **more)
+
+    engine.remove = remove_and_mend
+    assert cluster.run(SCRIPT).passed
+    assert "removed what was left of cluster c: node1 was killed (SIGKILL) before the run began" in told
+    assert cluster.info() == made
+    assert len(list_records()) == 1

@@ -99,9 +99,11 @@ class Connection:
             lambda direct: direct.containers(labels), lambda api: api.containers(all=True, filters={"label": labels})
         )
 
-    def inspect(self, container: str) -> dict[str, Any]:
-        """All about a container."""
-        return self._ask(lambda direct: direct.inspect(container), lambda api: api.inspect_container(container))
+    def inspect(self, container: str, timeout_s: float = _CALL_TIMEOUT_S) -> dict[str, Any]:
+        """All about a container; an engine that is far away is given as long as for any call."""
+        return self._ask(
+            lambda direct: direct.inspect(container, timeout_s), lambda api: api.inspect_container(container)
+        )
 
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a socket, or what docker-py has instead."""

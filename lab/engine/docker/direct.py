@@ -60,17 +60,17 @@ class DirectApi:
         found: list[dict[str, Any]] = self._json(f"/containers/json?all=1&filters={filters}")
         return found
 
-    def inspect(self, container: str) -> dict[str, Any]:
+    def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
         """All about a container."""
-        found: dict[str, Any] = self._json(f"/containers/{container}/json")
+        found: dict[str, Any] = self._json(f"/containers/{container}/json", timeout_s)
         return found
 
     def attach(self, container: str) -> socket.socket:
         """A stream to the standard input, output and error of a container's first process."""
         return self._ask("POST", f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
 
-    def _json(self, path: str) -> Any:
-        with self._ask("GET", path) as connection, connection.makefile("rb") as body:
+    def _json(self, path: str, timeout_s: float = _TIMEOUT_S) -> Any:
+        with self._ask("GET", path, timeout_s) as connection, connection.makefile("rb") as body:
             return json.loads(body.read())
 
     def _ask(self, method: str, path: str, timeout_s: float = _TIMEOUT_S) -> socket.socket:

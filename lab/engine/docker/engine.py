@@ -11,7 +11,7 @@ from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ImageError, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -45,6 +45,10 @@ class DockerEngine:
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
         return state.node_state(self.connection, node)
+
+    def trouble(self, channel: Channel) -> Trouble | None:
+        """What keeps a node from working although it is there."""
+        return state.trouble(self.connection, channel.node)
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node uses, without what the kernel can take back."""

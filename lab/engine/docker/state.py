@@ -7,10 +7,14 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
-from lab.engine.protocol import NodeState
+from lab.engine.protocol import NodeState, Trouble
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 ENGINE = "docker"
+_LOOK_TIMEOUT_S = 2.0
+"""A run is not held up for longer by an engine that does not answer."""
+_NEVER = "0001-01-01"
+"""How the engine writes a time that has not come."""
 
 
 def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
@@ -39,8 +43,24 @@ def node_state(connection: Connection, node: Node) -> NodeState:
     if state["Status"] in ("removing", "dead"):  # it is killed first, whoever removes it
         return NodeState(running=False, gone=True)
     return NodeState(
-        running=bool(state["Running"]), exit_code=state["ExitCode"], out_of_memory=bool(state["OOMKilled"])
+        running=bool(state["Running"]),
+        exit_code=state["ExitCode"],
+        out_of_memory=bool(state["OOMKilled"]),
+        restarted=bool(state["Running"]) and not state.get("FinishedAt", _NEVER).startswith(_NEVER),
     )
+
+
+def trouble(connection: Connection, node: Node) -> Trouble | None:
+    """What keeps a container that is there from working."""
+    try:
+        found = connection.inspect(node.handle, _LOOK_TIMEOUT_S)
+    except Refused:
+        return None  # it is gone: its channel tells that
+    if found["State"]["Paused"]:
+        return Trouble("was paused", silent=True)
+    if found["State"]["Running"] and not found["NetworkSettings"]["Networks"]:
+        return Trouble("was disconnected from its network", silent=False)
+    return None
 
 
 def memory_bytes(connection: Connection, node: Node) -> int | None:
@@ -72,7 +92,7 @@ def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
                 node_rank=int(node.removeprefix("node")),
                 handle=container["Id"],
                 address=address,
-                state=container["State"],
+                state=container["State"] if networks or container["State"] != "running" else "disconnected",
             )
         )
     return ClusterInfo(

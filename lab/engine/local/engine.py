@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, read_cluster
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
 from lab.node import processes
@@ -57,6 +57,11 @@ class LocalEngine:
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
         return node_state(node)
+
+    def trouble(self, channel: Channel) -> Trouble | None:
+        """What keeps a node from working although it is there."""
+        stopped = isinstance(channel, LocalChannel) and processes.is_stopped(channel.peer_pid())
+        return Trouble("was stopped: its agent had a SIGSTOP", silent=True) if stopped else None
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold, shared pages divided among those who share them."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import ownership
-from lab.engine.local.channel import listens
+from lab.engine.local.channel import agent_pid, listens
 from lab.engine.local.layout import DESCRIPTION, LIFE, address
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
+from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 ENGINE = "local"
@@ -29,9 +31,8 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
     nodes = []
     for node_rank in range(shape.nodes):
         handle = str(folder / f"node{node_rank}.sock")
-        state = "running" if listens(handle) else "dead"
-        where = address(network, node_rank)
-        nodes.append(Node(name=f"node{node_rank}", node_rank=node_rank, handle=handle, address=where, state=state))
+        node = Node(name=f"node{node_rank}", node_rank=node_rank, handle=handle, address=address(network, node_rank))
+        nodes.append(replace(node, state=_state(node)))
     return ClusterInfo(
         name=folder.name,
         engine=ENGINE,
@@ -43,6 +44,13 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         master_addr=address(network, 0),
         shared=str(folder / "shared"),
     )
+
+
+def _state(node: Node) -> str:
+    try:
+        return "stopped" if processes.is_stopped(agent_pid(node)) else "running"
+    except OSError:
+        return "dead"
 
 
 def node_state(node: Node) -> NodeState:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.engine.protocol import NodeState
+from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node import wire
 from lab.node.messages import (
@@ -19,6 +19,7 @@ from lab.node.messages import (
     Cleaning,
     Exited,
     Finished,
+    Halted,
     Note,
     Output,
     Ready,
@@ -30,7 +31,7 @@ from lab.node.messages import (
 )
 from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
-from lab.plan.plan import PlanOptions, make_plan
+from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
 from lab.record.events import Clock
 from lab.record.read import Record
 from lab.record.write import RecordWriter
@@ -146,7 +147,7 @@ def test_only_the_first_node_hosts_the_store(drive):
     driven = drive(FakeEngine(), processes=2)
     driven.drive()
     first, second = (driven.engine.agents[name].heard[2] for name in ("node0", "node1"))
-    assert first.store == Store("node0", 29500, 4)
+    assert first.store == Store("node0", MASTER_PORT, 4)
     assert second.store is None
     assert [worker.rank for worker in second.workers] == [2, 3]
 
@@ -221,6 +222,27 @@ def test_a_run_that_does_not_end_times_out_with_the_stack_of_each_rank(drive):
     assert [("line 1" in facts.ranks[0].stack), ("line 2" in facts.ranks[1].stack)] == [True, True]
     assert all(rank.stopped for rank in facts.ranks)
     assert operations(driven)[-1] == "finish"
+
+
+def test_a_node_in_trouble_is_told_and_not_waited_for_where_it_cannot_answer(drive):
+    told = []
+
+    class Watch(Silence):
+        def progress(self, text: str) -> None:
+            told.append(text)
+
+    engine = FakeEngine({0: [], 1: []}, answers={"node1": {"stacks": [], "stop": [], "finish": []}})
+    engine.troubles["node1"] = Trouble("was paused", silent=True)
+    facts = drive(engine, timeout_s=0.1).drive(Watch())
+    assert (told, facts.troubled) == (["node1 was paused"], {"node1": "was paused"})
+    assert facts.ranks[0].stopped
+    assert not facts.ranks[1].over
+
+
+def test_a_worker_that_a_signal_stopped_and_that_goes_on_again_is_no_halted_one(drive):
+    halted = [Halted(rank, 1.0, signal="SIGSTOP") for rank in (0, 1)]
+    facts = drive(FakeEngine({0: [halted[0]], 1: [halted[1], Halted(1, 2.0)]}), timeout_s=0.1).drive()
+    assert [rank.halted for rank in facts.ranks] == ["SIGSTOP", ""]
     assert facts.duration_s == pytest.approx(0.2, abs=0.15)
 
 

@@ -34,6 +34,8 @@ def write(folder: Path, facts: RunFacts) -> Record:
         if each.ended is not None:
             events.append({"event": "exited", **of_rank, "time": each.ended, **_end(each)})
     events += [{"event": "node lost", **node._asdict()} for node in facts.lost_nodes]
+    events += [{"event": "halted", "rank": r.rank, "time": 7.0, "signal": r.halted} for r in facts.ranks if r.halted]
+    events += [{"event": "node troubled", "node": n, "time": 7.0, "how": how} for n, how in facts.troubled.items()]
     events += [{"event": "timed out", "time": 9.0}] if facts.timed_out else []
     events += [{"event": "interrupted", "time": 9.0}] if facts.interrupted else []
     events += [{"event": "refused", "node": "node0", "reason": facts.refused, "time": 9.0}] if facts.refused else []

@@ -133,6 +133,19 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
         1,
         "node1 was killed",
     ),
+    "a node is cut off and its peers complain": (
+        RunFacts(
+            ranks=[raised(0, PEER, 5.0), stopped(1), raised(2, RESET, 5.1)],
+            troubled={"node1": "was disconnected from its network"},
+        ),
+        1,
+        r"node1 was disconnected from its network; rank 1 ran there$",
+    ),
+    "one raised by itself while a node was paused": (
+        RunFacts(ranks=[raised(0, "ValueError: mine", 5.0), stopped(1)], troubled={"node1": "was paused"}),
+        0,
+        "ValueError: mine",
+    ),
     "a node is out of memory": (
         RunFacts(ranks=[lost(0)], lost_nodes=[dies(0, 5.0, "was killed by the kernel: out of memory")]),
         0,
@@ -196,8 +209,19 @@ def test_the_first_culprit_is_named(record: Record, case: str):
     assert "\n" not in judgement.reason
 
 
-def timed_out(*ranks: RankFacts) -> RunFacts:
-    return RunFacts(ranks=list(ranks), timeout_s=30.0, timed_out=True)
+def timed_out(*ranks: RankFacts, **more: Any) -> RunFacts:
+    return RunFacts(ranks=list(ranks), timeout_s=30.0, timed_out=True, **more)
+
+
+def leaving(thread: int | None = None) -> str:
+    """What faulthandler writes of a rank whose script is over, and of a thread of it at a line."""
+    other = f'Thread 0x00007e (most recent call first):\n  File "/var/lab/run/work/train.py", line {thread} in poll\n\n'
+    return (other if thread else "") + (
+        "Thread 0x00007f (most recent call first):\n"
+        '  File "/usr/lib/python3.11/threading.py", line 1590 in _shutdown\n'
+        '  File "/opt/lab/labnode/worker.py", line 230 in _leave\n'
+        '  File "/opt/lab/labnode/worker.py", line 90 in run_worker\n'
+    )
 
 
 HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
@@ -227,6 +251,31 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
         timed_out(stopped(0, stack=stack(9, "barrier")), stopped(1, stack="(no Python stack)")),
         1,
         "rank 1 was in code without a Python stack",
+    ),
+    "all are done, and one does not end": (
+        timed_out(stopped(0, stack=leaving()), rank(1, 0, 2.0), rank(2, 0, 2.0)),
+        0,
+        r"no end after 30 s: rank 0 was done, but did not end; ranks 1 and 2 had ended",
+    ),
+    "a thread keeps one from ending": (
+        timed_out(stopped(0, stack=leaving(thread=7))),
+        0,
+        r"rank 0 was done, but did not end: a thread of it was at train\.py:7",
+    ),
+    "a node was paused while the others waited": (
+        timed_out(
+            stopped(0, stack=stack(9, "all_reduce")),
+            rank(1, None, ended=None),
+            stopped(2, stack=stack(9, "all_reduce")),
+            troubled={"node1": "was paused"},
+        ),
+        1,
+        r"no end after 30 s: node1 was paused; rank 1 ran there; ranks 0 and 2 waited in all_reduce at train\.py:9$",
+    ),
+    "a signal had stopped one while the others waited": (
+        timed_out(stopped(0, stack=stack(9, "recv")), stopped(1, stack="(no Python stack)", halted="SIGSTOP")),
+        1,
+        r"rank 1 \(node1\) was stopped by SIGSTOP; rank 0 waited in recv at train\.py:9$",
     ),
     "one never told its stack": (
         timed_out(stopped(0, stack=stack(9, "barrier")), stopped(1, stack="")),
