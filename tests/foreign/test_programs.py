@@ -43,11 +43,11 @@ class Program:
 
 
 QUICK = (
-    Program("spawn_ddp.py", "PORT", ranks=0),
     Program("multinode.py", "3 2"),
     Program("small_gpt.py"),
 )
 LONG = (
+    Program("spawn_ddp.py", "PORT", ranks=0),
     Program("rpc_parameter_server.py", "PORT", ranks=0),
     Program("zero_optimizer.py", "PORT", ranks=0),
     Program("checkpoint.py", "FOLDER"),
@@ -96,11 +96,12 @@ def elsewhere(program: Program, folder: Path) -> tuple[int, Lines]:
         options = ["--standalone", f"--nproc-per-node={program.ranks}", f"--log-dir={logs}", "--redirects=3"]
         words = ["-m", "torch.distributed.run", *options, *words]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run([sys.executable, *words], cwd=work, env=environment, capture_output=True, timeout=150)
+    done = subprocess.run([sys.executable, *words], cwd=work, env=environment, capture_output=True, timeout=300)
     files = {int(path.parent.name): path for path in logs.rglob("stdout.log")}
     return done.returncode, sorted_lines({rank: path.read_bytes() for rank, path in files.items()} or {0: done.stdout})
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.local_first
 @pytest.mark.parametrize(
     "program",
@@ -117,7 +118,7 @@ def test_a_program_from_elsewhere_prints_and_ends_as_it_does_there(
         folder = f"/shared/{trace}" if engine == "docker" else tmp_path / f"ours-{trace}"
         listener = Listener()
         result = make_cluster(nodes=NODES).run(
-            replace(scenario, args=tuple(arguments(program, folder)), timeout_s=100.0),
+            replace(scenario, args=tuple(arguments(program, folder)), timeout_s=200.0),
             nodes=program.ranks or 1,
             trace=trace,
             observer=listener,

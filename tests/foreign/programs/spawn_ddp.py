@@ -1,4 +1,4 @@
-"""The DDP tutorial: processes of its own, at an address of its own, three demonstrations one after another."""
+"""The DDP tutorial: processes of its own, at an address of its own, two demonstrations one after another."""
 
 import os
 import sys
@@ -72,19 +72,10 @@ def demo_checkpoint(rank, world_size, port):
     print(f"Finished running DDP checkpoint example on rank {rank}: {torch.stack(sums).std() == 0}.", flush=True)
 
 
-def demo_split(rank, world_size, port):
-    print(f"Running DDP with two halves on rank {rank}.", flush=True)
-    setup(rank, world_size, port)
-    torch.manual_seed(9)
-    model = DDP(nn.Sequential(ToyModel(), nn.Linear(5, 5)), find_unused_parameters=True)
-    print(f"Finished running DDP with two halves on rank {rank}: {train_once(model, rank):.4f}.", flush=True)
-    cleanup()
-
-
 def run_demo(demo, world_size, port):
     mp.spawn(demo, args=(world_size, port), nprocs=world_size, join=True)
 
 
 if __name__ == "__main__":
-    for demo in (demo_basic, demo_checkpoint, demo_split):
+    for demo in (demo_basic, demo_checkpoint):
         run_demo(demo, 2, sys.argv[1])
