@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from lab.node.messages import Exited, Halted, Note, Stack, Started
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
+from lab.record.layout import MOST_RANKS
 
 _LATEST = 1e11
 """Unix times beyond are damage."""
@@ -149,4 +150,6 @@ def read_event(data: Any) -> Event | None:
         return None
     moments = (event.time, event.offset_s, event.error_s) if isinstance(event, Clock) else (event.time,)
     deep = isinstance(event, Note) and problem_with(event.value)
-    return None if deep or any(abs(moment) >= _LATEST for moment in moments) else event
+    if deep or any(abs(moment) >= _LATEST for moment in moments):
+        return None
+    return event if -1 <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None

@@ -14,6 +14,8 @@ INDEX = "logs/index.jsonl"
 """One line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]."""
 TRACE = "trace"
 CHECK_LOG = "check.log"
+MOST_RANKS = 1 << 20
+"""No run has more: a rank from here on is damage."""
 
 
 def rank_log(rank: int) -> str:

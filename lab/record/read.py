@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +12,11 @@ from lab.errors import RecordError
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
-from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, RUNS, SCENARIO, rank_log
+from lab.record.layout import EVENTS, INDEX, LOGS, MOST_RANKS, PLAN, RESULT, RUNS, SCENARIO, rank_log
 from lab.record.plan import RecordedPlan
 from lab.record.result import Result
 
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-_MOST_RANKS = 1 << 20
 _LONGEST_LOG = 1 << 50
 _LONGEST_PIECE = 1 << 26
 _LATEST = 1e11
@@ -53,7 +52,7 @@ def read_index(line: bytes) -> IndexEntry | None:
         entry = IndexEntry(int(rank), int(stream), int(offset), int(length), float(when))
     except (ArithmeticError, RecursionError, TypeError, ValueError):
         return None
-    sane = -1 <= entry.rank < _MOST_RANKS and 0 <= entry.offset < _LONGEST_LOG and 0 <= entry.length < _LONGEST_PIECE
+    sane = -1 <= entry.rank < MOST_RANKS and 0 <= entry.offset < _LONGEST_LOG and 0 <= entry.length < _LONGEST_PIECE
     return entry if sane and 0 <= entry.time < _LATEST else None
 
 
@@ -79,7 +78,8 @@ class Record:
         known: dict[str, Any] = {"scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
         known = {"run": self.run, **{name: value for name, value in known.items() if value}}
         try:
-            return Result.from_json(known | (data or {}), self.path, lenient=True)
+            found = Result.from_json(known | (data or {}), self.path, lenient=True)
+            return replace(found, ranks=tuple(rank for rank in found.ranks if 0 <= rank.rank < MOST_RANKS))
         except Misfit:
             reason = "the result on record is damaged: it has no verdict"
             if data is None:
@@ -88,7 +88,8 @@ class Record:
 
     def plan(self) -> RecordedPlan:
         """The plan; what is missing or damaged has its default."""
-        return read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
+        found = read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
+        return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
 
     def workers(self) -> dict[int, str]:
         """The node of each rank; empty where the record has no plan."""

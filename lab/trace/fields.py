@@ -10,7 +10,6 @@ from lab.trace.model import Buffer
 
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What a line that no recorder wrote may raise where it is read."""
-MOST_RANKS = 1 << 20
 _LARGEST = 1 << 63
 """Times, sizes and counts from here on are damage."""
 _GREATEST = 1e300

@@ -13,10 +13,10 @@ from typing import Any
 from lab.errors import RecordError
 from lab.node.messages import Stack
 from lab.record.events import Cancelled, Clock, TimedOut
-from lab.record.layout import TRACE
+from lab.record.layout import MOST_RANKS, TRACE
 from lab.record.read import Record
 from lab.trace.buckets import assign_buckets
-from lab.trace.fields import DAMAGE, MOST_RANKS, buffers, number, sizes, whole
+from lab.trace.fields import DAMAGE, buffers, number, sizes, whole
 from lab.trace.groups import tell_apart
 from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
 from lab.words import plural
@@ -163,6 +163,8 @@ class _RankReader:
 
     def _group(self, line: Mapping[str, Any]) -> None:
         ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
+        if not ranks:
+            raise ValueError(ranks)
         name = self._new_name(str(line["g"]), ranks)
         backend, description = str(line.get("backend", "")), str(line.get("desc", ""))
         source = self.nested[-1].source if self.nested else ""

@@ -214,6 +214,8 @@ def _because(picture: Picture, block: Block, element: int) -> str:
     inputs = []
     for source in part.sources:
         values = picture.rank(source.rank).before[source.tensor].values or ()
+        if source.start + element >= len(values):  # it is not on record
+            return ""
         inputs.append((number_text(values[source.start + element]), source.rank))
     if not part.reduced:
         return f", from rank {inputs[0][1]}"

@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 
 from lab.cli.main import main
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, TRACE
+from lab.record.read import Record
+from lab.verdict.evidence import Evidence
+from lab.verdict.facts import read_facts
+from lab.verdict.judge import judge
 from tests.unit.traces import TraceMaker
 
 
@@ -47,12 +51,17 @@ FILES = [RESULT, PLAN, EVENTS, INDEX, f"{TRACE}/rank0.jsonl", f"{TRACE}/rank1.js
 def make(folder: Path) -> None:
     """A run with everything that a record can hold."""
     maker = TraceMaker(folder, 2)
+    maker.group("1", [0, 1], 2)
     for rank in range(2):
+        maker.line(rank, "mark", 1, n="new_group", e=0, at="train.py:2", g="1", ranks=[0, 1])
+        maker.line(rank, "mark", 2, n="new_group", e=1)
         maker.mark(rank, "forward", 1, 2)
         maker.line(rank, "ddp", 3, d=1, g="0", rebuilt=True, params=[["w", "float32", [2, 3]]], buckets=[[0]])
         maker.call(rank, "all_reduce", 10 + rank, 20, [[1.0]], [[2.0]], red="SUM")
         maker.call(rank, "all_to_all_single", 22, 23, [[1.0, 2.0]], [[1.0, 2.0]], split=[[1, 1], [1, 1]])
-        maker.call(rank, "broadcast", 24, 25, [[1.0 + rank]], [[1.0]], root=0)
+        maker.call(rank, "broadcast", 24, 25, [[1.0 + rank]], [[1.0]], root=0, group="1")
+        maker.line(rank, "mark", 26, n="destroy_process_group", e=0, at="train.py:30", g="1")
+        maker.line(rank, "mark", 26, n="destroy_process_group", e=1)
         begin = {"i": 9, "op": "all_reduce", "g": "0", "async": True, "in": [["float32", [1000]]], "ib": 4000, "seq": 4}
         summary = {"n": 1000, "norm": 1.0, "min": "-inf", "max": 2.0, "hash": "0badcafe", "sampled": 10}
         maker.line(rank, "begin", 26, **begin, **{"is": [summary]}, red="SUM", at="train.py:20", fn="f", via="step")
@@ -126,38 +135,44 @@ def refuse(name: str) -> None:
 
 
 class Damaged:
-    """A folder of runs of which one can be damaged, again and again."""
+    """A folder of runs, two whole ones, `good` and `hung`, and `r`, which can be damaged again and again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / ".lab" / "runs"
-        make(self.folder / "r")
-        shutil.copytree(self.folder / "r", self.folder / "good")
-        self.whole = {name: read(self.folder / "good" / name) for name in FILES}
+        make(self.folder / "good")
+        for name in ("hung", "r"):
+            shutil.copytree(self.folder / "good", self.folder / name)
+        events = self.folder / "hung" / EVENTS
+        events.write_text("".join(line for line in events.open() if '"exited"' not in line))
+        self.whole = {(run, name): read(self.folder / run / name) for run in ("good", "hung") for name in FILES}
         self.places = [
-            (name, line, place)
-            for name in FILES
-            for line, data in enumerate(self.whole[name])
+            (run, name, line, place)
+            for (run, name), lines in self.whole.items()
+            for line, data in enumerate(lines)
             for place in places(data)
+            if run == "good" or name != RESULT
         ]
 
-    def damage(self, name: str, line: int, place: tuple[Any, ...], value: Any) -> None:
-        lines = [json.dumps(data) for data in self.whole[name]]
-        lines[line] = replaced(self.whole[name][line], place, value)
-        self.write(name, "\n".join(lines).encode() + b"\n")
+    def damage(self, run: str, name: str, line: int, place: tuple[Any, ...], value: Any) -> None:
+        lines = [json.dumps(data) for data in self.whole[run, name]]
+        lines[line] = replaced(self.whole[run, name][line], place, value)
+        self.write(name, "\n".join(lines).encode() + b"\n", run)
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, run: str = "good") -> None:
         for file in FILES:
-            shutil.copyfile(self.folder / "good" / file, self.folder / "r" / file)
+            shutil.copyfile(self.folder / run / file, self.folder / "r" / file)
         (self.folder / "r" / name).write_bytes(data)
 
     def look(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """Have every view show it: in words or as JSON, or with a sentence that says why not."""
+        """Have every view show it: in words or as JSON, or with a sentence that says why not; and judge it again."""
         for words in VIEWS:
             code, said = main(words), capsys.readouterr()
             assert code == 0 or said.err.startswith("lab: "), words
             if code == 0 and "--json" in words and words[0] != "logs":
                 json.loads(said.out, parse_constant=refuse)
             assert "rank 1 raised ValueError: no" in said.out or words[0] != "runs"
+        record = Record(path=self.folder / "r")
+        assert judge(Evidence(facts=read_facts(record), record=record)).reason
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +205,9 @@ def test_a_wrong_value_anywhere_spoils_no_view(
 def test_every_wrong_value_in_every_place_spoils_no_view(
     damaged: Damaged, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    for number, (_, line, place) in enumerate(one for one in damaged.places if one[0] == name):
+    for number, place in enumerate(one for one in damaged.places if one[1] == name):
         for value in WRONG[number % 3 :: 3]:
-            damaged.damage(name, line, place, value)
+            damaged.damage(*place, value)
             damaged.look(capsys)
 
 
