@@ -12,6 +12,7 @@ from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_cal
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
+from lab.verdict.hang import explain_stand_off
 from lab.verdict.outside import blows
 from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
 from lab.words import capital, format_duration, name_ranks, was
@@ -55,6 +56,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline))
     if own:
         return _blame(own[0], how_it_failed(evidence, own[0]))
+    stuck = explain_stand_off(evidence) if evidence.at_hand else []
+    if stuck:
+        return _judged_by(stuck[0], evidence, f"rank {victim.rank} then {then}")
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone):
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}")
@@ -72,6 +76,12 @@ def judge_failure(evidence: Evidence) -> Judgement:
 def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "") -> Judgement:
     reason = f"{full_name(rank)} {error}{then}"
     return Judgement(verdict="failed", reason=reason, culprit=blame(rank, error, traceback))
+
+
+def _judged_by(found: Finding, evidence: Evidence, then: str) -> Judgement:
+    """What a finding says, and its first rank as the culprit, if it names one."""
+    culprit = blame(evidence.facts.rank(found.ranks[0]), found.headline) if found.ranks else None
+    return Judgement(verdict="failed", reason=f"{found.headline}; {then}", culprit=culprit)
 
 
 def _failed_at(rank: RankFacts) -> float:
@@ -107,6 +117,9 @@ def _left_early(evidence: Evidence, victim: RankFacts) -> RankFacts | None:
 
 def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     """Who failed first, the culprit if one is known already, and in which calls that found the others."""
+    stuck = explain_stand_off(evidence)
+    if stuck and (culprit is None or culprit in stuck[0].ranks):
+        return stuck
     if culprit is None:
         judged = judge_failure(evidence).culprit
         culprit = judged.rank if judged is not None else None

@@ -12,6 +12,7 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, Judgement, majority
 from lab.verdict.messages import find_unmatched
 from lab.verdict.outside import blows
+from lab.verdict.peers import lost_a_peer
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
@@ -98,14 +99,13 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     """What kept the run from going on; ranks that wait after others called different things wait because of that."""
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
-    findings = [] if differing else find_unmatched(evidence, waits)
-    named = [rank for finding in findings for rank in (*finding.ranks, *finding.others)]
-    told = {rank for rank in named if waits[rank].step.message}
-    cycle = find_cycle(waits)
-    messages = all(waits[rank].step.message for rank in cycle)
-    if cycle and not findings and (messages or (majority_step(waits) is None and not differing)):
-        told = {wait.rank for rank in cycle for wait in waits.values() if wait.step is waits[rank].step}
-        findings.append(hang.ring(cycle, sorted(told)))
+    findings = hang.stand_off(differing)
+    told = {
+        rank
+        for finding in findings
+        for rank in (*finding.ranks, *finding.others)
+        if finding.kind == "deadlock" or waits[rank].step.message
+    }
     by_groups = [finding for finding in differing if finding.kind == "groups"]
     over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
     for step, waiting, missing in missed_steps(waits):
@@ -113,6 +113,13 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
             findings.append(hang.missed(step, waiting, missing, explained=bool(findings or differing)))
     findings += hang.all_there(named={finding.step for finding in differing})
     return findings or ([] if differing or waits else hang.no_waits())
+
+
+def explain_stand_off(evidence: Evidence) -> list[Finding]:
+    """Why ranks failed of which none did so by itself: they had waited for each other until one gave up."""
+    if not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
+        return []
+    return _Hang(evidence, find_waits(evidence, until_failed=True)).stand_off(())
 
 
 @dataclass(frozen=True)
@@ -147,6 +154,16 @@ class _Hang:
             sentence += f" {_ORDER_OF_GROUPS}" if groups - {step.group} and not step.message and not explained else ""
         others = [rank for rank in (*missing, *waiting) if rank not in ranks]
         return self._finding(kind, sentence, waiting, ranks, step, others)
+
+    def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
+        """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
+        waits, cycle = self.waits, find_cycle(self.waits)
+        unmatched = [] if differing else find_unmatched(self.evidence, waits)
+        messages = all(waits[rank].step.message for rank in cycle)
+        if unmatched or not cycle or not (messages or (majority_step(waits) is None and not differing)):
+            return unmatched
+        steps = {waits[rank].step.number for rank in cycle}
+        return [self.ring(cycle, sorted(rank for rank, wait in waits.items() if wait.step.number in steps))]
 
     def ring(self, cycle: Sequence[int], ranks: Sequence[int]) -> Finding:
         """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""

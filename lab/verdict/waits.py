@@ -10,6 +10,7 @@ from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.finding import majority
+from lab.verdict.peers import lost_a_peer
 from lab.verdict.stacks import is_communicating
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
@@ -28,11 +29,11 @@ class Wait:
     """Ranks without which the call could not end."""
 
 
-def find_waits(evidence: Evidence) -> dict[int, Wait]:
-    """By rank: what every rank that was alive at the end waited in."""
+def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, Wait]:
+    """By rank: what every rank alive at the end waited in; if asked, also where ranks lost a peer or gave up."""
     waits = {}
     for rank, facts in evidence.ranks.items():
-        call = _blocked_in(evidence, facts)
+        call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
         step = evidence.step(call) if call is not None else None
         if call is not None and step is not None:
             # Where all whom it needs have come, a backend may still wait for the rest.
@@ -55,6 +56,14 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
         return None
     return next((call for call in unfinished if (step := evidence.step(call)) and step.missing), unfinished[0])
+
+
+def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
+    """The call in which a rank lost a peer, or waited until it gave up."""
+    if not rank.failed or not lost_a_peer(rank):
+        return None
+    broken = evidence.broken(rank.rank)
+    return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
 
 
 def _has_handle(call: Call) -> bool:
@@ -123,5 +132,6 @@ def describe_wait(wait: Wait) -> str:
 
 
 def waited(evidence: Evidence, waits: list[Wait]) -> float:
-    """Seconds that the first of these ranks had been waiting when the run was over."""
-    return max((max(0.0, evidence.over - wait.call.begin) for wait in waits), default=0.0)
+    """Seconds that the first of these ranks had been waiting when the run was over, or when it failed."""
+    ends = [evidence.over if wait.call.end is None else wait.call.end for wait in waits]
+    return max((max(0.0, end - wait.call.begin) for end, wait in zip(ends, waits, strict=True)), default=0.0)

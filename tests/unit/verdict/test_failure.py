@@ -9,6 +9,7 @@ import pytest
 from lab.verdict.causes import find_causes
 from lab.verdict.evidence import read_evidence
 from lab.verdict.finding import Finding
+from lab.verdict.judge import judge
 from tests.unit.traces import TraceMaker
 from tests.unit.verdict.facts import exited, raised, stopped, write_events
 
@@ -100,3 +101,34 @@ def test_a_long_error_is_shortened_and_loses_the_addresses_of_pytorchs_sources(m
     [found] = causes(made, 1)
     assert "pair.cc" not in found.sentence
     assert len(found.sentence) < 300
+
+
+def give_up(made: TraceMaker, rank: int, op: str, line: int, **fields: object) -> None:
+    """A call that timed out after 4 s."""
+    index = made.call(rank, op, 1000, None, [[1.0]], at=f"train.py:{line}", **fields)
+    made.line(rank, "end", 5000, i=index, err="Timed out waiting 4000ms for send operation to complete")
+
+
+def test_a_ring_that_ends_because_its_ranks_give_up_is_nobodys_fault(made: TraceMaker) -> None:
+    for rank in range(3):
+        give_up(made, rank, "send", 41, peer=(rank + 1) % 3, tag=0)
+    write_events(made, *(raised(rank, PEER, 41, 5 + rank / 10) for rank in range(3)))
+    evidence = read_evidence(made.record())
+    [found] = find_causes(evidence)
+    assert (found.kind, found.ranks, found.others, found.seconds) == ("deadlock", (), (0, 1, 2), 4.0)
+    verdict = judge(evidence)
+    assert (verdict.verdict, verdict.culprit) == ("failed", None)
+    assert verdict.reason.startswith("ranks 0-2 wait for each other in a ring (0 → 1 → 2 → 0), for 4 s now: ")
+
+
+def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceMaker) -> None:
+    give_up(made, 2, "recv", 12, peer=0, tag=0)
+    for rank in (0, 1):
+        give_up(made, rank, "barrier", 14)
+    write_events(made, *(raised(rank, PEER, 14, 5 + rank / 10) for rank in range(3)))
+    evidence = read_evidence(made.record())
+    [found] = find_causes(evidence)
+    assert (found.kind, found.ranks, found.lines) == ("unmatched", (2,), ("train.py:12", "train.py:14"))
+    culprit = judge(evidence).culprit
+    assert culprit is not None
+    assert culprit.rank == 2
