@@ -40,6 +40,11 @@ class Parser(argparse.ArgumentParser):
 
 def call(words: list[str]) -> int:
     """Run the verb that the words begin with, and return its exit code."""
+    with interruptible():
+        return _call(words)
+
+
+def _call(words: list[str]) -> int:
     verb = words[0]
     if verb.startswith("-"):
         parser = Parser(prog="lab")
@@ -78,22 +83,21 @@ def guarded(module: Verb, arguments: argparse.Namespace) -> int:
     """Run a verb; whatever a person can cause becomes a sentence, never a traceback."""
     from lab.errors import LabError, unforeseen
 
-    with interruptible():
-        try:
-            return module.run(arguments)
-        except LabError as error:
-            _say(error, getattr(arguments, "json", False))
-            return error.exit_code
-        except KeyboardInterrupt:
-            sys.stderr.write("interrupted\n")
-            return 130
-        except BrokenPipeError:  # for whoever called
+    try:
+        return module.run(arguments)
+    except LabError as error:
+        _say(error, getattr(arguments, "json", False))
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except BrokenPipeError:  # for whoever called
+        raise
+    except Exception as error:
+        if os.environ.get("LAB_DEBUG"):
             raise
-        except Exception as error:
-            if os.environ.get("LAB_DEBUG"):
-                raise
-            _say(unforeseen(error), getattr(arguments, "json", False))
-            return 1
+        _say(unforeseen(error), getattr(arguments, "json", False))
+        return 1
 
 
 def _say(error: BaseException, as_json: bool) -> None:

@@ -7,10 +7,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 _CLEANING_UP_S = 10.0
-"""A further one so soon after the first does not cut short what that has begun."""
+"""A further one so soon after the first does not cut short what has begun."""
+_LATER_S = 0.001
 
 
 @contextmanager
@@ -31,13 +33,20 @@ def interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if signal.getsignal(signal.SIGALRM) is interrupt:  # one that was put off and has not come yet
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _interrupt() -> Callable[..., None]:
+def _interrupt() -> Callable[[int, FrameType | None], None]:
     last = -_CLEANING_UP_S
 
-    def interrupt(*_: object) -> None:
+    def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal last
+        if _would_be_lost(frame):
+            signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, _LATER_S)
+            return
         now = time.monotonic()
         if now - last < _CLEANING_UP_S:
             with suppress(OSError):
@@ -47,3 +56,13 @@ def _interrupt() -> Callable[..., None]:
         raise KeyboardInterrupt
 
     return interrupt
+
+
+def _would_be_lost(frame: FrameType | None) -> bool:
+    """Whether Python would only print what is raised here: in a finalizer, or when an import lets go of its lock."""
+    while frame is not None:
+        name = frame.f_code.co_name
+        if name == "__del__" or (name == "cb" and "importlib" in frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False

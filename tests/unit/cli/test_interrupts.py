@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -99,3 +101,22 @@ def test_ctrl_c_before_a_verb_has_begun_says_a_word(
     monkeypatch.setattr(sys.modules["lab.cli.main"], "_main", interrupted)
     assert program.main(["runs"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize(("name", "file"), [("cb", "<frozen importlib._bootstrap>"), ("__del__", "some.py")])
+def test_ctrl_c_where_python_would_only_print_it_counts_a_moment_later(name: str, file: str) -> None:
+    def loses(press: Callable[[], None], done: list[bool]) -> None:
+        press()
+        done.append(True)
+
+    done: list[bool] = []
+    loses.__code__ = loses.__code__.replace(co_name=name, co_filename=file)
+
+    def command() -> None:
+        with interruptible():
+            loses(press, done)
+            time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        command()
+    assert done == [True]
