@@ -46,8 +46,10 @@ class Cluster:
         engine: `auto`, `docker`, `local`, or an engine of your own.
         image: image of the nodes; None: the lab's own.
         cpus: CPU cores a node may use.
-        memory_bytes: memory a node may use.
+        memory_bytes: memory a node may use; None: on the docker engine, its part of the machine.
+        processes: processes and threads a node may have; None: on the docker engine, as many as the machine suggests.
         gpus: GPUs of each node.
+        strict: give nodes no way out and little room: an internal network, a read-only root, no volumes.
         volumes: host folders that every node sees.
         env: environment of every worker.
         announce: called with each line of progress.
@@ -67,7 +69,9 @@ class Cluster:
         image: str | None = None,
         cpus: float | None = None,
         memory_bytes: int | None = None,
+        processes: int | None = None,
         gpus: int | None = None,
+        strict: bool = False,
         volumes: Sequence[Volume] = (),
         env: Mapping[str, str] | None = None,
         announce: Announce = lambda _: None,
@@ -87,7 +91,9 @@ class Cluster:
             "image": image,
             "cpus": cpus,
             "memory_bytes": memory_bytes,
+            "processes": processes,
             "gpus": gpus,
+            "strict": strict or None,
             "volumes": tuple(volumes) or None,
             "env": dict(env) if env else None,
         }

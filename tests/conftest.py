@@ -1,8 +1,8 @@
 """What every tier shares: which tests need which engine, what may be skipped, what is kept for the long run.
 
-A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash. One in tests/engines
-belongs to that of the engine it runs on too, local or docker. `@pytest.mark.docker` on any other test says that it
-needs an engine too.
+A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash, hostile. One in tests/engines
+or tests/hostile belongs to that of the engine it runs on too, local or docker. `@pytest.mark.docker` on any other test
+says that it needs an engine too.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import docker
 
 ROOT = Path(__file__).resolve().parent.parent
-TIERS = ("unit", "engines", "foreign", "docker", "browser", "crash")
+TIERS = ("unit", "engines", "foreign", "docker", "browser", "crash", "hostile")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(tier)
         if "docker_engine" in getattr(item, "fixturenames", ()):
             item.add_marker("docker")
-        if tier == "engines" and item.get_closest_marker("docker") is None:
+        if tier in ("engines", "hostile") and item.get_closest_marker("docker") is None:
             item.add_marker("local")
         if item.get_closest_marker("docker") and item.get_closest_marker("local_first"):
             item.add_marker("long")

@@ -67,9 +67,25 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", help="image of the nodes; anything with Python >= 3.9 and torch")
     parser.add_argument("--cpus", type=positive_float, help="CPU cores a node may use")
     parser.add_argument(
-        "--memory", dest="memory_bytes", type=size, metavar="SIZE", help="memory a node may use, e.g. 1GiB"
+        "--memory",
+        dest="memory_bytes",
+        type=size,
+        metavar="SIZE",
+        help="memory a node may use, e.g. 1GiB (default on Docker: its part of 80%% of the machine's)",
+    )
+    parser.add_argument(
+        "--max-processes",
+        dest="processes",
+        type=positive,
+        metavar="N",
+        help="processes and threads a node may have (default on Docker: 512, and 256 for each core of the machine)",
     )
     parser.add_argument("--gpus", type=positive, help="GPUs of each node")
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="for scripts that nobody trusts: no way out of the cluster, read-only nodes, no volumes, tight limits",
+    )
     parser.add_argument(
         "--volume",
         dest="volumes",
@@ -152,7 +168,7 @@ variable = _type(_variable)
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_shape` took, as `Cluster` wants it."""
-    said = {name: getattr(arguments, name) for name in ("image", "cpus", "memory_bytes", "gpus")}
+    said = {name: getattr(arguments, name) for name in ("image", "cpus", "memory_bytes", "processes", "gpus", "strict")}
     return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 
 

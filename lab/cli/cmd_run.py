@@ -34,6 +34,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
     parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
+    parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
+    parser.add_argument(
+        "--max-output",
+        dest="output_bytes",
+        type=shared.size,
+        metavar="SIZE",
+        help="keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
+    )
+    parser.add_argument(
+        "--one-user",
+        action="store_true",
+        help="let the ranks of a node be one user, as under torchrun: they may open each other's private files",
+    )
     parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
     parser.add_argument(
         "--allow-volumes",

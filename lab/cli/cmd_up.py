@@ -10,8 +10,9 @@ import time
 from lab.cli import arguments as shared
 from lab.cli.progress import ProgressDisplay
 from lab.cluster import Cluster
+from lab.node.config import NOTES_BYTES, OUTPUT_BYTES
 from lab.report.cluster_view import cluster_json
-from lab.words import format_duration, plural
+from lab.words import format_duration, format_limit, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_wait(parser)
     shared.add_json(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked for, and stop")
+    parser.add_argument("--verbose", action="store_true", help="say what each node and rank may use")
     parser.add_argument("--quiet", "-q", action="store_true", help="print nothing but errors")
 
 
@@ -50,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
         for node in info.nodes:
             print(f"  {node.name}  {node.address}")
+        if arguments.verbose:
+            print(f"  each node: {info.limits.told()}")
+            print(f"  each rank: {format_limit(OUTPUT_BYTES)} of output, {format_limit(NOTES_BYTES)} of notes")
     return 0
 
 

@@ -18,6 +18,7 @@ OWNER = f"{NAMESPACE}.owner"
 NODE = f"{NAMESPACE}.node"
 RUN = f"{NAMESPACE}.run"
 SHAPE = f"{NAMESPACE}.shape"
+LIMITS = f"{NAMESPACE}.limits"
 VERSION = f"{NAMESPACE}.version"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import messages, processes, typed, warm, wire
+from . import messages, processes, strays, typed, users, warm, wire
+from .config import Config
 from .connection import Connection
 from .noderun import NodeRun
 from .recorder import install as recorder
@@ -34,8 +35,10 @@ _STACK_WAIT_S = 0.25
 class Agent:
     """The state of one node."""
 
-    def __init__(self, config: messages.Config) -> None:
+    def __init__(self, config: Config, left: strays.Strays | None = None) -> None:
         self.config = config
+        self.left = left
+        """Where runs can leave something outside of their folders; None where that cannot be told."""
         self.connections: list[Connection] = []
         self.listener: socket.socket | None = None
         self.run: NodeRun | None = None
@@ -48,7 +51,7 @@ class Agent:
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
-            messages.Files: lambda _, files: self._run_of(files).take_files(files),
+            messages.Files: lambda _, files: self._run_of(files).place.take(files),
             messages.Prepare: self._prepare,
             messages.Go: lambda _, go: self._run_of(go).go(),
             messages.Ping: lambda _, ping: self._run_of(ping),
@@ -92,11 +95,14 @@ class Agent:
             self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
         self.client, self.claimed_at = connection, time.monotonic()
         self.heard = self.claimed_at
-        self.run = NodeRun(claim, self.config, connection.send)
+        self.run = NodeRun(claim, self.config, connection.send, self.left)
         connection.send(messages.Claimed(claim.run, time.time(), boot_id()))
 
     def _prepare(self, connection: Connection, prepare: messages.Prepare) -> None:
-        self._run_of(prepare).prepare(prepare.workers, prepare.store)
+        run = self._run_of(prepare)
+        if prepare.emptied:
+            strays.empty(prepare.emptied)
+        run.prepare(prepare.workers, prepare.store)
         connection.send(messages.Prepared(prepare.run))
 
     def _ask_for_stacks(self, connection: Connection, stacks: messages.Stacks) -> None:
@@ -251,17 +257,27 @@ def import_torch() -> None:
 
 def main() -> None:
     """Entry point in a container: the configuration is the last argument."""
-    config = typed.read(messages.Config, json.loads(sys.argv[-1]))
+    config = typed.read(Config, json.loads(sys.argv[-1]))
     sys.argv = [""]
     serve(config)
 
 
-def serve(config: messages.Config) -> None:
+def serve(config: Config) -> None:
     """Become the agent of a node and never return."""
     processes.become_subreaper()
     os.umask(0o022)
     os.makedirs(config.root, exist_ok=True)
-    if config.container and os.path.isdir("/shared") and os.geteuid() == 0:
-        os.chmod("/shared", 0o1777)
     import_torch()
-    Agent(config).serve()
+    Agent(config, _prepare_container(config) if config.container else None).serve()
+
+
+def _prepare_container(config: Config) -> strays.Strays:
+    """Let users who may do nothing work in a container, and find out where they can leave something."""
+    os.setgroups([])
+    for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
+        users.open_the_way_to(path)
+    left = strays.Strays(config.kept)
+    left.open_to_all()
+    if os.path.isdir("/shared"):
+        os.chmod("/shared", 0o777)
+    return left

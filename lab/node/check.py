@@ -8,6 +8,8 @@ import os
 import sys
 
 RESULTS_VARIABLE = "LAB_RESULTS"
+FOLDER_VARIABLE = "LAB_WORK_FOLDER"
+"""Where the ranks of node 0 worked: what is there is theirs, while the check's own folder is as it was shipped."""
 
 
 def main() -> None:

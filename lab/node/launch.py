@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Any
 
 from . import processes, trace_file, warm, worker
 from .messages import Claim, Raised, WorkerStart
+from .users import Users
 
 _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
@@ -26,7 +28,10 @@ class Worker:
     """A rank's process and the agent's ends of its pipes."""
 
     rank: int
+    local_rank: int
     pid: int
+    notes: socket.socket
+    """Where the datagrams of `note` arrive."""
     streams: dict[int, int]
     """Read end -> 1 (standard output) or 2 (standard error)."""
     stack_fd: int
@@ -43,6 +48,10 @@ class Worker:
     """What faulthandler wrote."""
     stopped: bool = False
     """Whether the lab asked it to end."""
+    output_bytes: int = 0
+    """What it has printed, with what was dropped of it."""
+    note_bytes: int = 0
+    """What its notes took, with those that were dropped."""
     started: float = 0.0
     """Unix time at which the gate opened."""
 
@@ -75,15 +84,17 @@ class Worker:
             if fd >= 0:
                 os.close(fd)
         self.streams, self.stack_fd, self.gate_fd = {}, -1, -1
+        self.notes.close()
         if self.trace is not None:
             self.trace.close()
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """What all workers of a run on this node have in common."""
+    """What a worker is given by its agent."""
 
     claim: Claim
+    users: Users
     folder: str
     note_socket: str
     import_root: str
@@ -98,6 +109,9 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     for fd in (out_r, err_r):
         with suppress(OSError):  # a larger pipe is only faster
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
+    for fd in (out_w, err_w):
+        context.users.give(fd, start.local_rank)  # scripts open /dev/stdout
+    notes = _bind_notes(start, context)
     trace = trace_file.TraceFile() if context.claim.trace and start.rank >= 0 else None
     agent = os.getpid()
     pid = os.fork()
@@ -108,7 +122,18 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
         os.close(fd)
     for fd in (out_r, err_r, stack_r):
         os.set_blocking(fd, False)
-    return Worker(start.rank, pid, streams={out_r: 1, err_r: 2}, stack_fd=stack_r, gate_fd=gate_w, trace=trace)
+    streams = {out_r: 1, err_r: 2}
+    return Worker(start.rank, start.local_rank, pid, notes, streams, stack_fd=stack_r, gate_fd=gate_w, trace=trace)
+
+
+def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
+    """The socket for the notes of one rank, which no other can write to where ranks are users of their own."""
+    notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notes.bind(context.note_socket)
+    os.chmod(context.note_socket, 0o600)
+    context.users.give(context.note_socket, start.local_rank)
+    notes.setblocking(False)
+    return notes
 
 
 def _become_worker(
@@ -127,7 +152,8 @@ def _become_worker(
         trace_fd = None if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
         leave_agent_behind(out, err, keep=(stack, gate) if trace_fd is None else (stack, gate, trace_fd))
         os.chdir(context.folder)
-        processes.drop_privileges(context.claim.uid, context.claim.gid)
+        processes.drop_privileges(*context.users.worker(start.local_rank))
+        context.users.share_what_is_made()
         processes.die_with_parent(agent)
         processes.prefer_as_oom_victim()
         changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}

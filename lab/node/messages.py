@@ -8,24 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
+from .config import OUTPUT_BYTES
+
 PROTOCOL = 3
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
-
-
-class Config(NamedTuple):
-    """What an agent is started with: the last argument of its process, as JSON."""
-
-    node: str
-    root: str
-    """A folder of its own."""
-    container: bool
-    """Whether /tmp belongs to this node alone."""
-    import_root: str
-    """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
-    socket: Optional[str] = None
-    """Where it listens; None: it speaks over its standard streams."""
-    memory_bytes: Optional[int] = None
-    """A limit for the agent to enforce; None where the kernel does."""
 
 
 # -- from the lab to an agent
@@ -45,14 +31,16 @@ class Claim(NamedTuple):
     """Whose run it is; told to others who ask."""
     lease_s: float
     """Seconds of silence after which the agent ends the run."""
-    uid: int
-    gid: int
-    """Of whoever calls; workers run as these on the local engine."""
+    uid: Optional[int] = None
+    gid: Optional[int] = None
+    """Who the workers in a container are; None: each rank of a node is a user of its own."""
     cold: bool = False
     trace: bool = False
     """Whether calls are recorded."""
     trace_values: Optional[int] = None
     """How many elements of a tensor are recorded; None: the recorder's default."""
+    output_bytes: int = OUTPUT_BYTES
+    """What each rank may print."""
     version: int = PROTOCOL
 
 
@@ -90,6 +78,8 @@ class Prepare(NamedTuple):
     run: str
     workers: tuple[WorkerStart, ...]
     store: Optional[Store] = None
+    emptied: str = ""
+    """A folder to empty before."""
 
 
 class Go(NamedTuple):
@@ -161,7 +151,6 @@ class Busy(NamedTuple):
     """Another run has the node."""
 
     run: str
-    """Whose claim is refused."""
     holder: str
     """The run that has it."""
     owner: str
@@ -215,6 +204,20 @@ class Finished(NamedTuple):
 
 
 # -- from an agent to the lab, and unchanged into the events of the record; the defaults are for damaged ones
+
+
+class Limited(NamedTuple):
+    """A limit was reached by a rank, or where there is none by a node; of several about the same, the last counts."""
+
+    time: float
+    node: str = ""
+    run: str = ""
+    rank: Optional[int] = None
+    what: str = "output"
+    """`output` or `notes` of a rank, in bytes; `processes` or `memory` of a node."""
+    limit: int = 0
+    excess: int = 0
+    """How much was dropped; how often something was refused or killed."""
 
 
 class Started(NamedTuple):
@@ -302,6 +305,7 @@ class Imported(NamedTuple):
 
 Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish]
 Answer = Union[
-    Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Cleaning, Finished
-]
+    Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited, Cleaning,
+    Finished,
+]  # fmt: skip
 Statement = Union[Note, Raised, Imported]

@@ -2,72 +2,52 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pathlib
 import signal
-import socket
-import tarfile
 import time
 import traceback
-import zlib
 from collections.abc import Callable, Iterable
 
-from . import check, launch, messages, note, processes, store, strays, wire
-from .remove import remove_tree
+from . import check, launch, limits, messages, note, processes, store, strays, users, wire, workplace
+from .config import Config
 from .statement import read_statement
 
 _READ_BYTES = 1 << 16
 _NOTE_BYTES = 1 << 18
+_PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _MOST_NOTES = 1000  # at once: more than wait in a socket, so that whoever floods it does not keep the agent
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
+Emit = Callable[[wire.Message], None]
 
 
 class NodeRun:
     """The state of the run that this node takes part in."""
 
-    def __init__(self, claim: messages.Claim, config: messages.Config, emit: Callable[[wire.Message], None]) -> None:
+    def __init__(self, claim: messages.Claim, config: Config, emit: Emit, left: strays.Strays | None = None) -> None:
         self.claim = claim
         self.config = config
         self.run = claim.run
         self.emit = emit
         """Sends a message to the lab."""
-        self.home = os.path.join(config.root, "run")
-        self.folder = os.path.join(self.home, "work")
+        self.users = users.Users(claim, container=config.container)
+        self.place = workplace.Workplace(config.root, self.users)
         self.workers: dict[int, launch.Worker] = {}
         self.store_pid: int | None = None
         self.going = False
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
-        self._archive: list[bytes] = []
+        self._limits = limits.Limits(claim, config.node, self._tell)
         self._told = 0.0
-        self._oom_kills = processes.oom_kills()
-        self._strays = strays.listing() if config.container else set()
-        if not remove_tree(self.home):
-            raise OSError(f"{self.home} holds something that cannot be removed")
-        os.makedirs(os.path.join(self.home, "home"), mode=0o755)
-        os.makedirs(self.folder)
-        os.makedirs(os.path.join(self.home, "tmp"))
-        self._note_path = os.path.join(self.home, "notes")
-        self.notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.notes.bind(self._note_path)
-        self.notes.setblocking(False)
+        self._left = left
+        """What it leaves elsewhere in its container; None where that cannot be told."""
+        if left is not None:
+            left.remember()
+
+    def _tell(self, message: messages.Limited) -> None:
+        self.emit(message)
 
     # -- before the start
-
-    def take_files(self, files: messages.Files) -> None:
-        """Take a piece of the compressed tar of the scenario's folder; unpack it after the last piece."""
-        self._archive.append(files.data)
-        if not files.last:
-            return
-        data = zlib.decompress(b"".join(self._archive))
-        self._archive = []
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            archive.extractall(self.folder)
-        if os.geteuid() == 0:
-            for path in (self.home, *(str(p) for p in pathlib.Path(self.home).rglob("*"))):
-                os.chown(path, self.claim.uid, self.claim.gid, follow_symlinks=False)
 
     def prepare(self, workers: Iterable[messages.WorkerStart], hosted: messages.Store | None = None) -> None:
         """Start the store, if it is this node's, and every worker, waiting at its gate.
@@ -76,24 +56,38 @@ class NodeRun:
             StoreError: the store cannot listen.
         """
         if hosted is not None:
-            self.store_pid = store.start_store(hosted, self.claim.uid, self.claim.gid)
-        context = launch.LaunchContext(self.claim, self.folder, self._note_path, self.config.import_root)
+            self.store_pid = store.start_store(hosted, self.users.store)
         for start in workers:
-            start.env.update(self._own_variables())
-            self.workers[start.rank] = launch.start_worker(start, context)
+            self._start(start, self.place.folder)
 
     def check(self, asked: messages.Check) -> None:
-        """Start the scenario's own check of the results as one more worker, rank -1."""
-        path = os.path.join(self.home, "results.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(asked.results, file)
+        """Start the scenario's own check of the results as one more worker, rank -1, in a fresh copy of the folder.
+
+        Nothing that a script started is left by then to change what the check sees.
+
+        Raises:
+            RuntimeError: a process of the run does not end.
+        """
+        self._end_processes()
+        left = processes.descendants(os.getpid())
+        if left:
+            raise RuntimeError(f"{len(left)} processes of the run do not end")
+        folder = self.place.fresh_copy()
+        results = self.place.keep("results.json", json.dumps(asked.results))
         argv = [asked.reference.partition(":")[0], asked.reference]
-        self.prepare([messages.WorkerStart(-1, -1, {**asked.env, check.RESULTS_VARIABLE: path}, argv, check.__file__)])
+        env = {**asked.env, check.RESULTS_VARIABLE: results, check.FOLDER_VARIABLE: self.place.folder}
+        self._start(messages.WorkerStart(-1, -1, env, argv, check.__file__), folder)
         self.workers[-1].open_gate()
 
-    def _own_variables(self) -> dict[str, str]:
-        name, folder = ("HOME", "home") if self.config.container else ("TMPDIR", "tmp")
-        return {note.SOCKET_VARIABLE: self._note_path, name: os.path.join(self.home, folder)}
+    def _start(self, start: messages.WorkerStart, folder: str) -> None:
+        """Start a worker that waits at its gate."""
+        own = "HOME" if self.config.container else "TMPDIR"
+        note_socket = self.place.note_socket(start.rank)
+        start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
+        for name, value in self.users.variables(start.local_rank).items():
+            start.env.setdefault(name, value)
+        context = launch.LaunchContext(self.claim, self.users, folder, note_socket, self.config.import_root)
+        self.workers[start.rank] = launch.start_worker(start, context)
 
     def go(self) -> None:
         """Open every worker's gate."""
@@ -107,7 +101,7 @@ class NodeRun:
     def descriptors(self) -> list[int]:
         """Everything that may become readable because of this run."""
         fds = [fd for worker in self.workers.values() for fd in worker.streams]
-        return [self.notes.fileno(), *fds]
+        return [*(worker.notes.fileno() for worker in self.workers.values()), *fds]
 
     def read_ready(self, ready: set[int]) -> None:
         """Pass on what can be read from those of the descriptors that are ready."""
@@ -116,10 +110,10 @@ class NodeRun:
                 self._read(fd)
 
     def _read(self, fd: int) -> None:
-        if fd == self.notes.fileno():
-            self._read_notes()
-            return
         for worker in self.workers.values():
+            if fd == worker.notes.fileno():
+                self._read_notes(worker)
+                return
             if fd in worker.streams:
                 self._read_stream(worker, fd)
                 return
@@ -133,7 +127,9 @@ class NodeRun:
             os.close(fd)
             del worker.streams[fd]
             return 0
-        self.emit(messages.Output(self.run, worker.rank, worker.streams[fd], time.time(), chunk))
+        room = self._limits.room_for_output(worker, len(chunk))
+        if room:
+            self.emit(messages.Output(self.run, worker.rank, worker.streams[fd], time.time(), chunk[:room]))
         return len(chunk)
 
     def _read_all(self, worker: launch.Worker) -> None:
@@ -154,19 +150,20 @@ class NodeRun:
                     return True
         return False
 
-    def _read_notes(self) -> None:
+    def _read_notes(self, worker: launch.Worker) -> None:
         for _ in range(_MOST_NOTES):
             try:
-                told = read_statement(self.notes.recv(_NOTE_BYTES))
+                data = worker.notes.recv(_NOTE_BYTES)
             except BlockingIOError:
                 return
-            if told is None or told.rank not in self.workers:
-                continue  # not from `note`
-            if isinstance(told, messages.Raised):
-                self.workers[told.rank].raised = told
+            told = read_statement(data)
+            if told is None or told.rank != worker.rank:
+                continue  # not from `note`, or about another rank
+            if isinstance(told, messages.Raised):  # later than now is a lie that would move the blame
+                worker.raised = told._replace(time=min(told.time, time.time()))
             elif isinstance(told, messages.Imported):
                 self.imported.update(told.names)
-            elif isinstance(told, messages.Note):
+            elif self._limits.has_room_for_note(worker, len(data)):
                 self.emit(told._replace(node=self.config.node, run=self.run))
 
     def reap(self) -> None:
@@ -179,9 +176,10 @@ class NodeRun:
                 continue
             ended = time.time()
             worker.status = status
-            self._read_notes()
+            self._read_notes(worker)
             self._read_all(worker)
             worker.read_stack()
+            self._limits.tell(worker)
             self.emit(self._exited(worker, ended))
 
     def _status(self, worker: launch.Worker) -> int | None:
@@ -198,10 +196,7 @@ class NodeRun:
     def _exited(self, worker: launch.Worker, ended: float) -> messages.Exited:
         status = worker.status or 0
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        kills = processes.oom_kills()
-        killed_by_kernel = killed_by == signal.SIGKILL and not worker.stopped and kills > self._oom_kills
-        if killed_by_kernel:
-            self._oom_kills += 1
+        killed_by_kernel = killed_by == signal.SIGKILL and not worker.stopped and self._limits.killed_by_kernel()
         raised = worker.raised
         return messages.Exited(
             rank=worker.rank,
@@ -219,16 +214,14 @@ class NodeRun:
         )
 
     def watch_memory(self) -> None:
-        """Do what the kernel does for a container: kill the largest worker when the node is over its limit."""
-        limit = self.config.memory_bytes
-        if not limit or not self.going:
+        """Do what the kernel does for a container."""
+        if not self.config.memory_bytes or not self.going:
             return
-        sizes = processes.sizes_over(limit, processes.descendants(os.getpid()))
-        running = [worker for worker in self.workers.values() if worker.status is None and worker.pid in sizes]
-        if running:
-            largest = max(running, key=lambda worker: sizes[worker.pid])
-            largest.out_of_memory = True
-            largest.signal(signal.SIGKILL)
+        running = [worker for worker in self.workers.values() if worker.status is None]
+        worker, pids = limits.what_to_kill(self.config.memory_bytes, running, self.store_pid)
+        if worker is not None:
+            worker.out_of_memory = True
+        processes.kill(pids)
 
     @property
     def running(self) -> bool:
@@ -277,6 +270,9 @@ class NodeRun:
         self.stop(signal.SIGKILL)
         keep = {self.store_pid} if self.store_pid else set()
         keep.update(worker.pid for worker in self.workers.values() if worker.status is None)
+        if self.workers and processes.kill_descendants(keep, _PATIENCE_S) and self.users.many:
+            for user in {self.users.worker(worker.local_rank) for worker in self.workers.values()}:
+                processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
         if self.workers:
             processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)
         deadline = time.monotonic() + 2.0
@@ -291,17 +287,19 @@ class NodeRun:
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
         for worker in self.workers.values():
             self._read_all(worker)
+            self._limits.tell(worker)
+        if self.config.container and self.workers:
+            self._limits.tell_of_node()
         while self.send_traces(congested):
             drain()
 
     def _remove_files(self) -> None:
         for worker in self.workers.values():
             worker.close()
-        self.notes.close()
         self.workers = {}
-        remove_tree(self.home, self._tell_of_cleaning)
-        if self.config.container:
-            strays.remove(strays.listing() - self._strays, self._tell_of_cleaning)
+        self.place.remove(self._tell_of_cleaning)
+        if self._left is not None:
+            self._left.remove(self._tell_of_cleaning)
 
     def _tell_of_cleaning(self) -> None:
         """Say once a second that the agent is at it: whoever waits for the end of the run would give up."""

@@ -9,7 +9,7 @@ import os
 import signal
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
@@ -56,17 +56,6 @@ def prefer_as_oom_victim() -> None:
         file.write("1000")
 
 
-def oom_kills() -> int:
-    """How often the kernel has killed something in this cgroup because memory ran out; 0 where it does not say."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        with suppress(OSError), open(path) as file:
-            for line in file:
-                name, _, value = line.partition(" ")
-                if name == "oom_kill":
-                    return int(value)
-    return 0
-
-
 def readable_bytes(pipe: int) -> int:
     """How many bytes wait in a pipe."""
     waiting = array.array("i", [0])
@@ -101,10 +90,10 @@ def descendants(*roots: int) -> list[int]:
     return found
 
 
-def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], object] = lambda: None) -> None:
+def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], object] = lambda: None) -> list[int]:
     """Kill everything below this process but the children in `keep`, again and again until none is left.
 
-    `tell` is called every time that some are left.
+    `tell` is called every time that some are left. Returns those that are left at the deadline.
     """
     me, end = os.getpid(), time.monotonic() + deadline_s
     while True:
@@ -114,14 +103,35 @@ def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], objec
                     os.waitpid(pid, os.WNOHANG)
         left = [pid for pid in descendants(me) if pid not in keep]
         if not left or time.monotonic() > end:
-            return
+            return left
         tell()
-        for pid in left:
-            if _is_zombie(pid):
-                continue  # its parent has to go first
-            with suppress(OSError):  # gone already
-                os.kill(pid, signal.SIGKILL)
+        kill([pid for pid in left if not _is_zombie(pid)])  # the parent of a zombie has to go first
         time.sleep(min(0.001 + len(left) * 2e-5, 0.05))  # they need the cores to end
+
+
+def kill(pids: Collection[int]) -> None:
+    """Kill processes, all of them stopped before the first is killed, so that none starts another in its place."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with suppress(OSError):  # gone already
+                os.kill(pid, number)
+
+
+def kill_all_of(uid: int, gid: int) -> None:
+    """Kill every process of a user at once, those included that come and go faster than they can be listed."""
+    try:
+        pid = os.fork()
+    except OSError:  # they leave no room for another process
+        return
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 def _is_zombie(pid: int) -> bool:

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from . import launch, processes
 from .messages import Store
+from .users import User
 
 START_DEADLINE_S = 10.0
 
@@ -33,7 +34,7 @@ def _listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-def start_store(asked: Store, uid: int, gid: int) -> int:
+def start_store(asked: Store, user: User) -> int:
     """Host a TCPStore in a process of its own, because it needs a thread and the agent must stay without one.
 
     Killing the process, whose pid is returned, ends the store.
@@ -49,7 +50,7 @@ def start_store(asked: Store, uid: int, gid: int) -> int:
         try:
             null = os.open(os.devnull, os.O_WRONLY)
             launch.leave_agent_behind(null, null, keep=(listener.fileno(), ready_w))
-            processes.drop_privileges(uid, gid)
+            processes.drop_privileges(*user)
             processes.die_with_parent(agent)
             _serve(listener.detach(), asked, ready_w)
         finally:

@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 
-from . import agent, messages, processes, typed
+from . import agent, processes, typed
+from .config import Config
 
 
 def main() -> None:
     """Entry point: the last arguments are the file to hold while this process lives, and the agents' configurations."""
     life, configs_json = sys.argv[-2:]
-    configs = [typed.read(messages.Config, config) for config in json.loads(configs_json)]
+    configs = [typed.read(Config, config) for config in json.loads(configs_json)]
     sys.argv = [""]
     life_fd = os.open(life, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(life_fd, fcntl.LOCK_EX)

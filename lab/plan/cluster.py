@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from lab.plan.limits import Limits
 from lab.spec.volumes import Volume
 
 State = Literal["ready", "partial", "dead"]
@@ -24,7 +25,11 @@ class Shape:
     """None: no image, as on the local engine."""
     cpus: float | None = None
     memory_bytes: int | None = None
+    processes: int | None = None
+    """Processes and threads together."""
     gpus: int = 0
+    strict: bool = False
+    """Whether nodes have no way out: an internal network, a read-only root, no volumes, tight limits."""
     volumes: tuple[Volume, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of every agent, and so of every worker."""
@@ -34,6 +39,11 @@ class Shape:
         data = asdict(self)
         data["volumes"] = [[str(v.source), v.target, v.read_only] for v in self.volumes]
         return json.dumps(data, sort_keys=True)
+
+    @property
+    def limits(self) -> Limits:
+        """Those that were asked for."""
+        return Limits(memory_bytes=self.memory_bytes, processes=self.processes)
 
     @classmethod
     def from_json(cls, text: str) -> Shape:
@@ -82,6 +92,8 @@ class ClusterInfo:
     """What MASTER_ADDR is on this cluster."""
     shared: str = "/shared"
     """Where the nodes see their common volume."""
+    limits: Limits = Limits()  # noqa: RUF009  # a tuple
+    """What each node may use, whether asked for or not."""
 
     @property
     def state(self) -> State:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.node import rendezvous, warm
+from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
@@ -27,6 +28,12 @@ class PlanOptions(Size):
     """Seconds after which the run is hung."""
     trace: bool = True
     """Record the collectives, unless the scenario says not to."""
+    output_bytes: int | None = None
+    """What each rank may print; the rest is dropped."""
+    one_user: bool = False
+    """Let the ranks of a node be one user, as under torchrun."""
+    fresh: bool = False
+    """Empty the shared folder before."""
     trace_values: int | None = None
     """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
 
@@ -58,6 +65,9 @@ class Plan:
     master_addr: str
     master_port: int
     cold: bool
+    one_user: bool
+    fresh: bool
+    output_bytes: int
     backend: str
     timeout_s: float
     trace: Tracing
@@ -128,6 +138,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         master_addr=cluster.master_addr,
         master_port=MASTER_PORT,
         cold=cold,
+        one_user=options.one_user or scenario.one_user,
+        fresh=options.fresh,
+        output_bytes=options.output_bytes or (STRICT_OUTPUT_BYTES if cluster.shape.strict else OUTPUT_BYTES),
         backend=scenario.backend,
         timeout_s=scenario.timeout_s if options.timeout_s is None else options.timeout_s,
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from lab.node.messages import Exited, Halted, Note, Stack, Started
+from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
@@ -108,8 +108,8 @@ class FaultHealed(NamedTuple):
 
 
 Event = (
-    Started | Note | Stack | Halted | Exited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal | TimedOut
-    | Cancelled | Over | Misunderstood | Fault | FaultHealed
+    Started | Note | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
+    | TimedOut | Cancelled | Over | Misunderstood | Fault | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -118,6 +118,7 @@ _KINDS: dict[str, type[Any]] = {
     "stack": Stack,
     "halted": Halted,
     "exited": Exited,
+    "limit reached": Limited,
     "clock": Clock,
     "node lost": NodeLost,
     "node troubled": NodeTroubled,

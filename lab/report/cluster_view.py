@@ -9,13 +9,14 @@ from typing import Any
 from lab.plan.cluster import ClusterInfo
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import NONE, format_bytes, format_limit
+from lab.words import NONE, format_bytes
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
     """A cluster as plain data."""
     data = asdict(info)
     data["state"] = info.state
+    data["limits"] = info.limits._asdict()
     for volume in data["shape"]["volumes"]:
         volume["source"] = str(volume["source"])
     return data
@@ -35,8 +36,8 @@ def cluster_text(
     asked = info.shape
     shape = f"{asked.nodes} x {asked.nproc_per_node}"
     shape += f", {asked.cpus:g} cpus" if asked.cpus else ""
-    shape += f", {format_limit(asked.memory_bytes)}" if asked.memory_bytes else ""
     shape += f", {asked.gpus} GPUs" if asked.gpus else ""
+    shape += f", {info.limits.told()}" if any(info.limits) else ""
     now = f"busy with {busy.get('purpose')} (process {busy.get('pid')})" if busy else "idle"
     state = style.paint(info.state, {"ready": "green", "partial": "yellow", "dead": "red"}[info.state])
     head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"

@@ -13,6 +13,7 @@ from lab.node.messages import (
     Exited,
     Finished,
     Halted,
+    Limited,
     Note,
     Output,
     Prepared,
@@ -63,7 +64,7 @@ class Collector:
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
             self.writer.trace(message.rank, message.data)
-        elif isinstance(message, (Started, Note, Halted, Exited)):
+        elif isinstance(message, (Started, Note, Halted, Exited, Limited)):
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))
@@ -108,6 +109,8 @@ class Collector:
         elif message.what in WHILE_IT_RUNS and node not in self.finished:
             self.fact(Refusal(time.time(), node, f"{node} gave the run up: {message.reason}"))
             self.finished.add(node)
+        elif message.what == "check":
+            self.fact(Exited(-1, time.time(), node, error=f"the check could not start: {message.reason}"))
         elif message.what == "finish":
             self.finished.add(node)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -48,10 +47,16 @@ class Driver:
         *,
         owner: str,
         facts: RunFacts,
+        user: tuple[int, int] | None = None,
+        emptied: str = "",
     ) -> None:
         self.plan = plan
         self.observer = observer
         self.owner = owner
+        self.user = user
+        """Uid and gid of all workers in containers; None: each rank of a node is a user of its own."""
+        self.emptied = emptied
+        """A folder that the first node empties before the run."""
         self.facts = facts
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
@@ -95,15 +100,17 @@ class Driver:
     # -- before the start
 
     def _claim(self) -> None:
+        uid, gid = self.user or (None, None)
         claim = Claim(
             run=self.plan.run,
             owner=self.owner,
             lease_s=LEASE_S,
-            uid=os.getuid(),
-            gid=os.getgid(),
+            uid=uid,
+            gid=gid,
             cold=self.plan.cold,
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
+            output_bytes=self.plan.output_bytes,
         )
         for node in list(self.agents.alive):
             self.collector.claims_sent[node] = time.time()
@@ -117,8 +124,11 @@ class Driver:
             workers = (
                 WorkerStart(w.rank, w.local_rank, dict(w.env), list(w.argv)) for w in plan.workers if w.node == node
             )
-            store = Store(plan.master_addr, plan.master_port, plan.world_size) if channel.node.node_rank == 0 else None
-            self.agents.say(node, *files, Prepare(plan.run, tuple(workers), store))
+            prepare = Prepare(plan.run, tuple(workers))
+            if channel.node.node_rank == 0:
+                store = Store(plan.master_addr, plan.master_port, plan.world_size)
+                prepare = prepare._replace(store=store, emptied=self.emptied)
+            self.agents.say(node, *files, prepare)
         self.agents.await_nodes(
             lambda: self.collector.prepared >= nodes or self._cannot_begin(),
             _ANSWER_DEADLINE_S,

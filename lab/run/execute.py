@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
+from lab.node.users import FIRST_UID, GROUP
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.write import RecordWriter
@@ -35,7 +37,7 @@ def execute(
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
-    scenario, memory_bytes = plan.scenario, cluster.shape.memory_bytes
+    scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
     parcel = pack_folder(scenario.script.parent)
     if parcel.warning:
         observer.progress(parcel.warning)
@@ -51,7 +53,17 @@ def execute(
         },
     )
     facts = begin_facts(plan, memory_bytes)
-    driver = Driver(plan, engine, channels, writer, observer, owner=owner(), facts=facts)
+    driver = Driver(
+        plan,
+        engine,
+        channels,
+        writer,
+        observer,
+        owner=owner(),
+        facts=facts,
+        user=_user_of_workers(plan, cluster),
+        emptied=cluster.shared if plan.fresh else "",
+    )
 
     def run_check(facts: RunFacts) -> None:
         if scenario.expect.check:
@@ -67,6 +79,16 @@ def execute(
     from lab.run.outcome import outcome
 
     return outcome(plan, cluster, facts, writer)
+
+
+def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None:
+    """Who all workers in containers are; None: each rank of a node is a user of its own.
+
+    Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
+    """
+    if cluster.shape.volumes and os.getuid():
+        return os.getuid(), os.getgid()
+    return (FIRST_UID, GROUP) if plan.one_user else None
 
 
 def _prepare_to_judge() -> None:

@@ -131,6 +131,9 @@ class Scenario:
     """How long a run may take before it is hung."""
     cold: bool = key(False, kinds.boolean(), "cold: true")
     """Start a fresh interpreter for every worker instead of forking the warm agent."""
+    one_user: bool = key(False, kinds.boolean(), "one_user: true")
+    """Let the ranks of a node be one user, as under torchrun: they may open each other's private files, and kill each
+    other. Otherwise each is a user of its own on the docker engine."""
     resources: Resources = key(Resources)
     """Limits of each node, where the run makes its own cluster."""
     volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")

@@ -15,6 +15,7 @@ from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, returncode
 from lab.verdict.finding import Judgement
+from lab.verdict.limits import limits_told
 from lab.verdict.patterns import TooLong, found_in, found_in_log
 
 _LONGEST_SHOWN = 200
@@ -41,7 +42,9 @@ def settle(
     final, as_expected = bare, expect.verdict != "passed"
     if unmet and (as_expected or bare.verdict == "passed"):
         more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        final = replace(bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}")
+        final = replace(
+            bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}{limits_told(evidence.facts.limits)}"
+        )
     elif as_expected:
         final = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
     return final, tuple(found)

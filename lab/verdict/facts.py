@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lab.node.messages import Exited, Halted, Note, Stack, Started
+from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.record.events import Cancelled, EngineLost, Event, NodeLost, NodeTroubled, Over, Refusal, TimedOut
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ class RunFacts:
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
+    limits: list[Limited] = field(default_factory=list)
+    """Limits that were reached; of the same one, the last counts."""
 
     def rank(self, number: int) -> RankFacts:
         """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
@@ -130,6 +132,8 @@ class RunFacts:
                 self.engine_lost = event.reason
             else:
                 self.lost_nodes.append(event)
+        elif isinstance(event, Limited):
+            self.limits.append(event)
         elif isinstance(event, Refusal):
             self.refused = self.refused or event.reason
         elif isinstance(event, TimedOut):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Judgement
+from lab.verdict.limits import limits_told
 from lab.words import format_duration
 
 
 def judge(evidence: Evidence) -> Judgement:
     """Say how a run went and whose fault it was; the same at its end as from its record."""
+    judgement = _judge(evidence)
+    return replace(judgement, reason=judgement.reason + limits_told(evidence.facts.limits))
+
+
+def _judge(evidence: Evidence) -> Judgement:
     facts = evidence.facts
     if facts.engine_lost or facts.refused:
         return Judgement(verdict="error", reason=facts.engine_lost or facts.refused)

@@ -19,6 +19,7 @@ MakeCluster = Callable[..., Cluster]
 @pytest.fixture(scope="module")
 def host_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mounted")
+    folder.chmod(0o777)
     (folder / "from-the-host.txt").write_text("seen through the volume")
     return folder
 
@@ -77,7 +78,33 @@ def test_a_volume_shows_the_folder_of_the_host_in_every_node(
     assert {rank.log for rank in result.ranks} == {"seen through the volume\n"}
     written_there = sorted(host_folder.glob(f"{engine}-*"))
     assert [path.name for path in written_there] == [f"{engine}-{rank}.txt" for rank in range(4)]
-    assert {path.stat().st_uid for path in written_there} == {os.getuid()}
+    owners = {path.stat().st_uid for path in written_there}
+    if engine == "docker" and os.getuid() == 0:
+        assert 0 not in owners
+    else:
+        assert owners == {os.getuid()}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+@pytest.mark.skipif(os.getuid() != 0, reason="needs kernel rights to give a folder to somebody else")
+def test_a_mounted_folder_is_used_as_whoever_calls_unless_that_is_root(
+    run: Run, shaped: Cluster, host_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = host_folder / "private"
+    private.mkdir(mode=0o700)
+    os.chown(private, 12345, 12345)
+    script = written(
+        tmp_path / "s", "import os, sys\nopen(os.path.join(sys.argv[1], os.environ['RANK']), 'w').write('x')\n"
+    )
+    assert run(script, private, on=shaped).verdict == "failed"
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(os, "getgid", lambda: 12345)
+
+    result = run(script, private, on=shaped)
+
+    assert result.passed, result.reason
+    assert {path.stat().st_uid for path in private.iterdir()} == {12345}
 
 
 def test_the_shared_folder_is_the_same_on_every_node(run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from lab import Cluster, Result
+from lab import Result
+from tests.engines.conftest import written
 
 SCRIPT = Path(__file__).parent / "scripts" / "environment.py"
 MAY_DIFFER = {
@@ -25,6 +26,7 @@ MAY_DIFFER = {
 }
 """Variables whose value belongs to the run; the last is `true` and not `True`, see `lab.node.rendezvous`."""
 Facts = dict[str, Any]
+Run = Callable[..., Result]
 
 
 def facts_in(output: str) -> list[Facts]:
@@ -100,24 +102,25 @@ def test_workers_have_no_privileges_and_cannot_get_any(run: Callable[..., Result
         status = rank.notes["status"]
         assert status["NoNewPrivs"] == "1"
         assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
-        assert rank.notes["ids"] == [os.getuid(), os.getgid()] * 2
         assert rank.notes["groups"] in ([], [os.getgid()])
         assert rank.notes["may set up an interface"] is False
 
 
-def test_workers_run_as_the_invoking_user(
-    run: Callable[..., Result], engine: str, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uid = os.getuid()
-    if engine == "docker":  # a container can become anybody; on this machine a person is who they are
-        uid = 12345
-        monkeypatch.setattr(os, "getuid", lambda: uid)
-
-    result = run("privileges.py", nodes=2)
+@pytest.mark.parametrize("one_user", [False, True])
+def test_workers_in_a_container_are_users_of_their_own_and_never_root(run: Run, engine: str, one_user: bool) -> None:
+    result = run("privileges.py", nodes=2, nproc_per_node=2, one_user=one_user)
 
     assert result.passed, result.reason + result.ranks[0].log
+    uids = [rank.notes["ids"][0] for rank in result.ranks]
+    if engine == "local":  # on this machine a person is who they are
+        assert set(uids) == {os.geteuid()}
+    else:
+        assert min(uids) > 1000
+        assert len(set(uids[:2])) == (1 if one_user else 2)
+        assert uids[:2] == uids[2:], "the same on every node, so that they can share files"
     for rank in result.ranks:
-        assert rank.notes["ids"][0] == uid
+        ids = rank.notes["ids"]
+        assert (ids[0], ids[1]) == (ids[2], ids[3])
         assert rank.notes["may write"] == {
             "working folder": True,
             "temporary folder": True,
@@ -126,13 +129,52 @@ def test_workers_run_as_the_invoking_user(
         }
 
 
-def test_a_worker_that_is_not_root_can_use_everything_that_training_needs(
-    run: Callable[..., Result], engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if engine == "docker":
-        monkeypatch.setattr(os, "getuid", lambda: 12345)
-        monkeypatch.setattr(os, "getgid", lambda: 12345)
+def test_what_one_rank_makes_another_of_its_node_can_change(run: Run, tmp_path: Path) -> None:
+    script = written(
+        tmp_path / "s",
+        "import os, sys, tempfile\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "folders = [os.path.join(top, 'made') for top in ('.', tempfile.gettempdir(), os.environ['LAB_SHARED'])]\n"
+        "for turn in range(2):\n"
+        "    for folder in folders:\n"
+        "        if dist.get_rank() == turn:\n"
+        "            os.makedirs(folder, exist_ok=True)\n"
+        "            open('main.py', 'a').write('# changed')\n"
+        "            open(os.path.join(folder, 'file'), 'w').write(str(turn))\n"
+        "            os.replace(os.path.join(folder, 'file'), os.path.join(folder, 'other'))\n"
+        "            open('/dev/stdout', 'w').write('said')\n"
+        "    dist.barrier()\n"
+        "if dist.get_rank() == 0:\n"
+        "    for folder in folders:\n"
+        "        assert open(os.path.join(folder, 'other')).read() == '1'\n"
+        "        os.remove(os.path.join(folder, 'other'))\n"
+        "        os.rmdir(folder)\n",
+    )
 
+    result = run(script, nodes=1, nproc_per_node=2)
+
+    assert result.passed, result.reason + result.ranks[0].log
+
+
+def test_ranks_of_a_node_that_are_one_user_share_private_files(run: Run, tmp_path: Path) -> None:
+    script = written(
+        tmp_path / "s",
+        "import os\n"
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 0:\n"
+        "    os.close(os.open('private', os.O_CREAT | os.O_RDWR, 0o600))\n"
+        "dist.barrier()\n"
+        "os.close(os.open('private', os.O_RDWR))\n",
+    )
+
+    result = run(script, nodes=1, nproc_per_node=2, one_user=True)
+
+    assert result.passed, result.reason + result.ranks[0].log
+
+
+def test_a_worker_can_use_everything_that_training_needs(run: Run) -> None:
     result = run("children.py", "loads_data", nodes=1)
 
     assert result.passed, result.reason + result.ranks[0].log

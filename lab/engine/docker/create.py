@@ -35,10 +35,13 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
             network["Name"],
             driver=network["Driver"],
             check_duplicate=network["CheckDuplicate"],
+            internal=network["Internal"],
             labels=network["Labels"],
         )
     )
-    connection.call(lambda: api.create_volume(volume["Name"], labels=volume["Labels"]))
+    connection.call(
+        lambda: api.create_volume(volume["Name"], labels=volume["Labels"], driver_opts=volume["DriverOpts"])
+    )
     announce(f"starting {plural(len(containers), 'node')} of image {image}")
     channels = connection.together(
         lambda rank: _start_node(connection, rank, network["Name"], containers[rank]), range(len(containers))

@@ -15,6 +15,7 @@ from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, 
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ImageError, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
     import docker
@@ -60,7 +61,12 @@ class DockerEngine:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import requests_for
 
-        return requests_for(cluster, shape, owner=label.owner(), run=run)
+        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self._machine())
+
+    def _machine(self) -> Machine:
+        """The machine that the engine runs on."""
+        facts = self.connection.call(self.connection.api.info)
+        return Machine(cores=int(facts["NCPU"]), memory_bytes=int(facts["MemTotal"]))
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""

@@ -11,11 +11,22 @@ from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.protocol import Request
+from lab.errors import ClusterError
 from lab.plan.cluster import Shape
+from lab.plan.limits import Limits, Machine, limits_for
 
 _AGENT_ROOT = "/var/lab"
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
+_ROOM_BYTES = 256 << 20
+_ANYBODY = f"rw,exec,nosuid,nodev,size={_ROOM_BYTES},mode=0777"
+_AGENT_ONLY = f"rw,exec,nosuid,nodev,size={_ROOM_BYTES},mode=0755"
+_IN_MEMORY = {
+    **dict.fromkeys(("/tmp", "/var/tmp", "/run/lock"), _ANYBODY),
+    **dict.fromkeys((_AGENT_ROOT, boot.IMPORT_ROOT), _AGENT_ONLY),
+}
+"""Where a node with a read-only root can write, in its memory."""
+_SHARED_IN_MEMORY = {"type": "tmpfs", "device": "tmpfs", "o": f"size={_ROOM_BYTES},mode=0777"}
 _BECOME_BOOT = (
     f"import os, signal; signal.alarm({boot.DEADLINE_S}); "
     "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # not a byte more: it is for the agent
@@ -30,31 +41,61 @@ _START = (
 """Shown by `ps` and `docker ps`, so what it can be told over standard input it is told there."""
 
 
-def requests_for(cluster: str, shape: Shape, *, owner: str, run: str | None) -> list[Request]:
-    """Network, volume and a container a node, in the order in which they are made."""
+def requests_for(
+    cluster: str, shape: Shape, *, owner: str, run: str | None, machine: Machine | None = None
+) -> list[Request]:
+    """Network, volume and a container a node, in the order in which they are made; limits are parts of the machine.
+
+    Raises:
+        ClusterError: a strict cluster cannot be that.
+    """
+    limits = shape.limits
+    if machine is not None:
+        limits = limits_for(shape.nodes, limits, machine, strict=shape.strict)
+    if shape.strict and shape.volumes:
+        raise ClusterError(
+            f"a strict cluster mounts no folder of this machine, and {shape.volumes[0].source} is to be one",
+            "leave the volumes or --strict out",
+        )
     labels = {
         label.CLUSTER: cluster,
         label.OWNER: owner,
         label.VERSION: __version__,
         label.SHAPE: shape.to_json(),
+        label.LIMITS: limits.to_json(),
         **({label.RUN: run} if run else {}),
     }
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
     return [
         Request(
             what=f"network {network}",
-            body={"Name": network, "Driver": "bridge", "CheckDuplicate": True, "Labels": labels},
+            body={
+                "Name": network,
+                "Driver": "bridge",
+                "CheckDuplicate": True,
+                "Internal": shape.strict,
+                "Labels": labels,
+            },
         ),
-        Request(what=f"volume {volume}", body={"Name": volume, "Labels": labels}),
+        Request(
+            what=f"volume {volume}",
+            body={"Name": volume, "Labels": labels, "DriverOpts": _SHARED_IN_MEMORY if shape.strict else {}},
+        ),
         *(
-            Request(what=f"container {network}-node{rank}", body=_container(f"node{rank}", network, shape, labels))
-            for rank in range(shape.nodes)
+            Request(what=f"container {network}-{node}", body=_container(node, network, shape, limits, labels))
+            for node in (f"node{rank}" for rank in range(shape.nodes))
         ),
     ]
 
 
-def _container(node: str, network: str, shape: Shape, labels: Mapping[str, str]) -> dict[str, Any]:
-    config = {"node": node, "root": _AGENT_ROOT, "container": True, "import_root": boot.IMPORT_ROOT, "socket": None}
+def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Mapping[str, str]) -> dict[str, Any]:
+    config = {
+        "node": node,
+        "root": _AGENT_ROOT,
+        "container": True,
+        "import_root": boot.IMPORT_ROOT,
+        "kept": ["/shared", *(volume.target for volume in shape.volumes)],
+    }
     return {
         "Image": shape.image or DEFAULT_IMAGE,
         "Entrypoint": ["/bin/sh", "-c", _START],
@@ -74,22 +115,26 @@ def _container(node: str, network: str, shape: Shape, labels: Mapping[str, str])
             "CapDrop": ["ALL"],
             "CapAdd": list(_CAPABILITIES),
             "Init": True,
+            "IpcMode": "private",
             "LogConfig": {"Type": "none"},
             "NetworkMode": network,
             "SecurityOpt": ["no-new-privileges"],
-            "ShmSize": min(_SHM_BYTES, shape.memory_bytes or _SHM_BYTES),
-            **_limits(shape),
+            "ShmSize": min(_SHM_BYTES, limits.memory_bytes or _SHM_BYTES),
+            **_limits(shape, limits),
+            **({"ReadonlyRootfs": True, "Tmpfs": dict(_IN_MEMORY)} if shape.strict else {}),
         },
         "NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": [node]}}},
     }
 
 
-def _limits(shape: Shape) -> dict[str, Any]:
-    limits: dict[str, Any] = {}
-    if shape.memory_bytes:
-        limits |= {"Memory": shape.memory_bytes, "MemorySwap": shape.memory_bytes}
+def _limits(shape: Shape, limits: Limits) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    if limits.memory_bytes:
+        config |= {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes}
+    if limits.processes:
+        config["PidsLimit"] = limits.processes
     if shape.cpus:
-        limits["NanoCpus"] = int(shape.cpus * 1e9)
+        config["NanoCpus"] = int(shape.cpus * 1e9)
     if shape.gpus:
-        limits["DeviceRequests"] = [{"Count": shape.gpus, "Capabilities": [["gpu"]]}]
-    return limits
+        config["DeviceRequests"] = [{"Count": shape.gpus, "Capabilities": [["gpu"]]}]
+    return config

@@ -9,6 +9,7 @@ from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.protocol import NodeState, Trouble
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.limits import Limits
 
 ENGINE = "docker"
 _LOOK_TIMEOUT_S = 2.0
@@ -103,4 +104,5 @@ def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
         owner=labels[label.OWNER],
         run=labels.get(label.RUN),
         version=labels.get(label.VERSION, ""),
+        limits=Limits.from_json(labels.get(label.LIMITS, "{}")),
     )

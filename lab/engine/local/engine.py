@@ -87,6 +87,8 @@ class LocalEngine:
         requests = self.requests(cluster, shape, run=run)
         if shape.cpus:
             announce("warning: the local engine does not limit --cpus")
+        if shape.processes:
+            announce("warning: the local engine does not limit --max-processes")
         try:
             return create(self.home, cluster, requests, announce)
         except Taken:

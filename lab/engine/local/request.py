@@ -62,6 +62,8 @@ def _refuse_impossible(shape: Shape) -> None:
                 f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
                 f"use {volume.source} as the target too, or the docker engine",
             )
+    if shape.strict:
+        raise ClusterError("the local engine cannot be strict: its workers are you", "use --engine docker")
     if shape.image is not None:
         raise ClusterError(
             f"the local engine has no images, so not {shape.image}", "leave --image out, or use --engine docker"

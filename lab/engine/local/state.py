@@ -41,6 +41,7 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         owner=ownership.owner(),
         run=data.get("run"),
         version=data.get("version", ""),
+        limits=shape.limits,
         master_addr=address(network, 0),
         shared=str(folder / "shared"),
     )

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from lab.node import note, wire
-from lab.node.messages import Claim, Config, Imported, Note, Raised
+from lab.node.config import Config
+from lab.node.messages import Claim, Imported, Note, Raised
 from lab.node.noderun import NodeRun
 from lab.node.statement import DEEPEST, problem_with, read_statement
 from lab.record.events import event_line, read_event
@@ -67,22 +68,27 @@ class Agent:
         self.root = tempfile.mkdtemp(prefix="lab-", dir="/tmp")
         config = Config("node0", self.root, container=False, import_root="")
         self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
-        self.run.workers = {0: FakeWorker()}  # type: ignore[dict-item]
-        self.worker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.worker.connect(os.path.join(self.root, "run", "notes"))
+        self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        notes.setblocking(False)
+        self.run.workers = {0: FakeWorker(notes)}  # type: ignore[dict-item]
 
     def take(self, datagram: bytes) -> None:
         self.worker.send(datagram)
-        self.run.read_ready({self.run.notes.fileno()})
+        self.run.read_ready(set(self.run.descriptors()))
 
     def close(self) -> None:
         self.worker.close()
+        self.run.workers[0].notes.close()
         self.run.workers = {}
         self.run.clean()
         os.rmdir(self.root)
 
 
 class FakeWorker:
+    def __init__(self, notes: socket.socket) -> None:
+        self.notes = notes
+
+    rank = note_bytes = 0
     raised: Any = None
     streams: dict[int, int] = {}  # noqa: RUF012
 

@@ -9,17 +9,18 @@ import pytest
 
 from lab.node import wire
 from lab.node.agent import Agent
+from lab.node.config import Config
 from lab.node.messages import (
     PROTOCOL,
     Answer,
     Busy,
     Check,
     Claim,
-    Config,
     Exited,
     Files,
     Finish,
     Hello,
+    Limited,
     Note,
     Output,
     Prepare,
@@ -35,6 +36,8 @@ from lab.node.typed import Misfit, read
 MESSAGES = [
     Hello(),
     Claim("r", "me", 60.0, 1000, 1000, cold=True, trace=True, trace_values=4),
+    Claim("r", "me", 60.0, output_bytes=5),
+    Limited(2.0, "node0", "r", None, "processes", 100, 7),
     Files("r", b"\x00\xff\xfe", last=True),
     Prepare("r", (WorkerStart(0, 0, {"RANK": "0"}, ["a.py", "é"]), WorkerStart(1, 1, {}, ["a.py"])), Store("n", 1, 2)),
     Prepare("r", ()),

@@ -22,6 +22,7 @@ from lab.node.messages import (
     Halted,
     Note,
     Output,
+    Prepare,
     Ready,
     Refused,
     Started,
@@ -72,7 +73,9 @@ class Driven:
         self.writer.describe("", script, self.plan.to_json())
         self.record = Record(path=self.writer.path)
 
-    def drive(self, observer: Any = None, **more: Any) -> RunFacts:
+    def drive(
+        self, observer: Any = None, user: tuple[int, int] | None = None, emptied: str = "", **more: Any
+    ) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
         self.driver = Driver(
             self.plan,
@@ -82,6 +85,8 @@ class Driven:
             observer or Silence(),
             owner="me",
             facts=begin_facts(self.plan, None),
+            user=user,
+            emptied=emptied,
         )
         try:
             facts = self.driver.drive(self.archive, **more)
@@ -119,6 +124,15 @@ def test_agents_are_told_what_to_record_and_it_arrives_in_the_record(drive):
     assert (claim.trace, claim.trace_values) == (True, None)
     assert (driven.record.path / "trace" / "rank1.jsonl").read_text() == "".join(lines)
     assert not (driven.record.path / "trace" / "rank0.jsonl").exists()
+
+
+def test_agents_are_told_who_the_workers_are_and_the_first_what_to_empty(drive):
+    driven = drive(FakeEngine())
+    driven.drive(user=(5, 6), emptied="/shared")
+    first, second = (driven.engine.agents[node].heard for node in ("node0", "node1"))
+    assert [(heard[0].uid, heard[0].gid) for heard in (first, second)] == [(5, 6)] * 2
+    prepared = [next(one for one in heard if isinstance(one, Prepare)) for heard in (first, second)]
+    assert [one.emptied for one in prepared] == ["/shared", ""]
 
 
 def test_where_nothing_is_to_be_recorded_agents_are_told_so(drive):

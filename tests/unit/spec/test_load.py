@@ -31,6 +31,7 @@ args: [--lr, 0.10, 'x y']
 env: {NAME: text, COUNT: 010, RATE: 1e-6}
 timeout: 2m
 cold: yes
+one_user: true
 resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
 volumes:
   - data:/data:ro
@@ -92,6 +93,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         env={"NAME": "text", "COUNT": "010", "RATE": "1e-6"},
         timeout_s=120,
         cold=True,
+        one_user=True,
         resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
         volumes=(
             Volume(source=folder / "data", target="/data", read_only=True),

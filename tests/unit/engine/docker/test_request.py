@@ -10,7 +10,9 @@ import pytest
 
 from lab.engine.docker.request import requests_for
 from lab.engine.image.image import DEFAULT_IMAGE
+from lab.errors import ClusterError
 from lab.plan.cluster import Shape
+from lab.plan.limits import Limits, Machine
 from lab.spec.volumes import Volume
 
 SHAPE = Shape(nodes=2)
@@ -75,7 +77,26 @@ def test_standard_input_stays_open_when_the_first_client_goes():
 )
 def test_a_limit_stands_in_the_request_only_where_it_was_asked_for(asked: dict, host: dict):
     assert bodies(replace(SHAPE, **asked))[2]["HostConfig"].items() >= host.items()
-    assert not {"Memory", "MemorySwap", "NanoCpus", "DeviceRequests"} & set(bodies()[2]["HostConfig"])
+    assert not {"Memory", "MemorySwap", "PidsLimit", "NanoCpus", "DeviceRequests", "ReadonlyRootfs"} & set(
+        bodies()[2]["HostConfig"]
+    )
+
+
+def test_limits_that_nobody_asked_for_are_parts_of_the_machine_and_stand_in_a_label():
+    machine = Machine(cores=2, memory_bytes=10 * 2**30)
+    node = bodies(machine=machine)[2]
+    assert node["HostConfig"].items() >= {"Memory": 2**32, "MemorySwap": 2**32, "PidsLimit": 1024}.items()
+    assert Limits.from_json(node["Labels"]["lab.cluster.limits"]) == Limits(memory_bytes=2**32, processes=1024)
+
+
+def test_a_strict_cluster_has_no_way_out_and_nothing_to_write_on():
+    network, volume, node, _ = bodies(replace(SHAPE, strict=True))
+    assert network["Internal"] is True
+    assert volume["DriverOpts"]["type"] == "tmpfs"
+    assert node["HostConfig"]["ReadonlyRootfs"] is True
+    assert {"/tmp", "/var/lab", "/opt/lab"} <= set(node["HostConfig"]["Tmpfs"])
+    with pytest.raises(ClusterError, match="mounts no folder"):
+        bodies(replace(SHAPE, strict=True, volumes=(Volume(source=Path("/a"), target="/b"),)))
 
 
 def test_image_environment_and_folders_are_those_of_the_shape():

@@ -37,6 +37,7 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
     [
         (Shape(nodes=251), "at most 250 nodes, not 251"),
         (Shape(nodes=1, image="mine:1"), "no images, so not mine:1"),
+        (Shape(nodes=1, strict=True), "cannot be strict"),
         (Shape(nodes=1, volumes=(Volume(source=Path("/a"), target="/b"),)), "cannot show /a at /b"),
     ],
 )

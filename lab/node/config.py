@@ -1,0 +1,30 @@
+"""What an agent is started with, and what a rank may say where nobody asks for something else."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+OUTPUT_BYTES = 256 << 20
+"""What each rank may print."""
+STRICT_OUTPUT_BYTES = 16 << 20
+"""The same on a strict cluster."""
+NOTES_BYTES = 64 << 20
+"""What all notes of a rank may take."""
+
+
+class Config(NamedTuple):
+    """The last argument of the agent's process, as JSON."""
+
+    node: str
+    root: str
+    """A folder of its own."""
+    container: bool
+    """Whether its file system belongs to this node alone."""
+    import_root: str
+    """Folder to be put on `sys.path` for `import lab` and for a cold worker's bootstrap."""
+    socket: Optional[str] = None
+    """Where it listens; None: it speaks over its standard streams."""
+    memory_bytes: Optional[int] = None
+    """A limit for the agent to enforce; None where the kernel does."""
+    kept: tuple[str, ...] = ()
+    """Folders of a container whose files stay after a run: the shared folder and mounted ones."""

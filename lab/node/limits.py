@@ -1,0 +1,111 @@
+"""Limits that a run reaches in its node, and what is said of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from . import processes
+from .config import NOTES_BYTES
+from .launch import Worker
+from .messages import Claim, Limited
+
+
+class Limits:
+    """Tells which limits a run reaches: those of a rank once it has ended, those of the node at the end.
+
+    Args:
+        claim: says what the limits of a rank are.
+        node: name of the node.
+        emit: sends what there is to say.
+    """
+
+    def __init__(self, claim: Claim, node: str, emit: Callable[[Limited], None]) -> None:
+        self._claim = claim
+        self._node = node
+        self._emit = emit
+        self._told: dict[tuple[int, str], int] = {}
+        self._killed, self._refused = oom_kills(), _forks_refused()
+
+    def room_for_output(self, worker: Worker, size: int) -> int:
+        """How many of the next bytes that a worker printed are kept."""
+        room = max(0, self._claim.output_bytes - worker.output_bytes)
+        worker.output_bytes += size
+        return min(room, size)
+
+    def has_room_for_note(self, worker: Worker, size: int) -> bool:
+        """Whether a note is kept."""
+        worker.note_bytes += size
+        return worker.note_bytes <= NOTES_BYTES
+
+    def killed_by_kernel(self) -> bool:
+        """Whether memory ran out and something was killed that nobody has asked about yet."""
+        if oom_kills() <= self._killed:
+            return False
+        self._killed += 1
+        return True
+
+    def tell(self, worker: Worker) -> None:
+        """Say how much of a worker's was dropped, if that is more than was said before."""
+        for what, limit, got in (
+            ("output", self._claim.output_bytes, worker.output_bytes),
+            ("notes", NOTES_BYTES, worker.note_bytes),
+        ):
+            if got > max(limit, self._told.get((worker.rank, what), 0)):
+                self._told[worker.rank, what] = got
+                self._say(what, limit, got - limit, worker.rank)
+
+    def tell_of_node(self) -> None:
+        """Say what the kernel refused to processes of the run, and what it killed besides workers."""
+        for what, limit, count in (
+            ("processes", _limit("pids.max", "pids/pids.max"), _forks_refused() - self._refused),
+            ("memory", _limit("memory.max", "memory/memory.limit_in_bytes"), oom_kills() - self._killed),
+        ):
+            if count > 0:
+                self._say(what, limit, count)
+
+    def _say(self, what: str, limit: int, excess: int, rank: int | None = None) -> None:
+        self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess))
+
+
+def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, set[int]]:
+    """What the kernel would kill in a container whose limit is reached: what holds the most, all of it.
+
+    That is a worker with everything that it started, or what has outlived its worker; nothing below the limit.
+    """
+    sizes = processes.sizes_over(limit_bytes, processes.descendants(os.getpid()))
+    if not sizes:
+        return None, set()
+    trees = [(worker, {worker.pid, *processes.descendants(worker.pid)}) for worker in running]
+    outlived = sizes.keys() - {keep}.union(*(tree for _, tree in trees))
+    candidates: list[tuple[Worker | None, set[int]]] = [*trees, (None, outlived)]
+    return max(candidates, key=lambda candidate: sum(sizes.get(pid, 0) for pid in candidate[1]))
+
+
+def oom_kills() -> int:
+    """How often the kernel has killed something in this cgroup because memory ran out; 0 where it does not say."""
+    return _counted("oom_kill", "memory.events", "memory/memory.oom_control")
+
+
+def _forks_refused() -> int:
+    """How often something in this cgroup could not start a process or thread because of its limit."""
+    return _counted("max", "pids.events", "pids/pids.events")
+
+
+def _counted(what: str, *names: str) -> int:
+    for name in names:
+        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
+            for line in file:
+                key, _, value = line.partition(" ")
+                if key == what:
+                    return int(value)
+    return 0
+
+
+def _limit(*names: str) -> int:
+    for name in names:
+        with suppress(OSError, ValueError), open(f"/sys/fs/cgroup/{name}") as file:
+            return int(file.read())
+    return 0

@@ -1,0 +1,96 @@
+"""Who the processes of a run are in a node: users without any right, a different one for each rank of the node.
+
+In a container the agent is root, and nothing that a script starts is. On the local engine there is only whoever
+called: the agent and all workers are that user.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from .messages import Claim
+
+FIRST_UID = 20000
+"""Uid of the worker with local rank 0; those after it follow."""
+GROUP = 20000
+"""The group that all ranks have in common: what one writes, the others may read and change, but for private files."""
+_CHECK = FIRST_UID - 1
+_STORE = FIRST_UID - 2
+_UMASK = 0o002
+
+
+class User(NamedTuple):
+    """A user and their only group."""
+
+    uid: int
+    gid: int
+
+
+class Users:
+    """The users of one run on one node."""
+
+    def __init__(self, claim: Claim, *, container: bool) -> None:
+        self.many = container and os.geteuid() == 0
+        """Whether processes of a run are other users than the agent."""
+        self._all = User(os.geteuid(), os.getegid()) if not self.many else None
+        if self.many and claim.uid:  # never root, whoever asks
+            self._all = User(claim.uid, claim.gid or GROUP)
+
+    def worker(self, local_rank: int) -> User:
+        """The user of a worker; -1: of the scenario's check."""
+        if self._all is not None:
+            return self._all
+        return User(FIRST_UID + local_rank, GROUP) if local_rank >= 0 else User(_CHECK, _CHECK)
+
+    @property
+    def store(self) -> User:
+        """The user of the rendezvous store, which no rank can kill."""
+        return User(_STORE, _STORE) if self.many else self.worker(0)
+
+    def give(self, what: str | int, local_rank: int) -> None:
+        """Give a file or folder, or what a descriptor stands for, to a worker."""
+        if self.many:
+            os.chown(what, *self.worker(local_rank), follow_symlinks=isinstance(what, int))
+
+    @contextmanager
+    def files_of_workers(self) -> Iterator[None]:
+        """What is written meanwhile belongs to the first worker and the group of all; nothing has to be given then."""
+        user = self.worker(0)
+        if not self.many:
+            yield
+            return
+        mask = os.umask(_UMASK)
+        os.setegid(user.gid)
+        os.seteuid(user.uid)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.umask(mask)
+
+    def share_what_is_made(self) -> None:
+        """In a worker: let the others change what it makes, as they could if they were one user."""
+        if self.many:
+            os.umask(_UMASK)
+
+    def variables(self, local_rank: int) -> dict[str, str]:
+        """Names for a user who has none in the image: libraries that name folders after the user ask for them."""
+        if not self.many:
+            return {}
+        name = f"worker{local_rank}" if local_rank >= 0 else "check"
+        return {"USER": name, "LOGNAME": name}
+
+
+def open_the_way_to(path: str) -> None:
+    """Let every user of a container come to a path, which may be below the home of root; not look around on the way."""
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        with suppress(OSError):  # the file system may be read-only
+            mode = os.stat(path).st_mode
+            if not mode & stat.S_IXOTH:
+                os.chmod(path, stat.S_IMODE(mode) | stat.S_IXOTH)

@@ -1,0 +1,84 @@
+"""The folders of a run in its node: one that the workers may change, and one that only the agent may.
+
+The agent writes nothing where a script could have put a link in the way.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Callable
+
+from .messages import Files
+from .remove import remove_tree
+from .users import Users
+
+
+class Workplace:
+    """Where a run works; made empty."""
+
+    def __init__(self, root: str, users: Users) -> None:
+        self._users = users
+        self._home = os.path.join(root, "run")
+        self._own = os.path.join(root, "own")
+        self.folder = os.path.join(self._home, "work")
+        """The scenario's folder as the workers have it."""
+        self._archive: list[bytes] = []
+        for folder in (self._home, self._own):
+            if not remove_tree(folder):
+                raise OSError(f"{folder} holds something that cannot be removed")
+        os.makedirs(self._own)
+        for folder in (self._home, self.folder, self.home_beside(self.folder)):
+            os.mkdir(folder)
+            if users.many:
+                users.give(folder, 0)
+                os.chmod(folder, 0o775)
+
+    def take(self, files: Files) -> None:
+        """Take a piece of the compressed tar of the scenario's folder; unpack it after the last piece."""
+        self._archive.append(files.data)
+        if files.last:
+            with self._users.files_of_workers():
+                self._unpack(self.folder)
+
+    def home_beside(self, folder: str) -> str:
+        """A folder for what whoever works in another one makes without being asked: caches, temporary files."""
+        return os.path.join(os.path.dirname(folder), "home")
+
+    def fresh_copy(self) -> str:
+        """The scenario's folder for its check, as it was shipped; only the agent may change it."""
+        folder = os.path.join(self._own, "run", "work")  # ends as the workers' folder does, which stacks leave out
+        os.makedirs(folder)
+        self._unpack(folder)
+        home = self.home_beside(folder)
+        os.mkdir(home)
+        if self._users.many:
+            self._users.give(home, -1)
+        return folder
+
+    def note_socket(self, rank: int) -> str:
+        """Where the socket for the notes of a rank is."""
+        return os.path.join(self._own, f"notes{rank}")
+
+    def keep(self, name: str, text: str) -> str:
+        """Write a file that everybody may read and only the agent may change; returns its path."""
+        path = os.path.join(self._own, name)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def remove(self, tell: Callable[[], object]) -> None:
+        """Remove both folders with all that is in them; `tell` is called while that goes on."""
+        for folder in (self._home, self._own):
+            remove_tree(folder, tell)
+
+    def _unpack(self, folder: str) -> None:
+        data = zlib.decompress(b"".join(self._archive))
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for entry in archive:
+                if self._users.many:  # what its owner may do with it, all workers may
+                    entry.mode |= (entry.mode & 0o700) >> 3
+                archive.extract(entry, folder)

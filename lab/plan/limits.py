@@ -1,0 +1,64 @@
+"""What a node may use where nobody says: a part of the machine, so that a script cannot take the rest with it. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from lab.node.typed import Misfit, read
+from lab.words import format_limit
+
+_PART_FOR_ALL_NODES = 0.8
+"""Of the machine's memory."""
+_LEAST_MEMORY_BYTES = 1 << 30
+_PROCESSES = 512
+_PROCESSES_PER_CORE = 256
+_STRICT_MEMORY_BYTES = 2 << 30
+_STRICT_PROCESSES = 256
+_UNIT_BYTES = 256 << 20
+"""Defaults are multiples of it, which read well."""
+
+
+class Machine(NamedTuple):
+    """What nodes run on."""
+
+    cores: int
+    memory_bytes: int
+
+
+class Limits(NamedTuple):
+    """What one node may use; None: as much as there is."""
+
+    memory_bytes: int | None = None
+    processes: int | None = None
+    """Processes and threads together."""
+
+    def to_json(self) -> str:
+        """The limits as one line of text."""
+        return json.dumps(self._asdict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Limits:
+        """The inverse of `to_json`; what another version of the lab wrote otherwise is no limit."""
+        try:
+            return read(cls, json.loads(text), lenient=True)
+        except (ValueError, Misfit):
+            return cls()
+
+    def told(self) -> str:
+        """The limits as a person reads them: `4 GiB of memory, 1,024 processes and threads`."""
+        memory = f"{format_limit(self.memory_bytes)} of memory" if self.memory_bytes else "no limit of memory"
+        count = f"{self.processes:,} processes and threads" if self.processes else "no limit of processes"
+        return f"{memory}, {count}"
+
+
+def limits_for(nodes: int, asked: Limits, machine: Machine, *, strict: bool = False) -> Limits:
+    """What each of some nodes may use: what was asked for, else its part of the machine that they run on."""
+    part = int(machine.memory_bytes * _PART_FOR_ALL_NODES / nodes)
+    memory = min(max(part, _LEAST_MEMORY_BYTES), machine.memory_bytes)
+    processes = _PROCESSES + _PROCESSES_PER_CORE * machine.cores
+    if strict:
+        memory, processes = min(memory, _STRICT_MEMORY_BYTES), _STRICT_PROCESSES
+    return Limits(
+        memory_bytes=asked.memory_bytes or memory // _UNIT_BYTES * _UNIT_BYTES, processes=asked.processes or processes
+    )

@@ -1,0 +1,42 @@
+"""Hostile scripts run on the clusters of `tests/engines`; after each, a good one finds its nodes as they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Cluster, Result
+from tests.engines import conftest as engines
+from tests.engines.conftest import clusters, engine, make_cluster, person
+
+__all__ = ["clusters", "engine", "make_cluster", "person"]
+HERE = Path(__file__).parent / "scripts"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
+    """Two nodes."""
+    return make_cluster(nodes=2)
+
+
+@pytest.fixture
+def run(cluster: Cluster, tmp_path: Path) -> Iterator[Run]:
+    """Runs a script of this folder on two nodes, or others; afterwards a good script runs well there."""
+    used = {id(cluster): cluster}
+
+    def run(script: str, *args: object, on: Cluster | None = None, **options: Any) -> Result:
+        scenario = engines.scenario_of(HERE / script, *args, **engines._pick(options, "expect", "timeout_s", "cold"))
+        where = on or cluster
+        used[id(where)] = where
+        result = where.run(scenario, runs=tmp_path / "runs", **options)
+        engines.judge_again(result)
+        return result
+
+    yield run
+    for each in used.values():
+        result = each.run(engines.scenario_of("collectives.py"), runs=tmp_path / "runs")
+        assert result.passed, result.reason

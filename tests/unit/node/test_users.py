@@ -1,0 +1,42 @@
+"""Who the processes of a run are."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from lab.node.messages import Claim
+from lab.node.users import FIRST_UID, GROUP, Users
+
+CLAIM = Claim("r", "me", 60.0)
+
+
+def test_on_this_machine_everybody_is_who_called():
+    users = Users(CLAIM._replace(uid=5, gid=5), container=False)
+    assert users.worker(0) == users.worker(3) == users.store == (os.geteuid(), os.getegid())
+    assert users.variables(0) == {}
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of a container."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+
+
+@pytest.mark.usefixtures("root")
+def test_in_a_container_each_rank_the_store_and_the_check_are_different_users():
+    users = Users(CLAIM, container=True)
+    assert [users.worker(0), users.worker(2)] == [(FIRST_UID, GROUP), (FIRST_UID + 2, GROUP)]
+    everybody = [users.worker(0), users.worker(1), users.worker(-1), users.store]
+    assert len({user.uid for user in everybody}) == 4
+    assert 0 not in {number for user in everybody for number in user}
+    assert users.variables(1) == {"USER": "worker1", "LOGNAME": "worker1"}
+
+
+@pytest.mark.usefixtures("root")
+def test_all_ranks_are_whoever_is_asked_for_but_never_root():
+    users = Users(CLAIM._replace(uid=1000, gid=0), container=True)
+    assert users.worker(0) == users.worker(1) == users.worker(-1) == (1000, GROUP)
+    assert users.store.uid not in (0, 1000)
+    assert Users(CLAIM._replace(uid=0, gid=0), container=True).worker(0) == (FIRST_UID, GROUP)

@@ -1,0 +1,35 @@
+"""Limits that a run reached are told at the end of its reason."""
+
+from __future__ import annotations
+
+from lab.node.messages import Limited
+from lab.verdict.limits import limits_told
+
+MIB = 1 << 20
+
+
+def test_nothing_is_said_where_no_limit_was_reached():
+    assert limits_told([]) == ""
+
+
+def test_of_each_limit_the_last_word_counts():
+    reached = [
+        Limited(1.0, "node1", "r", 1, "output", 256 * MIB, 5),
+        Limited(2.0, "node1", "r", 1, "output", 256 * MIB, 900_000_000),
+        Limited(2.0, "node0", "r", -1, "notes", 64 * MIB, 2_000),
+    ]
+    assert limits_told(reached) == (
+        "; rank 1 wrote more than 256 MiB of output; the rest is dropped, 900 MB"
+        "; the check wrote more than 64 MiB of notes; the rest is dropped, 2 kB"
+    )
+
+
+def test_limits_of_nodes_are_told_by_their_names():
+    reached = [
+        Limited(1.0, "node0", "r", None, "processes", 1024, 7),
+        Limited(1.0, "node1", "r", None, "memory", 512 * MIB, 3),
+    ]
+    assert limits_told(reached) == (
+        "; node0 reached its limit of 1,024 processes and threads"
+        "; processes on node1 were killed for lack of memory: its limit is 512 MiB"
+    )
