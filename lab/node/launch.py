@@ -72,6 +72,18 @@ class Worker:
                 if len(self.stack) < _STACK_LIMIT_BYTES:
                     self.stack += chunk
 
+    def look(self) -> tuple[list[str], int | None]:
+        """What has become of it: each signal that stopped it, "" where it was let go on; its wait status if it ended."""
+        halts = []
+        while True:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            if not pid:
+                return halts, None
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+                return halts, status
+            name = processes.signal_name(os.WSTOPSIG(status)) if os.WIFSTOPPED(status) else None
+            halts.append(name or "")
+
     def signal(self, number: int) -> None:
         """Send a signal to the worker, if it still runs."""
         if self.status is None:

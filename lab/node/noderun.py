@@ -171,7 +171,9 @@ class NodeRun:
         for worker in self.workers.values():
             if worker.status is not None:
                 continue
-            status = self._status(worker)
+            halts, status = worker.look()
+            for name in halts:
+                self.emit(messages.Halted(worker.rank, time.time(), self.config.node, self.run, name))
             if status is None:
                 continue
             ended = time.time()
@@ -181,17 +183,6 @@ class NodeRun:
             worker.read_stack()
             self._limits.tell(worker)
             self.emit(self._exited(worker, ended))
-
-    def _status(self, worker: launch.Worker) -> int | None:
-        """How a worker ended; None where it has not. Reports when a signal stopped it, and when it was let go on."""
-        while True:
-            pid, status = os.waitpid(worker.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
-            if not pid:
-                return None
-            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-                return status
-            name = processes.signal_name(os.WSTOPSIG(status)) if os.WIFSTOPPED(status) else None
-            self.emit(messages.Halted(worker.rank, time.time(), self.config.node, self.run, name or ""))
 
     def _exited(self, worker: launch.Worker, ended: float) -> messages.Exited:
         status = worker.status or 0
