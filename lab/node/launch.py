@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import processes, trace_file, warm, worker
-from .messages import Claim, Raised, WorkerStart
+from .messages import Claim, WorkerStart
 from .users import Users
+from .worker_messages import Raised
 
 _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
@@ -73,8 +74,8 @@ class Worker:
                     self.stack += chunk
 
     def look(self) -> tuple[list[str], int | None]:
-        """What has become of it: each signal that stopped it, "" where it was let go on; its wait status if it ended."""
-        halts = []
+        """What has become of it: each signal that stopped it, "" where it was let go on; its status if it ended."""
+        halts: list[str] = []
         while True:
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not pid:

@@ -1,4 +1,4 @@
-"""Every message between the lab and an agent, and between a worker and its agent; `wire` encodes and decodes them.
+"""Every message between the lab and an agent; `wire` encodes and decodes them, and those of `worker_messages`.
 
 NamedTuples, because each takes 0.15 ms to define where a frozen dataclass takes 0.45 ms, which every `lab run` would
 wait for. `Optional`, because annotations are evaluated, on Python 3.9 too.
@@ -273,9 +273,6 @@ class Exited(NamedTuple):
     """What faulthandler wrote when a signal killed it."""
 
 
-# -- from a worker to its agent, one datagram each
-
-
 class Note(NamedTuple):
     """A value that a script stated with `lab.note`; goes on to the lab and into the record."""
 
@@ -287,25 +284,8 @@ class Note(NamedTuple):
     run: str = ""
 
 
-class Raised(NamedTuple):
-    """What ended a script."""
-
-    rank: int
-    time: float
-    error: str
-    traceback: str
-
-
-class Imported(NamedTuple):
-    """Slow parts of torch that a script had to import itself."""
-
-    rank: int
-    names: list[str]
-
-
 Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish]
 Answer = Union[
     Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited, Cleaning,
     Finished,
 ]  # fmt: skip
-Statement = Union[Note, Raised, Imported]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from . import check, launch, limits, messages, note, processes, store, strays, users, wire, workplace
 from .config import Config
 from .statement import read_statement
+from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
 _NOTE_BYTES = 1 << 18
@@ -159,9 +160,9 @@ class NodeRun:
             told = read_statement(data)
             if told is None or told.rank != worker.rank:
                 continue  # not from `note`, or about another rank
-            if isinstance(told, messages.Raised):  # later than now is a lie that would move the blame
+            if isinstance(told, Raised):  # later than now is a lie that would move the blame
                 worker.raised = told._replace(time=min(told.time, time.time()))
-            elif isinstance(told, messages.Imported):
+            elif isinstance(told, Imported):
                 self.imported.update(told.names)
             elif self._limits.has_room_for_note(worker, len(data)):
                 self.emit(told._replace(node=self.config.node, run=self.run))
@@ -171,13 +172,12 @@ class NodeRun:
         for worker in self.workers.values():
             if worker.status is not None:
                 continue
-            halts, status = worker.look()
+            halts, worker.status = worker.look()
             for name in halts:
                 self.emit(messages.Halted(worker.rank, time.time(), self.config.node, self.run, name))
-            if status is None:
+            if worker.status is None:
                 continue
             ended = time.time()
-            worker.status = status
             self._read_notes(worker)
             self._read_all(worker)
             worker.read_stack()

@@ -13,8 +13,9 @@ import time
 from typing import Any
 
 from . import wire
-from .messages import Note, Statement
+from .messages import Note
 from .statement import problem_with
+from .worker_messages import Statement
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from . import wire
-from .messages import Imported, Statement
+from .worker_messages import Imported, Statement
 
 DEEPEST = 100
 """How many lists and mappings may lie within each other in a note."""

@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Union, get_args
 
-from .messages import PROTOCOL, Answer, Request, Statement
+from .messages import PROTOCOL, Answer, Request
 from .typed import Misfit, read, write_bytes
+from .worker_messages import Statement
 
 Message = Union[Request, Answer, Statement]
 

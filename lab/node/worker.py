@@ -22,8 +22,8 @@ from contextlib import suppress
 from typing import Any
 
 from . import destroyed_groups, note, rendezvous, warm
-from .messages import Imported, Raised
 from .recorder import install as recorder
+from .worker_messages import Imported, Raised
 
 STACK_SIGNAL = signal.SIGRTMAX - 2
 """Makes a worker write its Python stack; far from the signals that scripts use."""

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from lab.node import note, wire
 from lab.node.config import Config
-from lab.node.messages import Claim, Imported, Note, Raised
+from lab.node.messages import Claim, Note
 from lab.node.noderun import NodeRun
 from lab.node.statement import DEEPEST, problem_with, read_statement
+from lab.node.worker_messages import Imported, Raised
 from lab.record.events import event_line, read_event
 from lab.verdict.facts import RankFacts, RunFacts
 

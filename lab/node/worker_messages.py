@@ -1,0 +1,26 @@
+"""What a worker may say to its agent, one datagram each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Union
+
+from .messages import Note
+
+
+class Raised(NamedTuple):
+    """What ended a script."""
+
+    rank: int
+    time: float
+    error: str
+    traceback: str
+
+
+class Imported(NamedTuple):
+    """Slow parts of torch that a script had to import itself."""
+
+    rank: int
+    names: list[str]
+
+
+Statement = Union[Note, Raised, Imported]
