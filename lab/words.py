@@ -81,6 +81,14 @@ def clip(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1].rstrip()}…"
 
 
+def clip_middle(text: str, longest: int) -> str:
+    """The text, its middle left out where it is longer: an error often says last what it is about."""
+    if len(text) <= longest:
+        return text
+    last = longest // 3
+    return f"{text[: longest - last - 3].rstrip()} … {text[-last:].lstrip()}"
+
+
 def format_value(value: Any, longest: int) -> str:
     """A value of a record as one line of JSON, cut off where it is longer."""
     return clip(json.dumps(value, ensure_ascii=False, default=str), longest)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lab.explain.timing import Span, calls_within, length
-from lab.trace.model import Buckets, Call, Mark, RankTrace
+from lab.explain.timing import Span, length
+from lab.trace.model import Call, Mark, RankTrace, calls_within
+from lab.trace.training import Buckets
 
 _INFINITY = float("inf")
 
@@ -24,6 +25,8 @@ class Backward:
     bitmap: list[Call] = field(default_factory=list)
     """Sums of which parameters were used."""
     other: list[Call] = field(default_factory=list)
+    quiet: bool = False
+    """Whether no_sync() was in force."""
 
 
 @dataclass(slots=True)
@@ -60,33 +63,38 @@ class Module:
 
 
 def find_modules(rank: RankTrace) -> list[Module]:
-    """The modules of a rank; what happens between the construction of one and that of the next is the first one's."""
+    """The modules of a rank, each with what is known to be its own.
+
+    Where there are several, that is its construction, its forwards, and the buckets of its gradients.
+    """
     built = [mark for mark in rank.marks if mark.name == "DDP()"]
-    ends = [*(mark.begin for mark in built[1:]), _INFINITY]
-    return [_module(number, *both, rank) for number, both in enumerate(zip(built, ends, strict=False), start=1)]
+    return [_module(number, mark, rank, alone=len(built) == 1) for number, mark in enumerate(built, start=1)]
 
 
-def _module(number: int, built: Mark, until: float, rank: RankTrace) -> Module:
+def _module(number: int, built: Mark, rank: RankTrace, *, alone: bool) -> Module:
     module = Module(number=number, source=built.source)
     module.layouts = [layout for layout in rank.buckets if layout.module == number]
-    for call in _during(built, _INFINITY, rank):
+    for call in _during(built, rank):
         _sort_construction(call, module)
-    forward = False
+    forward: Mark | None = None
     for mark in rank.marks:
-        if not built.begin <= mark.begin < until:
+        if mark.begin < built.begin:
             continue
-        if mark.name == "forward":
-            forward = True
+        if mark.name == "forward" and (mark.module == number or (alone and mark.module is None)):
+            forward = mark
             module.forwards += 1
-            _sort_forward(_during(mark, until, rank), module)
-        elif mark.name == "backward" and forward:
-            forward = False  # a backward without a forward before it is some other model's
-            module.backwards.append(_sort_backward(_during(mark, until, rank), module))
+            _sort_forward(_during(mark, rank), module)
+        elif mark.name == "backward" and not alone:
+            buckets = [call for call in _during(mark, rank) if call.module == number]
+            module.backwards += [Backward(buckets=buckets)] if buckets else []
+        elif mark.name == "backward" and forward is not None:
+            module.backwards.append(_sort_backward(_during(mark, rank), module, quiet=not forward.synchronised))
+            forward = None  # a backward without a forward before it is some other model's
     return module
 
 
-def _during(mark: Mark, until: float, rank: RankTrace) -> Sequence[Call]:
-    return calls_within(rank.calls, mark.begin, until if mark.end is None else min(until, mark.end))
+def _during(mark: Mark, rank: RankTrace) -> Sequence[Call]:
+    return calls_within(rank.calls, mark.begin, _INFINITY if mark.end is None else mark.end)
 
 
 def _sort_construction(call: Call, module: Module) -> None:
@@ -108,8 +116,8 @@ def _sort_forward(calls: Sequence[Call], module: Module) -> None:
         module.buffers.append(buffers)
 
 
-def _sort_backward(calls: Sequence[Call], module: Module) -> Backward:
-    backward = Backward()
+def _sort_backward(calls: Sequence[Call], module: Module, *, quiet: bool) -> Backward:
+    backward = Backward(quiet=quiet)
     for call in calls:
         bitmap = _dtype(call) == "int32" and call.op == "all_reduce" and call.inputs[0].count == module.parameters
         kind = backward.buckets if call.bucket is not None else backward.bitmap if bitmap else backward.other

@@ -23,7 +23,7 @@ def tell_ddp_story(evidence: Evidence) -> list[Finding]:
     modules = next((found for rank in evidence.trace.ranks.values() if (found := find_modules(rank))), [])
     told: dict[str, Finding] = {}
     for module in modules:
-        where = f"DDP module {module.number} ({module.source}): " if module.number > 1 else ""
+        where = f"DDP module {module.number} ({module.source}): " if len(modules) > 1 else ""
         for tell in (_construction, _buffers, _reduction, _rebuilding, _overlap, _further):
             for kind, sentence, calls in tell(module):
                 if kind in told:
@@ -141,11 +141,11 @@ def _further(module: Module) -> Iterator[Chapter]:
             "something else, or they are SyncBatchNorm's or the script's own."
         )
         yield "ddp_other", sentence, other
-    silent = sum(not (backward.buckets or backward.other) for backward in module.backwards)
+    silent = sum(backward.quiet and not (backward.buckets or backward.other) for backward in module.backwards)
     if silent:
         sentence = (
             f"{silent} of {plural(len(module.backwards), 'backward')} sent nothing: under no_sync() gradients are only "
-            "added up locally; without it, a parameter that got no gradient keeps its bucket from being full."
+            "added up locally."
         )
         yield "ddp_silent", sentence, []
 

@@ -28,13 +28,16 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     result = record.result()
     evidence = evidence if evidence is not None else read_evidence(record)
     missing = [*([] if record.complete else [result.reason]), *problems(evidence)]
-    causes = _causes(evidence, result)
+    ended_well = _ended_well(evidence, result)
+    culprit = result.culprit
+    causes = find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
     findings = [*causes]
     if evidence.trace.recorded:
         straggler = find_straggler(evidence)
-        lasting = evidence.trace.last >= _WORTH_SHARES_S
-        findings += [*straggler, *tell_ddp_story(evidence)]
-        findings += find_shares(evidence) if not causes and (straggler or lasting) else []
+        findings += straggler
+        if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in evidence.facts.ranks):
+            findings += tell_ddp_story(evidence)
+            findings += find_shares(evidence) if straggler or evidence.trace.last >= _WORTH_SHARES_S else []
         findings += _give_account(evidence)
     return Explanation(
         run=record.run,
@@ -47,12 +50,10 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     )
 
 
-def _causes(evidence: Evidence, result: Result) -> list[Finding]:
-    """Why it went wrong; of a run that ended as it should, nothing."""
-    culprit = result.culprit
+def _ended_well(evidence: Evidence, result: Result) -> bool:
+    """Whether a run ended as it should, and by itself."""
     hung = any(rank.stopped for rank in evidence.facts.ranks)
-    ended_well = result.passed and culprit is None and not hung
-    return find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
+    return result.passed and result.culprit is None and not hung
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from statistics import median
 
 from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
 from lab.trace.steps import Step
@@ -81,12 +80,11 @@ def find_shares(evidence: Evidence) -> list[Finding]:
     shares = [share for share in every if share.total > 0]
     if not shares:
         return []
-    total = median(share.total for share in shares)
-    sentence = f"Of {format_duration(total)}: {'; '.join(_share(share) for share in shares)}."
+    sentence = f"Where the time went: {'; '.join(map(_share, shares))}."
     if len(shares) > _MOST_SHARES:
         most = max(shares, key=lambda share: share.waiting)
         least = min(shares, key=lambda share: share.waiting)
-        sentence = f"Of {format_duration(total)}, most waiting: {_share(most)}; least: {_share(least)}."
+        sentence = f"Most waiting: {_share(most)}; least: {_share(least)}."
     hidden = max(share.hidden for share in shares)
     if hidden > NOISE_S:
         sentence += f" Up to {format_duration(hidden)} of communication ran beside the ranks' own work."
@@ -98,4 +96,7 @@ def find_shares(evidence: Evidence) -> list[Finding]:
 
 def _share(share: Share) -> str:
     parts = {"own work": share.own, "waiting": share.waiting, "communication": share.communicating}
-    return f"rank {share.rank} " + ", ".join(f"{value / share.total:.0%} {name}" for name, value in parts.items())
+    if share.unknown > NOISE_S:
+        parts["not known"] = share.unknown
+    told = ", ".join(f"{value / share.total:.0%} {name}" for name, value in parts.items())
+    return f"rank {share.rank} {told} of {format_duration(share.total)}"

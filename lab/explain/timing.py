@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import attrgetter
+from math import inf
 
-from lab.trace.model import Call, RankTrace
+from lab.trace.model import Call, Mark, RankTrace, calls_within
 from lab.trace.steps import Step
 
 Span = tuple[float, float]
@@ -28,13 +28,15 @@ class Share:
     """Inside calls, before everybody had entered whom the call needs."""
     communicating: float
     """Inside calls, for the rest of the time."""
+    unknown: float
+    """With calls in flight whose handles nobody was seen to wait for: own work or waiting."""
     hidden: float
     """Operations in flight while the rank did something else; not part of the total."""
 
     @property
     def own(self) -> float:
         """Outside of calls: the rank's own work."""
-        return max(0.0, self.total - self.waiting - self.communicating)
+        return max(0.0, self.total - self.waiting - self.communicating - self.unknown)
 
 
 def blocked_spans(rank: RankTrace) -> dict[int, Span]:
@@ -42,14 +44,18 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
 
     A call without a handle holds the rank up from its beginning to its end, and so do those of DDP's construction and
     forward. The reductions of a backward pass run beside it until the last of them has been issued; what is left of
-    them then, backward waits for. Other calls with a handle are taken to run beside the rank's own work, because what
-    waits for a handle is not on record.
+    them then, backward waits for. A call with a handle holds the rank up from the beginning of the wait in which it
+    ended.
     """
     spans = {}
     for call in rank.calls:
-        at_once = not call.asynchronous or call.via.startswith("DistributedDataParallel")
+        at_once = not call.hands_out or call.via.startswith("DistributedDataParallel")
         if at_once and call.end is not None and call.phase != "backward":
             spans[call.index] = (call.begin, call.end)
+    for call in _with_handles(rank):
+        wait = _wait_for(call, rank)
+        if wait is not None and call.end is not None and call.end > wait.begin:
+            spans[call.index] = (wait.begin, call.end)
     for mark in rank.marks:
         if mark.name != "backward" or mark.end is None:
             continue
@@ -60,10 +66,22 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
     return spans
 
 
-def calls_within(calls: Sequence[Call], begin: float, end: float) -> Sequence[Call]:
-    """Those of a rank's calls, which are in order, that began between two moments."""
-    when = attrgetter("begin")
-    return calls[bisect_left(calls, begin, key=when) : bisect_right(calls, end, key=when)]
+def _with_handles(rank: RankTrace) -> list[Call]:
+    """Calls that gave the script a handle, and that are over."""
+    return [
+        call
+        for call in rank.calls
+        if call.hands_out
+        and call.end is not None
+        and call.phase != "backward"
+        and not call.via.startswith("DistributedDataParallel")
+    ]
+
+
+def _wait_for(call: Call, rank: RankTrace) -> Mark | None:
+    """The first wait of the script that was over when a call was, or after that; None where none is on record."""
+    place = bisect_left(rank.waits, call.end or 0.0, key=lambda wait: wait.end or inf)
+    return rank.waits[place] if place < len(rank.waits) else None
 
 
 def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
@@ -82,12 +100,15 @@ def share_of(rank: RankTrace, steps: dict[tuple[int, int], Step]) -> Share:
     total = max(0.0, rank.last - (min(ready) if ready else rank.first))
     waited, blocked = length(waiting), length(spans.values())
     flying = length((call.begin, call.end) for call in rank.calls if call.end is not None)
+    unseen = [(call.begin, call.end or 0.0) for call in _with_handles(rank) if _wait_for(call, rank) is None]
+    unknown = length([*spans.values(), *unseen]) - blocked
     return Share(
         rank=rank.rank,
         total=total,
         waiting=waited,
         communicating=max(0.0, blocked - waited),
-        hidden=max(0.0, flying - blocked),
+        unknown=unknown,
+        hidden=max(0.0, flying - blocked - unknown),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from . import processes
@@ -70,18 +70,25 @@ class Limits:
         self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess))
 
 
-def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, set[int]]:
-    """What the kernel would kill in a container whose limit is reached: what holds the most, all of it.
+def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:
+    """What the kernel would kill in a container whose limit is reached: what holds the most, how much, and all of it.
 
     That is a worker with everything that it started, or what has outlived its worker; nothing below the limit.
     """
     sizes = processes.sizes_over(limit_bytes, processes.descendants(os.getpid()))
     if not sizes:
-        return None, set()
+        return None, 0, set()
     trees = [(worker, {worker.pid, *processes.descendants(worker.pid)}) for worker in running]
     outlived = sizes.keys() - {keep}.union(*(tree for _, tree in trees))
     candidates: list[tuple[Worker | None, set[int]]] = [*trees, (None, outlived)]
-    return max(candidates, key=lambda candidate: sum(sizes.get(pid, 0) for pid in candidate[1]))
+    held, worker, pids = max(
+        ((_held(sizes, pids), worker, pids) for worker, pids in candidates), key=lambda one: one[0]
+    )
+    return worker, held, pids
+
+
+def _held(sizes: Mapping[int, int], pids: Iterable[int]) -> int:
+    return sum(sizes.get(pid, 0) for pid in pids)
 
 
 def oom_kills() -> int:

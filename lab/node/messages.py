@@ -271,6 +271,8 @@ class Exited(NamedTuple):
     """When it raised; earlier than when it ended."""
     stack: str = ""
     """What faulthandler wrote when a signal killed it."""
+    memory_bytes: Optional[int] = None
+    """What it held when the agent killed it because memory ran out."""
 
 
 class Note(NamedTuple):

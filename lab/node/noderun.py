@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from . import check, launch, limits, messages, note, processes, store, strays, users, wire, workplace
 from .config import Config
 from .statement import read_statement
+from .worker import STACK_SIGNAL
 from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
@@ -20,6 +21,7 @@ _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all 
 _MOST_NOTES = 1000  # at once: more than wait in a socket, so that whoever floods it does not keep the agent
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
+_STACK_DEADLINE_S = 0.2
 
 
 class NodeRun:
@@ -202,6 +204,7 @@ class NodeRun:
             traceback=raised.traceback if raised else "",
             raised=raised.time if raised else None,
             stack=worker.stack.decode("utf-8", "replace") if killed_by else "",
+            memory_bytes=worker.memory_bytes,
         )
 
     def watch_memory(self) -> None:
@@ -209,9 +212,10 @@ class NodeRun:
         if not self.config.memory_bytes or not self.going:
             return
         running = [worker for worker in self.workers.values() if worker.status is None]
-        worker, pids = limits.what_to_kill(self.config.memory_bytes, running, self.store_pid)
+        worker, held, pids = limits.what_to_kill(self.config.memory_bytes, running, self.store_pid)
         if worker is not None:
-            worker.out_of_memory = True
+            worker.out_of_memory, worker.memory_bytes = True, held
+            worker.ask_for_stack(_STACK_DEADLINE_S)
         processes.kill(pids)
 
     @property
@@ -233,8 +237,6 @@ class NodeRun:
 
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack."""
-        from .worker import STACK_SIGNAL
-
         for worker in self.workers.values():
             worker.read_stack()
             worker.stack = b""
@@ -246,6 +248,7 @@ class NodeRun:
         for worker in self.workers.values():
             worker.read_stack()
             if worker.status is None:
+                worker.read_stacks_of_forks(_STACK_DEADLINE_S)
                 text = worker.stack.decode("utf-8", "replace")
                 self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 

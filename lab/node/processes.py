@@ -90,6 +90,17 @@ def descendants(*roots: int) -> list[int]:
     return found
 
 
+def catching(number: int, pids: list[int]) -> list[int]:
+    """Those of the processes that have a handler for a signal: for others it may be the end."""
+    found = []
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/status") as file:
+            caught = next((int(line.split()[1], 16) for line in file if line.startswith("SigCgt:")), 0)
+            if caught >> (number - 1) & 1:
+                found.append(pid)
+    return found
+
+
 def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], object] = lambda: None) -> list[int]:
     """Kill everything below this process but the children in `keep`, again and again until none is left.
 

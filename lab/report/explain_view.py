@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from lab.explain.model import Explanation
 from lab.report.style import Style
+from lab.verdict.stacks import clip_stack
 from lab.words import clip, name_ranks
 
 _WIDTH = 80
@@ -57,7 +58,7 @@ def _same_stacks(stacks: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def _stack(stack: str, width: int) -> list[str]:
-    """The end of a traceback, or the innermost frames of a stack; without the marks under the code."""
+    """The end of a traceback, or the innermost frames of a stack, without the marks under the code."""
     lines = [line for line in stack.strip("\n").splitlines() if line.strip(" ^~")]
-    shown = lines[-_STACK_LINES:] if lines and lines[0].startswith("Traceback") else lines[:_STACK_LINES]
+    shown = clip_stack("\n".join(lines), _STACK_LINES)
     return [clip(f"  │ {line}", width) for line in shown]

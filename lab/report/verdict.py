@@ -6,6 +6,7 @@ from lab.record.result import Result
 from lab.report.style import Style
 
 _MOST_EXPECTATIONS = 10
+_STACK_LINES = 8
 
 
 def verdict_text(result: Result, style: Style) -> str:
@@ -33,10 +34,12 @@ def unmet_sentences(result: Result) -> list[str]:
 
 
 def _stacks(result: Result, style: Style) -> list[str]:
+    from lab.verdict.stacks import clip_stack  # most runs have none
+
     lines = []
     for rank in result.ranks:
         if rank.stack and (result.culprit is None or rank.rank != result.culprit.rank):
             lines.append(style.paint(f"  rank {rank.rank} on {rank.node}:", "bold"))
-            inner = [line for line in rank.stack.splitlines() if line.startswith("  File")]
-            lines.extend(f"  │ {line.strip()}" for line in inner[:8])
+            shown = clip_stack(rank.stack, _STACK_LINES)
+            lines.extend(f"  │ {line.strip()}" for line in shown)
     return lines

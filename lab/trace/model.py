@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from lab.operations import Operation, Who, operation
+from lab.trace.training import Buckets, Module
 from lab.words import ordinal
 
 
@@ -113,6 +116,8 @@ class Call:
     """The innermost mark around it: `forward`, `backward`, `DDP()`, `step`, ...; empty outside."""
     bucket: int | None = None
     """Index of the DDP bucket that it reduces, in the order of reduction."""
+    module: int | None = None
+    """Number of the DDP module that has the bucket."""
     parameters: tuple[str, ...] = ()
     """Names of the parameters in that bucket."""
 
@@ -120,6 +125,11 @@ class Call:
     def state(self) -> str:
         """`completed`, `failed`, or `unfinished`."""
         return "failed" if self.error else "unfinished" if self.end is None else "completed"
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether its caller got a handle to wait for, which messages do not have on record."""
+        return self.asynchronous or self.via.endswith(("isend", "irecv"))
 
     @property
     def operation(self) -> Operation:
@@ -152,6 +162,12 @@ class Call:
         return max(self.bytes_in, self.bytes_out)
 
 
+def calls_within(calls: Sequence[Call], begin: float, end: float) -> Sequence[Call]:
+    """Those of a rank's calls, which are in order, that began between two moments."""
+    when = attrgetter("begin")
+    return calls[bisect_left(calls, begin, key=when) : bisect_right(calls, end, key=when)]
+
+
 @dataclass(slots=True)
 class Mark:
     """A phase of a rank's training step."""
@@ -165,22 +181,33 @@ class Mark:
     """Name of the group that it destroys; key of `Trace.groups`."""
     members: tuple[int, ...] = ()
     """Global ranks of the group that it makes; empty of one that is made by its members alone."""
+    module: int | None = None
+    """Of a forward: number of the DDP module whose it is; None where that is not known."""
+    synchronised: bool = True
+    """Of a forward of a DDP module: False under no_sync()."""
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
-    """How a DistributedDataParallel module of one rank sorted its parameters into buckets."""
+@dataclass(slots=True)
+class StoreLookup:
+    """One rank's look for a rendezvous store."""
 
-    rank: int
-    module: int
-    """Number of the module in its process, from 1."""
-    group: str
-    time: float
-    rebuilt: bool
-    buckets: tuple[tuple[str, ...], ...]
-    """Names of the parameters of each bucket, in the order of reduction."""
-    sizes: tuple[int, ...]
-    """Elements in each bucket."""
+    host: str
+    port: int
+    asked_rank: int
+    """Which rank it says that it is."""
+    world_size: int
+    """How many ranks it expects."""
+    source: str
+    begin: float
+    end: float | None = None
+    """When it was answered or gave up; None if neither."""
+    error: str = ""
+    """Why it gave up."""
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a store that answered."""
+        return self.end is not None and not self.error
 
 
 @dataclass(slots=True)
@@ -203,6 +230,12 @@ class RankTrace:
     """In the order in which they began."""
     marks: list[Mark] = field(default_factory=list)
     buckets: list[Buckets] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
+    """Its DistributedDataParallel modules, those whose construction failed among them."""
+    waits: list[Mark] = field(default_factory=list)
+    """When the script waited for handles, in order; what takes the future of a handle is one that takes no time."""
+    stores: list[StoreLookup] = field(default_factory=list)
+    """Where it looked for a store in init_process_group."""
 
     @property
     def recorded(self) -> bool:

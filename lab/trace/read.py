@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lab.errors import RecordError
 from lab.node.messages import Stack
-from lab.record.events import Cancelled, Clock, TimedOut
+from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE
 from lab.record.read import Record
 from lab.trace.buckets import assign_buckets
-from lab.trace.fields import DAMAGE, buffers, number, sizes, whole
+from lab.trace.clocks import align
+from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
-from lab.trace.model import Buckets, Buffer, Call, Group, Mark, RankTrace, Trace
+from lab.trace.model import Buffer, Call, Group, Mark, RankTrace, StoreLookup, Trace
+from lab.trace.modules import ModuleReader
 from lab.words import plural
-
-_SHARED_CLOCK_ERROR_S = 1e-6
-"""Two reads of one clock by two processes."""
 
 
 def read_trace(record: Record) -> Trace:
@@ -32,8 +31,10 @@ def read_trace(record: Record) -> Trace:
     found = {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
     readers = [_RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
-    _align(readers, record, trace)
+    clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
+    trace.origin, trace.clock_error_s = clocks.origin_s, clocks.error_s
     for reader in readers:
+        reader.offset = clocks.offsets.get(reader.rank, 0)
         trace.ranks[reader.rank] = reader.read()
     trace.groups = tell_apart(trace.groups)
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
@@ -59,32 +60,6 @@ def open_trace(record: Record) -> Trace:
     return trace
 
 
-def _align(readers: list[_RankReader], record: Record, trace: Trace) -> None:
-    """Give every reader the offset from its own clock to the first line of the run.
-
-    Ranks whose nodes share a kernel share its monotonic clock: one of them tells the wall time for all. Other kernels
-    are brought to the lab's clock by what the record says of them.
-    """
-    started = [reader for reader in readers if reader.start]
-    if not started:
-        return
-    clocks = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
-    nodes = record.workers()
-    walls: dict[str, int] = {}
-    """By kernel: nanoseconds to be added to its clock to have Unix time."""
-    errors = [_SHARED_CLOCK_ERROR_S]
-    for reader in started:
-        if reader.kernel not in walls:
-            offset, error = clocks.get(nodes.get(reader.rank, ""), (0.0, 0.0))
-            walls[reader.kernel] = number(reader.start, "wall") - number(reader.start, "t") - int(offset * 1e9)
-            errors.append(error)
-    origin = min(walls[reader.kernel] + number(reader.start, "t") for reader in started)
-    for reader in started:
-        reader.offset = walls[reader.kernel] - origin
-    trace.origin = origin / 1e9
-    trace.clock_error_s = sum(sorted(errors)[-2:]) if len(walls) > 1 else _SHARED_CLOCK_ERROR_S
-
-
 class _RankReader:
     """Reads the lines of one rank."""
 
@@ -99,12 +74,10 @@ class _RankReader:
         self.groups: dict[str, list[str]] = {}
         """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
         self.open: dict[int, Call] = {}
-        self.names: dict[int, list[tuple[str, int]]] = {}
-        """DDP module -> name and number of elements of its parameters."""
+        self.modules = ModuleReader(self.result)
         self.nested: list[Mark] = []
         first = next(self._lines(), {}) if path is not None else {}
         self.start = first if first.get("k") == "start" else {}
-        self.kernel = str(self.start.get("boot", rank))
 
     def read(self) -> RankTrace:
         result, problems = self.result, self.trace.problems
@@ -114,7 +87,8 @@ class _RankReader:
         self.damaged = 0
         actions = {
             "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
-            "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop,
+            "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
+            "store": self._store, "module": self.modules.calls, "norms": self.modules.norms,
         }  # fmt: skip
         seen = False
         for line in self._lines():
@@ -245,6 +219,7 @@ class _RankReader:
                 mark.members = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
             elif name == "destroy_process_group":
                 mark.group = self._name(str(line.get("g", "")))
+            self.modules.begins(mark)
             self.result.marks.append(mark)
             self.nested.append(mark)
             return
@@ -255,24 +230,27 @@ class _RankReader:
                 return
 
     def _ddp(self, line: Mapping[str, Any]) -> None:
-        module = whole(line["d"])
-        if "params" in line:
-            self.names[module] = [
-                (str(name), Buffer(str(dtype), sizes(shape)).count) for name, dtype, shape in line["params"]
-            ]
-        known = self.names.get(module, [])
-        buckets = [[known[whole(i)] for i in bucket] for bucket in line["buckets"]]
-        self.result.buckets.append(
-            Buckets(
-                rank=self.rank,
-                module=module,
-                group=self._name(str(line.get("g", ""))),
-                time=self._seconds(line),
-                rebuilt=bool(line.get("rebuilt")),
-                buckets=tuple(tuple(name for name, _ in bucket) for bucket in buckets),
-                sizes=tuple(sum(count for _, count in bucket) for bucket in buckets),
+        self.modules.describe(line, self._name(str(line.get("g", ""))), self._seconds(line))
+
+    def _wait(self, line: Mapping[str, Any]) -> None:
+        if not line.get("e"):
+            self.result.waits.append(Mark(self.rank, "wait", self._seconds(line), source=str(line.get("at", ""))))
+        else:
+            _end_last(self.result.waits, self._seconds(line))
+
+    def _store(self, line: Mapping[str, Any]) -> None:
+        if not line.get("e"):
+            lookup = StoreLookup(
+                host=str(line.get("host", "")),
+                port=number(line, "port"),
+                asked_rank=number(line, "rank"),
+                world_size=number(line, "world"),
+                source=str(line.get("at", "")),
+                begin=self._seconds(line),
             )
-        )
+            self.result.stores.append(lookup)
+        elif (ended := _end_last(self.result.stores, self._seconds(line))) is not None:
+            ended.error = str(line.get("err", ""))
 
     def _cut(self, line: Mapping[str, Any]) -> None:
         self.result.cut = str(line.get("why", "no reason given"))
@@ -280,3 +258,14 @@ class _RankReader:
 
     def _stop(self, _: Mapping[str, Any]) -> None:
         self.result.stopped = True
+
+
+L = TypeVar("L", Mark, StoreLookup)
+
+
+def _end_last(begun: Sequence[L], now: float) -> L | None:
+    """End what began last and has not ended."""
+    last = next((one for one in reversed(begun) if one.end is None), None)
+    if last is not None:
+        last.end = now
+    return last

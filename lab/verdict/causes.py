@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from lab.verdict.counts import count_phases
 from lab.verdict.disagreement import disagreements, that_stop_a_run
 from lab.verdict.evidence import Evidence
 from lab.verdict.failure import explain_failure
 from lab.verdict.finding import Finding
 from lab.verdict.hang import explain_hang
 from lab.verdict.outside import blows
+from lab.verdict.silent import find_silent_wrongs
+
+_NOT_THERE = ("left_early", "went_alone", "never_entered")
 
 
 def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: bool = False) -> list[Finding]:
@@ -17,9 +21,18 @@ def find_causes(evidence: Evidence, culprit: int | None = None, *, ended_well: b
     """
     ranks = evidence.facts.ranks
     if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in ranks):
-        return disagreements(evidence)
+        return [*disagreements(evidence), *find_silent_wrongs(evidence)]
     stopping, other = that_stop_a_run(evidence)
     stopping = [*(blow.finding() for blow in blows(evidence.facts)), *stopping]
-    if any(rank.failed or rank.node_lost for rank in ranks):
-        return [*stopping, *explain_failure(evidence, culprit), *other]
-    return [*stopping, *explain_hang(evidence, stopping), *other]
+    silent, counts = find_silent_wrongs(evidence), count_phases(evidence)
+    refused = [finding for finding in silent if finding.kind == "shape"]
+    failed = any(rank.failed or rank.node_lost for rank in ranks)
+    ends = explain_failure(evidence, culprit) if failed else explain_hang(evidence, stopping)
+    why = [finding for finding in counts if ends and _explains(finding, ends[0])]
+    found = [*refused, *stopping, *why, *ends, *counts, *other, *silent]
+    return [finding for n, finding in enumerate(found) if finding not in found[:n]]
+
+
+def _explains(count: Finding, end: Finding) -> bool:
+    """Whether what a rank did more or less often is why it was not there, and so comes first."""
+    return end.kind in _NOT_THERE and bool(set(count.ranks) & set(end.ranks))

@@ -9,15 +9,14 @@ from lab.trace.clashes import Clash, find_clashes
 from lab.trace.steps import Step
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding, majority
+from lab.verdict.finding import Finding
 from lab.verdict.groups import find_group_faults
 from lab.verdict.rhythm import beats, out_of_step
+from lab.verdict.slips import find_slips
 from lab.words import format_duration, listing, name_ranks, plural
 
 _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
 """The verb for what a rank differs in; tensors are brought."""
-_LEAST_SHIFTED = 2
-"""At least this many calls must be those that the others made one call earlier or later."""
 
 
 def disagreements(evidence: Evidence) -> list[Finding]:
@@ -28,9 +27,11 @@ def disagreements(evidence: Evidence) -> list[Finding]:
         finding = _mismatch(clash, evidence) if clash.kind == "mismatch" else _unequal(clash)
         findings.setdefault((finding.kind, finding.lines), []).append((clash, finding))
     groups = sorted(findings.values(), key=lambda group: all(c.step.state == "completed" for c, _ in group))
-    apart = {clash.step.group.name for clash in clashes if clash.kind == "mismatch"}
-    slips = _find_slips(evidence) if not apart else []
-    return [_waiting(group[0][1], len(group), evidence) for group in groups] + slips
+    clashing = [_waiting(group[0][1], len(group), evidence) for group in groups]
+    slips, turns = find_slips(evidence), {step.title: step.number for step in evidence.steps}
+    first = min((turns[finding.step] for finding in clashing if finding.kind == "mismatch"), default=0)
+    before = [slip for slip in slips if turns.get(slip.step, first) < first]
+    return [*before, *clashing, *(slip for slip in slips if slip not in before)]
 
 
 def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
@@ -115,54 +116,3 @@ def _finding(kind: str, sentence: str, clash: Clash, odd: tuple[int, ...], other
     step = clash.step
     lines = tuple(step.calls[rank].source for rank in (*odd, *others))
     return Finding(kind=kind, sentence=sentence, ranks=odd, others=others, step=step.title, lines=lines)
-
-
-# -- ranks that made one call more or one fewer, where every call is the same operation and so nothing clashes
-
-
-def _find_slips(evidence: Evidence) -> list[Finding]:
-    """In each group with a step that never ended, ranks that had been one call ahead of most others, or behind them."""
-    steps_of: dict[str, list[Step]] = {}
-    for step in evidence.steps:
-        if not step.message:
-            steps_of.setdefault(step.group.name, []).append(step)
-    hung = [steps for steps in steps_of.values() if any(step.state != "completed" for step in steps)]
-    found = [_slip(sorted(steps, key=lambda step: step.seq or 0)) for steps in hung]
-    return [finding for finding in found if finding is not None]
-
-
-def _slip(steps: Sequence[Step]) -> Finding | None:
-    """The first step to which ranks came from different lines, if they were the same lines one call apart."""
-    apart = next((n for n, step in enumerate(steps) if len({call.source for call in step.calls.values()}) > 1), None)
-    if apart is None:
-        return None
-    step = steps[apart]
-    common, odd = majority({rank: call.source for rank, call in step.calls.items()})
-    if common is None:
-        return None
-    others = tuple(sorted(rank for rank in step.calls if rank not in odd))
-    after = steps[apart:]
-    shifts = {_shift(_sources(after, rank), _sources(after, other)) for rank in odd for other in others}
-    if len(shifts) > 1 or None in shifts:
-        return None
-    who = name_ranks(odd)
-    less = "fewer" if shifts == {1} else "more"
-    mine = tuple(dict.fromkeys(step.calls[rank].source for rank in odd))
-    sentence = (
-        f"{who} made one call {less} than {name_ranks(others)}: from {step.title} on they met one call off, the first "
-        f"time {who} from {mine[0]} and {name_ranks(others)} from {common}."
-    )
-    return Finding(kind="slipped", sentence=sentence, ranks=odd, others=others, step=step.title, lines=(*mine, common))
-
-
-def _sources(steps: Sequence[Step], rank: int) -> list[str]:
-    return [step.calls[rank].source for step in steps if rank in step.calls]
-
-
-def _shift(mine: Sequence[str], theirs: Sequence[str]) -> int | None:
-    """1 where one sequence is the other without its first, -1 where it has one more at its beginning; else None."""
-    for shift, ahead, behind in ((1, mine, theirs), (-1, theirs, mine)):
-        pairs = list(zip(ahead, behind[1:], strict=False))
-        if len(pairs) >= _LEAST_SHIFTED and all(a == b for a, b in pairs):
-            return shift
-    return None

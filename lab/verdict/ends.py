@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lab.record.result import Culprit
 from lab.trace.model import Call
+from lab.verdict.errors import telling_text
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
-from lab.verdict.stacks import CodePlace, find_threads, is_leaving, shorten_paths, shorten_stack
+from lab.verdict.peers import is_loss
+from lab.verdict.stacks import CodePlace, clip_stack, find_threads, is_leaving, shorten_paths, shorten_stack
 from lab.verdict.waits import Wait, describe_wait
-from lab.words import clip, format_limit, listing, name_ranks, plural, was
+from lab.words import clip, format_bytes, format_limit, listing, name_ranks, plural, was
 
 _LINES = 12
 """Lines of a traceback or stack that a verdict shows."""
-_LONGEST_ERROR = 160
-_SOURCE_OF_TORCH = re.compile(r"\[/[^\]\s]*\.(?:cc|cpp|h|hpp):\d+\] ?")
+_LONGEST_REFUSAL = 120
+_WHOLE_ERROR = 4000
+"""Characters of an exception that a worker tells at most; the traceback has all of it."""
 
 
 def full_name(rank: RankFacts) -> str:
@@ -41,6 +43,16 @@ def at_lines(calls: Iterable[Call]) -> str:
     return f" at {lines}" if lines else ""
 
 
+def refusal(title: str, calls: Sequence[Call]) -> str:
+    """That calls failed: `reduce #2 at train.py:4 was refused to rank 1 (why)`; empty unless all of them did."""
+    errors = [call.error for call in calls if call.error]
+    if not errors or len(errors) < len(calls):
+        return ""
+    happened = "failed on" if any(map(is_loss, errors)) else "was refused to"
+    ranks = name_ranks(call.rank for call in calls)
+    return f"{title}{at_lines(calls)} {happened} {ranks} ({clip(errors[0], _LONGEST_REFUSAL)})"
+
+
 def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
     """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     place = evidence.stood(rank)
@@ -55,21 +67,45 @@ def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
 def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> str:
     """`raised ValueError: ... at train.py:30`; if brief, cut short and without addresses of PyTorch's sources."""
     if rank.out_of_memory:
-        limit = evidence.facts.memory_bytes
-        allowed = f": its node's limit is {format_limit(limit)}" if limit else ""
-        return f"was killed for lack of memory{allowed}"
+        return _out_of_memory(evidence, rank)
     if rank.signal:
         place = evidence.stood(rank)
         return f"was killed by {rank.signal}{f' {place.sentence()}' if place is not None else ''}"
     place = evidence.raised(rank)
     where = f" at {place.at}" if place is not None else ""
-    error = (rank.error.strip().splitlines() or [""])[0]
+    error = _whole_error(rank)
     if error and not error.startswith("SystemExit"):
-        return f"raised {clip(_SOURCE_OF_TORCH.sub('', error), _LONGEST_ERROR) if brief else error}{where}"
+        return f"raised {telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)}{where}"
     expected = f", expected {rank.expected_code}," if rank.expected_code else ""
-    said = error.partition(": ")[2].strip()
+    said = error.partition("\n")[0].partition(": ")[2].strip()
     last_words = f": {said}" if said and not said.lstrip("-").isdigit() else ""
     return f"exited with code {rank.code}{expected}{where}{last_words}"
+
+
+def _whole_error(rank: RankFacts) -> str:
+    error = rank.error.strip()
+    cut = len(rank.error) >= _WHOLE_ERROR
+    return "\n".join([error, *rank.traceback.strip().splitlines()[-1:]]) if cut else error
+
+
+def _out_of_memory(evidence: Evidence, rank: RankFacts) -> str:
+    """How much it held where that is known, what was allowed, and where it was last seen."""
+    limit, place = evidence.facts.memory_bytes, evidence.stood(rank)
+    facts = [f"it held {format_bytes(rank.memory_bytes)}"] if rank.memory_bytes else []
+    facts += [f"its node's limit is {format_limit(limit)}"] if limit else []
+    where = f" {place.sentence()}" if place is not None else _last_seen(evidence, rank.rank)
+    return f"was killed for lack of memory{where}{': ' if facts else ''}{', '.join(facts)}"
+
+
+def _last_seen(evidence: Evidence, number: int) -> str:
+    """`, last seen in forward at train.py:30`: the latest call or mark of a rank that left no stack."""
+    of_rank = evidence.trace.ranks.get(number) if evidence.at_hand else None
+    seen = [(call.begin, call.op, call.end, call.source) for call in of_rank.calls] if of_rank else []
+    seen += [(mark.begin, mark.name, mark.end, mark.source) for mark in of_rank.marks] if of_rank else []
+    if not seen:
+        return ""
+    _, name, end, line = max(seen, key=lambda one: one[0])
+    return f", last seen {'in' if end is None else 'after'} {name}{f' at {line}' if line else ''}"
 
 
 def what_it_did(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> str:
@@ -116,7 +152,7 @@ def _after(evidence: Evidence, number: int) -> str:
 def blame(rank: RankFacts, error: str, traceback: str = "") -> Culprit:
     """A rank as the culprit, with the end of its traceback or the innermost of its stack, or else somebody else's."""
     raised = "" if rank.stopped else _tail(rank.traceback)
-    shown = raised or "\n".join(shorten_stack(rank.stack).splitlines()[:_LINES]) or _tail(traceback)
+    shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown)
 
 
@@ -127,4 +163,4 @@ def went_alone(place: CodePlace | None, gone: list[int]) -> str:
 
 
 def _tail(traceback: str) -> str:
-    return "\n".join(shorten_paths(traceback).strip().splitlines()[-_LINES:])
+    return "\n".join(clip_stack(shorten_paths(traceback), _LINES))

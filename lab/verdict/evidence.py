@@ -73,6 +73,11 @@ class Evidence:
         """What a rank called, in order."""
         return self.trace.ranks[rank].calls if rank in self.trace.ranks else []
 
+    def parameter_names(self, rank: int) -> list[str]:
+        """Names of the parameters of a rank's one DDP module, by their numbers; empty where there are several."""
+        modules = self.trace.ranks[rank].modules if self.at_hand and rank in self.trace.ranks else []
+        return [parameter.name for parameter in modules[0].parameters] if len(modules) == 1 else []
+
     def last_line(self, rank: int) -> str:
         """The line of the last call of a rank; empty where that is not known."""
         return "".join(call.source for call in self.calls(rank)[-1:])

@@ -32,6 +32,8 @@ class RankFacts:
     code: int | None = None
     signal: str | None = None
     out_of_memory: bool = False
+    memory_bytes: int | None = None
+    """What it held when it was killed for lack of memory, where its agent could tell."""
     stopped: bool = False
     """Whether the lab stopped it: it was alive until then."""
     halted: str = ""
@@ -175,7 +177,7 @@ def _take(event: Started | Note | Stack | Exited, rank: RankFacts) -> None:
         rank.stack, rank.seen = event.text, event.time
     else:
         rank.ended, rank.raised, rank.code = event.time, event.raised, event.code
-        rank.out_of_memory = event.out_of_memory
+        rank.out_of_memory, rank.memory_bytes = event.out_of_memory, event.memory_bytes
         _take_end(event, rank)
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, went_alone, where_it_was
+from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, refusal, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.outside import blows
-from lab.verdict.peers import failed_in_torch, find_odd_one, lost_a_peer
+from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, is_loss, lost_a_peer
+from lab.verdict.rendezvous import explain_rendezvous
+from lab.verdict.replicas import find_unlike_replicas
 from lab.words import capital, format_duration, name_ranks, was
 
 
@@ -45,6 +48,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
         place = evidence.raised(facts.rank(odd.rank))
         where = f" at {place.at}" if place is not None else ""
         return _blame(facts.rank(odd.rank), f"called {odd.call}{where} where most others called {odd.others}")
+    unlike = _unlike(evidence) if own and all(map(failed_in_torch, own)) else None
+    if unlike is not None:
+        return _judged_by(unlike, evidence, f"rank {victim.rank} then {then}")
     found = _odd_call(evidence) if all(map(failed_in_torch, own)) else None
     if found is not None:
         odd_rank = facts.rank(found.ranks[0])
@@ -56,21 +62,20 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline))
     if own:
         return _blame(own[0], how_it_failed(evidence, own[0]))
+    meeting = explain_rendezvous(evidence) if evidence.at_hand else None
+    if meeting is not None:
+        return _judged_by(meeting, evidence, f"rank {victim.rank} then {then}")
     stuck = explain_stand_off(evidence) if evidence.at_hand else []
     if stuck:
         return _judged_by(stuck[0], evidence, f"rank {victim.rank} then {then}")
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone):
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}")
-    deserter = _left_early(evidence, victim)
-    if deserter is None:
+    victim = next((rank for rank in failed if gave_up(rank)), victim)
+    missed, then = _missed(evidence, victim), how_it_failed(evidence, victim)
+    if missed is None:
         return _blame(victim, then)
-    if deserter.stopped:
-        error = f"left the others while they still needed it, it was {where_it_was(evidence, deserter)}"
-    else:
-        lived = (deserter.ended or 0.0) - (deserter.started or deserter.ended or 0.0)
-        error = f"exited early, with code {deserter.code} after {format_duration(lived)}, while others still needed it"
-    return _blame(deserter, error, f": rank {victim.rank} then {then}", victim.traceback)
+    return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback)
 
 
 def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "") -> Judgement:
@@ -88,6 +93,12 @@ def _failed_at(rank: RankFacts) -> float:
     return rank.raised or rank.ended or float("inf")
 
 
+def _unlike(evidence: Evidence) -> Finding | None:
+    """Replicas of a DDP module that are not alike: it refuses those."""
+    found = find_unlike_replicas(evidence) if evidence.at_hand else []
+    return next((finding for finding in found if finding.kind == "shape"), None)
+
+
 def _odd_call(evidence: Evidence) -> Finding | None:
     """A step that never ended because one rank called it differently from most others."""
     if not evidence.at_hand:
@@ -99,17 +110,54 @@ def _odd_call(evidence: Evidence) -> Finding | None:
     )
 
 
-def _left_early(evidence: Evidence, victim: RankFacts) -> RankFacts | None:
-    """The rank that was gone when the others got into trouble, or else one that had nothing to do with them."""
+class _Missed(NamedTuple):
+    """Whom a rank missed that failed without a fault of its own, and what that one did."""
+
+    rank: RankFacts
+    did: str
+    kind: str
+    """`left_early` or `late`."""
+
+
+def _missed(evidence: Evidence, victim: RankFacts) -> _Missed | None:
+    """The rank that was gone when another got into trouble, or came too late, or had nothing to do with it."""
     ranks = evidence.facts.ranks
     before = _failed_at(victim) + SEEN_LATER_S
+    hit = evidence.broken(victim.rank) if evidence.at_hand else None
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
+    needed = [rank for rank in gone if hit is not None and rank.rank in hit[1].missing]
+    late = _late(evidence, victim, *hit) if hit is not None and gave_up(victim) and not needed else None
+    if late is not None:
+        return late
     if gone:
-        hit = evidence.broken(victim.rank) if evidence.at_hand else None
-        needed = [rank for rank in gone if hit is not None and rank.rank in hit[1].missing]
-        return min(needed or gone, key=lambda rank: rank.ended or 0.0)
+        first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
+        lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
+        did = f"exited early, with code {first.code} after {format_duration(lived)}, while others still needed it"
+        return _Missed(first, did, "left_early")
     elsewhere = [rank for rank in ranks if rank.stack and not ((at := evidence.stood(rank)) and at.call)]
-    return elsewhere[0] if elsewhere else None
+    if not elsewhere:
+        return None
+    where = where_it_was(evidence, elsewhere[0])
+    if gave_up(victim):
+        return _Missed(elsewhere[0], f"was late: it was {where}", "late")
+    return _Missed(elsewhere[0], f"left the others while they still needed it, it was {where}", "left_early")
+
+
+def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> _Missed | None:
+    """The last of those to come for whom a rank had waited until it gave up; None where everybody came in time."""
+    came = {rank: step.calls[rank].begin for rank in step.needs(call) if rank in step.calls}
+    never = [rank for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
+    alive = [rank for rank in never if evidence.ranks[rank].alive]
+    if alive:
+        rank = evidence.ranks[alive[0]]
+        where = f"; it was {where_it_was(evidence, rank)}" if rank.stack else ""
+        return _Missed(rank, f"had not come to {step.title} when rank {victim.rank} gave it up{where}", "late")
+    last = max(came, key=lambda rank: came[rank], default=None)
+    if never or last is None or call.end is None or came[last] <= call.end:
+        return None
+    after = format_duration(came[last] - call.end)
+    did = f"came to {step.title}{at_lines([step.calls[last]])} {after} after rank {victim.rank} had given it up"
+    return _Missed(evidence.ranks[last], did, "late")
 
 
 # -- what it did to the others
@@ -126,13 +174,18 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     first = evidence.ranks.get(culprit) if culprit is not None else None
     if first is None:
         return []
+    meeting = explain_rendezvous(evidence) if lost_a_peer(first) else None
+    if meeting is not None:
+        return [meeting]
     alone = _went_alone(evidence, first)
     if alone is not None:
         return [alone]
-    place = evidence.place(first)
+    place, missed = evidence.place(first), _missed_by_first(evidence)
     kind, head = "left_early", full_name(first)
     if first.node_lost:
         kind, head = "failed", f"rank {first.rank}'s node, {first.node}, went away"
+    elif missed is not None and missed.rank is first and missed.kind == "late":
+        kind, head = "late", f"{head} {missed.did}"
     elif first.left:
         head += f" ended with code {first.code}"
     elif first.failed:
@@ -157,6 +210,13 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     ]
 
 
+def _missed_by_first(evidence: Evidence) -> _Missed | None:
+    """Whom the rank missed that failed first, if it failed for want of a peer."""
+    failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and lost_a_peer(rank)), key=_failed_at)
+    victim = next((rank for rank in failed if gave_up(rank)), failed[0] if failed else None)
+    return _missed(evidence, victim) if victim is not None else None
+
+
 def _hit(evidence: Evidence, first: RankFacts) -> list[tuple[Step, list[Call]]]:
     """The steps in which the end of one rank found others, and their calls."""
     found: dict[int, tuple[Step, list[Call]]] = {}
@@ -170,7 +230,10 @@ def _hit(evidence: Evidence, first: RankFacts) -> list[tuple[Step, list[Call]]]:
 def _found(step: Step, calls: Sequence[Call]) -> str:
     ranks = [call.rank for call in calls]
     what = step.title if not step.message else f"{calls[0].op} ({step.title})"
-    lost = " and failed there" if any(call.error for call in calls) else ""
+    errors = [call.error for call in calls if call.error]
+    if len(errors) == len(calls) and not any(map(is_loss, errors)):
+        return refusal(what, calls)
+    lost = " and failed there" if errors else ""
     return f"{name_ranks(ranks)} {was(ranks)} in {what}{at_lines(calls)}{lost}"
 
 

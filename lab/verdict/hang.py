@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import at_lines, blame, together, went_alone, what_it_did, where_it_was
+from lab.verdict.ends import at_lines, blame, refusal, together, went_alone, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, Judgement, majority
 from lab.verdict.messages import find_unmatched
 from lab.verdict.outside import blows
 from lab.verdict.peers import lost_a_peer
+from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
-from lab.words import capital, format_duration, listing, name_ranks, plural
+from lab.words import capital, format_duration, listing, name_ranks
 
 NOBODYS_FAULT = frozenset(
-    {"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits", "groups", "unmatched"}
+    {"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits", "groups", "unmatched", "rendezvous"}
 )
 """Findings that, where they name nobody, say that nobody can be named."""
 
@@ -92,7 +93,7 @@ def _cause(evidence: Evidence) -> Finding | None:
     """What the trace says first; None where that is about no step."""
     stopping, other = that_stop_a_run(evidence)
     found = stopping or explain_hang(evidence, stopping) or other
-    return found[0] if found and found[0].step else None
+    return found[0] if found and (found[0].step or found[0].kind == "rendezvous") else None
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
@@ -137,7 +138,11 @@ class _Hang:
         lines = at_lines(wait.call for wait in ours)
         took = format_duration(waited(self.evidence, ours)) + (f",{lines}" if lines else "")
         who, whom, did = name_ranks(waiting), name_ranks(missing), self._what_they_did(missing)
-        if step.message:
+        refused = [step.calls[rank] for rank in missing if rank in step.calls]
+        failed = refusal(step.title, refused) if len(refused) == len(missing) else ""
+        if failed:
+            sentence = f"{failed}. {capital(who)} waited there {took}; {did}."
+        elif step.message:
             verb = "sent" if ours[0].call.operation.receives else "received"
             what = describe_wait(ours[0]).partition(" at ")[0]
             sentence = f"{who} waited in {what} {took}: {whom} never {verb}. {capital(did)}."
@@ -201,11 +206,8 @@ class _Hang:
         did = self._what_they_did(alive)
         calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:
-            did += (
-                ": the rendezvous waits until as many ranks have come as world_size says, here more than the "
-                f"{plural(len(evidence.ranks), 'rank')} that there are, or one that went elsewhere"
-            )
-            return [self._finding("rendezvous", f"{did}.", alive)]
+            found = explain_rendezvous(evidence)
+            return [self._finding("rendezvous", f"{did}.", alive)] if found is None else [found]
         if standing.waiting and outside:
             return [self._finding("never_entered", f"{did}.", standing.waiting, outside)]
         if outside:

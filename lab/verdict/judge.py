@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lab.record.layout import TRACE
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Judgement
+from lab.verdict.glance import worth_reading
 from lab.verdict.limits import limits_told
 from lab.words import format_duration
 
@@ -32,4 +34,10 @@ def _judge(evidence: Evidence) -> Judgement:
 
         return judge_hang(evidence)
     who = f"all {len(facts.ranks)} ranks" if len(facts.ranks) > 1 else "1 rank"
-    return Judgement(verdict="passed", reason=f"{who} ended as expected in {format_duration(facts.duration_s)}")
+    reason = f"{who} ended as expected in {format_duration(facts.duration_s)}"
+    if worth_reading(evidence.record.path / TRACE):
+        from lab.verdict.silent import wrong_all_the_same
+
+        wrong = wrong_all_the_same(evidence)
+        reason += f", but {wrong}" if wrong else ""
+    return Judgement(verdict="passed", reason=reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.words import clip
@@ -20,6 +20,12 @@ _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULT
 """The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
 _LEAVING = re.compile(r'^  File ".*labnode/worker\.py", line \d+,? in _leave$', re.MULTILINE)
 _FATAL = "Fatal Python error"
+_CHILD = re.compile(r"^Process \d+, started by this worker:\n", re.MULTILINE)
+"""What the agent writes before the stack of a process that a worker forked, after the worker's own."""
+_FORKED = re.compile(r'^  File ".*/multiprocessing/process.py", line \d+ in _bootstrap$', re.MULTILINE)
+"""Where a fork began: what lies further out on its stack is what its parent had been doing."""
+_LOADER = "torch/utils/data/_utils/worker.py"
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _PLUMBING = ("wrapper", "_time_logger", "inner")
 _ELSEWHERE = ("/", "<", "torch/", "numpy/", "labnode/")
 """How paths begin that are not the script's own, those of a text that `shorten_paths` has been through too."""
@@ -39,6 +45,8 @@ class CodePlace:
     """The function of torch.distributed that the script was in; empty if it was in none."""
     source: str = ""
     """The text of the line; empty where it is not known."""
+    child: str = ""
+    """Where a process of the rank's own stood: `its DataLoader worker at data.py:7`; empty where none is known."""
 
     @property
     def own(self) -> bool:
@@ -54,7 +62,8 @@ class CodePlace:
         """The place in words: `in all_reduce at train.py:41`."""
         if self.call:
             return f"in {self.call} at {self.at}"
-        return f"at {self.at} ({self.source})" if self.source else f"at {self.at}"
+        where = f"at {self.at} ({self.source})" if self.source else f"at {self.at}"
+        return f"{where}, {self.child}" if self.child else where
 
 
 def find_place(dump: str, folder: Path) -> CodePlace | None:
@@ -62,12 +71,31 @@ def find_place(dump: str, folder: Path) -> CodePlace | None:
 
     Where the script's code is not on that stack, a line elsewhere; None if the script was over.
     """
-    place = _innermost([match.groupdict() for match in _FRAME.finditer(_main_part(dump))], folder)
-    return None if place is not None and not place.own and is_leaving(dump) else place
+    (_, own), *forks = _parts(dump)
+    place = _innermost(_frames(_main_part(own)), folder)
+    if place is None or (not place.own and is_leaving(dump)):
+        return None
+    return replace(place, child=_children([fork for _, fork in forks], folder)) if forks else place
+
+
+def _children(dumps: list[str], folder: Path) -> str:
+    """Where the first of the forked processes stood that was in the script's own code."""
+    for dump in dumps:
+        frames = _frames(_main_part(dump))
+        place = _innermost(frames, folder) if any(map(_is_own, frames)) else None
+        if place is not None:
+            loads = any(frame["file"].endswith(_LOADER) for frame in frames)
+            return f"{'its DataLoader worker' if loads else 'a process that it started'} {place.sentence()}"
+    return ""
+
+
+def _frames(text: str) -> list[dict[str, str]]:
+    return [match.groupdict() for match in _FRAME.finditer(text)]
 
 
 def _main_part(dump: str) -> str:
     """The stack of the thread that matters; faulthandler writes the innermost frame first, the main thread last."""
+    dump = _CHILD.split(dump)[0]
     if dump.startswith(_FATAL) and (crashed := _CRASHED.search(dump)):
         return _THREAD.split(dump[crashed.end() :])[0]
     return _THREAD.split(dump)[-1]
@@ -80,13 +108,14 @@ def is_leaving(dump: str) -> bool:
 
 def find_threads(dump: str, folder: Path) -> list[CodePlace]:
     """The innermost line of the script on the stack of each thread but the main one, where it has such a line."""
-    parts = [[match.groupdict() for match in _FRAME.finditer(part)] for part in _THREAD.split(dump)[:-1]]
+    (_, own), *_ = _parts(dump)
+    parts = [_frames(part) for part in _THREAD.split(own)[:-1]]
     return [place for frames in parts if (place := _innermost(frames, folder)) is not None and place.own]
 
 
 def find_raised(traceback: str, folder: Path) -> CodePlace | None:
     """The innermost line of the script's own code in a traceback, whose innermost frame comes last."""
-    return _innermost([match.groupdict() for match in _FRAME.finditer(traceback)][::-1], folder)
+    return _innermost(_frames(traceback)[::-1], folder)
 
 
 def is_communicating(dump: str) -> bool:
@@ -100,12 +129,17 @@ def is_communicating(dump: str) -> bool:
 
 def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
     for index, frame in enumerate(frames):
-        if _WORK.match(frame["file"]) or not frame["file"].startswith(_ELSEWHERE):
+        if _is_own(frame):
             file, line, call = _WORK.sub("", frame["file"]), int(frame["line"]), _function_of_torch(frames[:index])
             return CodePlace(file=file, line=line, call=call, source=_source(folder, file, line))
     if not frames:
         return None
     return CodePlace(file=frames[0]["file"], line=int(frames[0]["line"]), call="")
+
+
+def _is_own(frame: dict[str, str]) -> bool:
+    """Whether a frame is the script's."""
+    return bool(_WORK.match(frame["file"])) or not frame["file"].startswith(_ELSEWHERE)
 
 
 def _function_of_torch(inner: list[dict[str, str]]) -> str:
@@ -140,6 +174,46 @@ def shorten_paths(text: str) -> str:
 
 
 def shorten_stack(dump: str) -> str:
-    """What faulthandler wrote of the thread that matters, without the lab's own frames."""
+    """The thread that matters, and forks in the script's code, as faulthandler wrote them; without the lab's frames."""
+    parts = [(head, text) for head, text in _parts(dump) if not head or any(map(_is_own, _frames(_main_part(text))))]
+    return "\n".join(f"{head}{_shorten(text)}" for head, text in parts)
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """The stack of a worker and those of its forks, each with the line that stands before it."""
+    own, *others = _CHILD.split(text)
+    forks = [_FORKED.split(other)[0] for other in others]
+    return list(zip(["", *_CHILD.findall(text)], [own, *forks], strict=True))
+
+
+def _shorten(dump: str) -> str:
     frames = _OWN_FRAME.sub("", _main_part(dump)).partition("\nExtension modules:")[0]
     return shorten_paths(_OWN_START.sub("", frames.strip("\n")).strip("\n"))
+
+
+def clip_stack(text: str, most: int) -> list[str]:
+    """The innermost lines of a stack or traceback, and in any case the innermost frame of the script.
+
+    In a traceback the innermost comes last, in a stack first. Those of forks follow, each in half as many lines.
+    """
+    (_, own), *forks = _parts(text)
+    shown = _clip(own, most)
+    for head, fork in forks:
+        shown += [head.strip(), *_clip(fork, most // 2)]
+    return shown
+
+
+def _clip(text: str, most: int) -> list[str]:
+    lines = text.strip("\n").splitlines()
+    traceback = _TRACEBACK.search(text) is not None
+    shown = range(len(lines))[-most:] if traceback else range(len(lines))[:most]
+    own = [n for n, line in enumerate(lines) if (frame := _FRAME.match(line)) and _is_own(frame.groupdict())]
+    innermost = own[-1 if traceback else 0] if own else None
+    if innermost is None or innermost in shown:
+        return [lines[n] for n in shown]
+    until = innermost + 1
+    while until < len(lines) and lines[until].startswith("    "):
+        until += 1  # a traceback has the text of the line below its frame
+    place, room = lines[innermost:until], most - (until - innermost) - 1
+    kept = [lines[n] for n in (shown[-room:] if traceback else shown[:room])]
+    return [*place, "  …", *kept] if traceback else [*kept, "  …", *place]

@@ -36,8 +36,8 @@ def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, W
         call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
         step = evidence.step(call) if call is not None else None
         if call is not None and step is not None:
-            # Where all whom it needs have come, a backend may still wait for the rest.
-            absent = tuple(other for other in step.needs(call) if other not in step.calls)
+            # Where all whom it needs have come, a backend may still wait for the rest. Whose call failed is not there.
+            absent = tuple(other for other in step.needs(call) if other not in step.calls or step.calls[other].error)
             waits[rank] = Wait(rank, call, step, absent or step.missing)
     return waits
 

@@ -1,4 +1,4 @@
-"""The `ddp` lines: which parameters of a DistributedDataParallel module are in which bucket."""
+"""The `ddp` and `module` lines: which parameters of a DDP module are in which bucket, and whose forward begins."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import weakref
 from types import ModuleType
 from typing import Any
 
-from . import marks
+from . import marks, replicas
 from .journal import journal
+from .source import source
 
 _numbers = itertools.count(1)
 _awaited: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
 """By the address of a module whose rebuilt buckets are not on record: its number, and when they were seen to have been
 rebuilt."""
+
+_constructed: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""The number of each module."""
 
 
 def watch(module: ModuleType) -> None:
@@ -44,12 +48,15 @@ def _watched_init(construct: Any, distributed: ModuleType) -> Any:
         distributed._compute_bucket_assignment_by_size = compute_and_keep  # type: ignore[attr-defined]
         try:
             marked(self, *arguments, **named)
+        except BaseException:
+            _describe_failed(self)
+            raise
         finally:
             distributed._compute_bucket_assignment_by_size = compute  # type: ignore[attr-defined]
         if computed:
             _describe(self, *computed)
 
-    return __init__
+    return marks.unseen(__init__)
 
 
 def _watched_forward(forward: Any) -> Any:
@@ -58,32 +65,51 @@ def _watched_forward(forward: Any) -> Any:
     @functools.wraps(forward)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         try:
+            if journal.on:
+                _announce(self)
             return marked(self, *arguments, **named)
         finally:
             if id(self) in _awaited:
                 _look_for_rebuilt(self)
 
-    return wrapper
+    return marks.unseen(wrapper)
+
+
+def _announce(module: Any) -> None:
+    """Say whose forward begins, where there are several modules, and whether its gradients will be exchanged."""
+    synchronised = getattr(module, "require_backward_grad_sync", True)
+    if len(_constructed) > 1 or not synchronised:
+        journal.add("module", d=_constructed.get(module, 0), sync=int(synchronised))
 
 
 def _describe(module: Any, parameters: list[Any], result: Any) -> None:
     try:
-        names = {id(parameter): name for name, parameter in module.module.named_parameters()}
         number = next(_numbers)
-        journal.add(
-            "ddp",
-            d=number,
-            g=module.process_group.group_name,
-            params=[
-                [names.get(id(p), f"parameter {i}"), str(p.dtype).partition(".")[2], list(p.shape)]
-                for i, p in enumerate(parameters)
-            ],
-            buckets=[list(bucket) for bucket in reversed(result[0])],  # as DDP hands them to its reducer
-            rebuilt=False,
-        )
+        buckets = [list(bucket) for bucket in reversed(result[0])]  # as DDP hands them to its reducer
+        _write_parameters(module, number, parameters, buckets)
+        _constructed[module] = number
+        replicas.add(module, number, parameters)
         _awaited[id(module)] = (weakref.ref(module), number, None)
     except (AttributeError, TypeError, IndexError):
         pass  # another version of torch: its calls are on record, its buckets are not
+
+
+def _describe_failed(module: Any) -> None:
+    """Write the parameters of a module whose construction failed, perhaps because other ranks have other ones."""
+    try:
+        _write_parameters(module, next(_numbers), module._build_params_for_reducer()[0], [])
+    except Exception:  # it failed before it had parameters, or in another version of torch
+        return
+
+
+def _write_parameters(module: Any, number: int, parameters: list[Any], buckets: list[list[int]]) -> None:
+    names = {id(parameter): name for name, parameter in module.module.named_parameters()}
+    described = [
+        [names.get(id(p), f"parameter {i}"), str(p.dtype).partition(".")[2], list(p.shape)]
+        for i, p in enumerate(parameters)
+    ]
+    group, at = module.process_group.group_name, source.place().get("at", "")
+    journal.add("ddp", d=number, g=group, at=at, params=described, buckets=buckets, rebuilt=False)
 
 
 def _look_for_rebuilt(module: Any) -> None:

@@ -41,7 +41,7 @@ def _watched(module: ModuleType, make: Any) -> Any:
         finally:
             journal.add("mark", n="new_group", e=1)
 
-    return wrapper
+    return marks.unseen(wrapper)
 
 
 def _destroying(module: ModuleType, destroy: Any) -> Any:

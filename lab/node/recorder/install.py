@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..trace_file import LIMIT_BYTES
-from . import compiled_group, ddp, groups, marks, native
+from . import compiled_group, ddp, groups, handles, marks, native, replicas, stores
 from .imports import when_imported
 from .journal import journal
 from .source import source
@@ -45,6 +45,8 @@ def start(rank: int, fd: int, folder: str, values: int | None) -> None:
     for name, patch in marks.PATCHES.items():
         _when_imported(name, patch)
     _when_imported("torch.nn.parallel.distributed", ddp.watch)
+    _when_imported("torch.optim.optimizer", replicas.watch)
+    _when_imported("torch.distributed.rendezvous", stores.watch)
     _when_imported("torch._dynamo.trace_rules", _hide_from_dynamo)
 
 
@@ -91,10 +93,13 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         marks.use_compiled(compiled.mark)
         compiled_group.wrap_backends(compiled, module.ProcessGroup)
     else:
+        from .calls import RecordedWork
         from .python_group import RecordedGroup
 
         module.ProcessGroup = RecordedGroup  # type: ignore[attr-defined]
+        handles.watch_class(RecordedWork)
     groups.watch(module)
+    handles.watch(module)
 
 
 def _hidden_folders(torch: Any) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
@@ -12,6 +13,7 @@ from .journal import journal
 from .source import source
 
 Function = Callable[..., Any]
+_UNSEEN = os.path.join(os.path.dirname(__file__), "importlib_bootstrap.py")
 
 
 def _python_mark(name: bytes, ended: bool) -> None:
@@ -29,6 +31,16 @@ def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
     _mark = mark
 
 
+def unseen(wrapper: Function) -> Function:
+    """Have warnings pass over a wrapper of the recorder, so that they point at the line of the script.
+
+    Python counts the frames of its own import system out, which it knows by two words in the name of their file.
+    """
+    function: Any = wrapper
+    function.__code__ = function.__code__.replace(co_filename=_UNSEEN)
+    return wrapper
+
+
 def marked(name: bytes, function: Function) -> Function:
     """A function that marks its beginning and its end."""
 
@@ -40,10 +52,10 @@ def marked(name: bytes, function: Function) -> Function:
         finally:
             _mark(name, True)
 
-    return wrapper
+    return unseen(wrapper)
 
 
-def _inlined(wrapper: Function, function: Function) -> Function:
+def inlined(wrapper: Function, function: Function) -> Function:
     """Have torch.compile put what `function` does in the place of `wrapper`.
 
     Other marked functions end a graph and are called as they are. Nearly all of them end one without the recorder, too;
@@ -53,7 +65,7 @@ def _inlined(wrapper: Function, function: Function) -> Function:
     return wrapper
 
 
-def _nothing(*_: Any) -> None:
+def nothing(*_: Any) -> None:
     """What the mark of a step is to torch.compile."""
 
 
@@ -76,7 +88,7 @@ def _on_distributed(module: ModuleType) -> None:
 def _on_loss(module: ModuleType) -> None:
     loss = module._Loss
     if "__call__" not in vars(loss):  # it is inherited from Module: the loss gets one of its own
-        loss.__call__ = _inlined(marked(b"loss", loss.__call__), loss.__call__)
+        loss.__call__ = inlined(marked(b"loss", loss.__call__), loss.__call__)
 
 
 def _on_autograd(module: ModuleType) -> None:
@@ -89,8 +101,8 @@ def _on_module(module: ModuleType) -> None:
 
 def _on_optimizer(module: ModuleType) -> None:
     module.Optimizer.zero_grad = marked(b"zero_grad", module.Optimizer.zero_grad)
-    module.register_optimizer_step_pre_hook(_inlined(lambda *_: _mark(b"step", False), _nothing))
-    module.register_optimizer_step_post_hook(_inlined(lambda *_: _mark(b"step", True), _nothing))
+    module.register_optimizer_step_pre_hook(inlined(lambda *_: _mark(b"step", False), nothing))
+    module.register_optimizer_step_post_hook(inlined(lambda *_: _mark(b"step", True), nothing))
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {

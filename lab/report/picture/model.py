@@ -8,9 +8,9 @@ from typing import Any
 
 from lab.operations import Who
 from lab.record.result import Expectation
-from lab.report.picture.expected import agrees, expected_values, source_buffer
 from lab.report.picture.words import plain_number, typed_value
 from lab.trace.clashes import clash_in
+from lab.trace.expected import compared, is_copy
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.parts import Part, input_parts, output_parts
 from lab.trace.steps import Step
@@ -216,7 +216,7 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
         return block
     if block.values is not None:
         return _compared(step, block, block.values)
-    same = _same_hash(step, buffer, parts)
+    same = is_copy(step, buffer, parts)
     return block if same is None else replace(block, compared=buffer.count, wrong_hash=not same)
 
 
@@ -228,9 +228,9 @@ def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:
 
 def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
     wrong, expected = [], []
-    for i, (value, tolerance) in enumerate(expected_values(step, block.parts, block.dtype)):
+    for i, (value, is_wrong) in enumerate(compared(step, block.parts, block.dtype, values)):
         expected.append(typed_value(plain_number(value), block.dtype))
-        if value is not None and not agrees(values[i], value, tolerance):
+        if is_wrong:
             wrong.append(i)
     known = sum(value is not None for value in expected)
     return replace(block, expected=tuple(expected) if known else None, wrong=tuple(wrong), compared=known)
@@ -241,18 +241,3 @@ def _kept(buffer: Buffer) -> tuple[Any, ...] | None:
     if buffer.values is None or len(buffer.values) != buffer.count:
         return None
     return tuple(typed_value(value, buffer.dtype) for value in buffer.values)
-
-
-def _same_hash(step: Step, buffer: Buffer, parts: tuple[Part, ...]) -> bool | None:
-    """Whether a tensor is a copy of the one it should be; None where the hashes do not tell: equal samples do not."""
-    if len(parts) != 1 or len(parts[0].sources) != 1 or parts[0].reduced:
-        return None
-    source = parts[0].sources[0]
-    origin = source_buffer(step, source.rank, source.tensor)
-    if origin is None or source.start or (origin.count, origin.dtype) != (buffer.count, buffer.dtype):
-        return None
-    ours, theirs = (summary.get("hash") if summary else None for summary in (buffer.summary, origin.summary))
-    if not ours or not theirs:
-        return None
-    sampled = any(summary and summary.get("sampled") for summary in (buffer.summary, origin.summary))
-    return None if ours == theirs and sampled else bool(ours == theirs)

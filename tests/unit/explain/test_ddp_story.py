@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.explain.ddp import find_modules
 from lab.explain.ddp_story import tell_ddp_story
 from lab.verdict.evidence import read_evidence
 from tests.unit.traces import TraceMaker
@@ -51,7 +52,10 @@ class Training:
             self.made.line(rank, "ddp", self.now, d=1, g="0", buckets=buckets, rebuilt=rebuilt, **more)
         self.now += 0.1
 
-    def forward(self, *, rebuild: bool = False, buffers: bool = False) -> None:
+    def forward(self, *, rebuild: bool = False, buffers: bool = False, quiet: bool = False) -> None:
+        if quiet:
+            for rank in (0, 1):
+                self.made.line(rank, "module", self.now, d=1, sync=0)
         begin, via = self.now, "DistributedDataParallel.forward"
         self.now += 0.1
         if rebuild:
@@ -134,7 +138,7 @@ def test_buffers_are_told_from_the_order_of_parameters(training: Training) -> No
 def test_steps_without_synchronisation_are_counted(training: Training) -> None:
     training.construct()
     for turn in range(4):
-        training.forward()
+        training.forward(quiet=turn < 3)
         training.backward(*((72,) if turn == 3 else ()))
     story = training.story()
     assert story["ddp_silent"].startswith("3 of 4 backwards sent nothing: under no_sync()")
@@ -167,3 +171,47 @@ def test_without_ddp_there_is_no_story(tmp_path: Path) -> None:
     made = TraceMaker(tmp_path / "run", 2)
     made.call(0, "all_reduce", 1, 2, [[1.0]], [[1.0]])
     assert tell_ddp_story(read_evidence(made.record())) == []
+
+
+def test_a_backward_that_sent_nothing_for_no_known_reason_is_left_out(training: Training) -> None:
+    training.construct()
+    for counts in ((72,), (), (72,)):
+        training.forward()
+        training.backward(*counts)
+    story = training.story()
+    assert "ddp_silent" not in story
+    assert story["ddp_reduced"].startswith("2 backwards added up gradients")
+
+
+def test_of_several_modules_each_is_told_what_is_its_own(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 1)
+    for number, (name, count) in enumerate((("d.weight", 40), ("g.weight", 30)), start=1):
+        made.mark(0, "DDP()", 10 * number, 10 * number + 1, at=f"gan.py:{number}")
+        params = [[name, "float32", [count]]]
+        made.line(0, "ddp", 10 * number + 2, d=number, g="0", params=params, buckets=[[0]], rebuilt=False)
+    now = 100.0
+    for _ in range(4):
+        for went, count in ((1, 40), (2, 30)):
+            made.line(0, "module", now, d=went, sync=1)
+            made.mark(0, "forward", now + 1, now + 2)
+            made.line(0, "mark", now + 3, n="backward", e=0)
+            made.call(0, "all_reduce", now + 4, now + 5, [[0.5] * count], via="backward", **{"async": True})
+            made.line(0, "mark", now + 6, n="backward", e=1)
+            now += 10
+    one, other = find_modules(read_evidence(made.record()).trace.ranks[0])
+    assert (one.forwards, len(one.backwards), other.forwards, len(other.backwards)) == (4, 4, 4, 4)
+    assert {call.parameters for backward in other.backwards for call in backward.buckets} == {("g.weight",)}
+
+
+def test_a_bucket_that_may_be_of_either_module_is_nobodys(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 1)
+    for number, name in enumerate(("a", "b"), start=1):
+        params = [[name, "float32", [4]]]
+        made.line(0, "ddp", number, d=number, g="0", params=params, buckets=[[0]], rebuilt=False)
+        made.line(0, "module", 10 + 5 * number, d=number, sync=1)
+        made.mark(0, "forward", 11 + 5 * number, 12 + 5 * number)
+    made.line(0, "mark", 30, n="backward", e=0)
+    made.call(0, "all_reduce", 31, 32, [[0.5] * 4], via="backward", **{"async": True})
+    made.line(0, "mark", 33, n="backward", e=1)
+    [call] = read_evidence(made.record()).calls(0)
+    assert (call.bucket, call.module) == (None, None)

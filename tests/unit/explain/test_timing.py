@@ -104,3 +104,38 @@ def test_buckets_run_beside_backward_until_the_last_is_issued(tmp_path: Path) ->
 
 def test_spans_that_overlap_count_once() -> None:
     assert length([(0, 2), (1, 3), (5, 6), (5.5, 5.7)]) == 4
+
+
+def test_waiting_for_a_handle_is_waiting_from_the_wait_on(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    for rank, begin in ((0, 0), (1, 600)):
+        made.call(rank, "all_reduce", begin, 800, [[1.0]], [[2.0]], **{"async": True})
+        made.line(rank, "wait", 700 if rank else 400, e=0, at="train.py:9")
+        made.line(rank, "wait", 800, e=1)
+        made.line(rank, "mark", 1000, n="end", e=0)
+    evidence = read_evidence(made.record())
+    first, second = (share_of(rank, evidence.step_of) for rank in evidence.trace.ranks.values())
+    assert (first.waiting, first.communicating, first.hidden) == pytest.approx((0.2, 0.2, 0.4), abs=1e-6)
+    assert (second.waiting, second.communicating) == pytest.approx((0.0, 0.1), abs=1e-6)
+    assert (first.unknown, second.unknown) == (0.0, 0.0)
+
+
+def test_what_nobody_was_seen_to_wait_for_is_called_unknown(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 1)
+    made.call(0, "all_reduce", 100, 400, [[1.0]], [[1.0]], **{"async": True})
+    made.line(0, "mark", 1000, n="end", e=0)
+    evidence = read_evidence(made.record())
+    share = share_of(evidence.trace.ranks[0], evidence.step_of)
+    assert (share.unknown, share.own) == pytest.approx((0.3, 0.7), abs=1e-6)
+    [found] = find_shares(evidence)
+    assert "30% not known of 1 s" in found.sentence
+
+
+def test_each_rank_has_its_own_span(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    for rank, end in ((0, 1000), (1, 500)):
+        made.call(rank, "all_reduce", 100, 200, [[1.0]], [[2.0]])
+        made.line(rank, "mark", end, n="end", e=0)
+    [found] = find_shares(read_evidence(made.record()))
+    assert "10% communication of 1 s" in found.sentence
+    assert "20% communication of 500 ms" in found.sentence

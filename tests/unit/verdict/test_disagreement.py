@@ -133,30 +133,3 @@ def test_the_same_difference_in_many_steps_is_told_once(made: TraceMaker) -> Non
             made.call(rank, "all_reduce", number, number + 0.5, [[1.0]], dtype="float64" if rank == 2 else "float32")
     [finding] = found(made)
     assert "So it was in 3 other steps, too." in finding.sentence
-
-
-def test_a_rank_that_is_one_call_ahead_in_the_same_operation_is_told(made: TraceMaker) -> None:
-    for turn in range(3):
-        for rank in range(3):
-            if (turn, rank) != (1, 2):
-                made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, [[1.0]], at="train.py:5")
-            if (turn, rank) != (2, 0):
-                made.call(
-                    rank, "all_reduce", 10 * turn + 5, None if turn == 2 else 10 * turn + 6, [[1.0]], at="train.py:6"
-                )
-    [finding] = found(made)
-    assert (finding.kind, finding.ranks, finding.step) == ("slipped", (2,), "all_reduce #3")
-    assert finding.sentence == (
-        "Rank 2 made one call fewer than ranks 0 and 1: from all_reduce #3 on they met one call off, the first time "
-        "rank 2 from train.py:6 and ranks 0 and 1 from train.py:5."
-    )
-
-
-def test_a_source_in_turn_that_broadcasts_from_another_line_has_not_slipped(made: TraceMaker) -> None:
-    for turn in range(6):
-        for rank in range(3):
-            line = 5 if turn % 3 == rank else 7
-            made.call(
-                rank, "broadcast", turn, None if turn == 5 else turn + 0.5, [[1.0]], at=f"train.py:{line}", root=0
-            )
-    assert found(made) == []

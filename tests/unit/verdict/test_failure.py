@@ -11,7 +11,7 @@ from lab.verdict.evidence import read_evidence
 from lab.verdict.finding import Finding
 from lab.verdict.judge import judge
 from tests.unit.traces import TraceMaker
-from tests.unit.verdict.facts import exited, raised, stopped, write_events
+from tests.unit.verdict.facts import exited, raised, stack, stopped, write_events
 
 pytestmark = pytest.mark.unit
 PEER = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [::1]:7"
@@ -132,3 +132,68 @@ def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceM
     culprit = judge(evidence).culprit
     assert culprit is not None
     assert culprit.rank == 2
+
+
+# -- late is not gone
+
+TIMED_OUT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 4000ms for recv operation"
+
+
+def time_out(made: TraceMaker, rank: int, at_ms: float = 5000) -> None:
+    index = made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:41")
+    made.line(rank, "end", at_ms, i=index, err=TIMED_OUT.partition(": ")[2])
+
+
+def test_a_rank_that_had_not_come_when_another_gave_up_was_late_and_has_not_left(made: TraceMaker) -> None:
+    time_out(made, 0)
+    lose(made, 2)
+    write_events(made, stack(1, 37), raised(0, TIMED_OUT, 41), raised(2, PEER, 41, 5.2), stopped(1))
+    evidence = read_evidence(made.record())
+    verdict = judge(evidence)
+    assert verdict.culprit is not None
+    assert verdict.culprit.rank == 1
+    assert "had not come to all_reduce #2 when rank 0 gave it up; it was at train.py:37" in verdict.reason
+    assert "left" not in verdict.reason
+    [found] = find_causes(evidence, 1)
+    assert (found.kind, found.ranks, found.others) == ("late", (1,), (0, 2))
+
+
+def test_a_rank_that_came_after_another_had_given_up_is_blamed_for_that(made: TraceMaker) -> None:
+    time_out(made, 0)
+    time_out(made, 2, 5100)
+    index = made.call(1, "all_reduce", 6000, None, [[1.0]], at="train.py:41")
+    made.line(1, "end", 6001, i=index, err="Connection reset by peer")
+    write_events(made, raised(0, TIMED_OUT, 41), raised(1, PEER, 41, 6.1), raised(2, TIMED_OUT, 41, 5.1))
+    verdict = judge(read_evidence(made.record()))
+    assert verdict.culprit is not None
+    assert verdict.culprit.rank == 1
+    assert "came to all_reduce #2 at train.py:41 1 s after rank 0 had given it up" in verdict.reason
+
+
+def test_a_call_that_was_refused_was_not_waited_in(made: TraceMaker) -> None:
+    for rank in (0, 2):
+        index = made.call(rank, "reduce", 1000, None, [[1.0]], at="train.py:41")
+        made.line(rank, "end", 1000.1, i=index, err="Cannot use ReduceOp.AVG with Gloo")
+    write_events(made, raised(0, "RuntimeError: x", 41, 2.0), raised(1, "ValueError: y", 30, 1.0), stopped(2))
+    [found] = causes(made, 1)
+    assert (
+        "Reduce #2 at train.py:41 was refused to ranks 0 and 2 (Cannot use ReduceOp.AVG with Gloo)." in found.sentence
+    )
+
+
+# -- for lack of memory
+
+
+def test_who_ran_out_of_memory_is_told_with_its_size_and_line(made: TraceMaker) -> None:
+    (made.path / "train.py").write_text("\n" * 11 + "kept.append(block)\n")
+    dump = {"out_of_memory": True, "memory_bytes": 812_000_000, "stack": stack(1, 12)["text"]}
+    write_events(made, exited(1, None, 5.0, signal="SIGKILL", **dump), stopped(0), stopped(2))
+    verdict = judge(read_evidence(made.record()))
+    assert "killed for lack of memory at train.py:12 (kept.append(block)): it held 812 MB" in verdict.reason
+
+
+def test_who_left_no_stack_was_last_seen_in_its_latest_call_or_mark(made: TraceMaker) -> None:
+    made.mark(1, "backward", 100, 200, at="train.py:33")
+    write_events(made, exited(1, None, 5.0, signal="SIGKILL", out_of_memory=True), stopped(0), stopped(2))
+    reason = judge(read_evidence(made.record())).reason
+    assert "killed for lack of memory, last seen after backward at train.py:33" in reason

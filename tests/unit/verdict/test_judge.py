@@ -181,10 +181,10 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
         1,
         "exited with code 1",
     ),
-    "an error of many lines is told by its first": (
+    "an error of many lines is told by its first and last": (
         RunFacts(ranks=[raised(0, "ValueError: first\nsecond\nthird", 5.0)]),
         0,
-        r"raised ValueError: first at train\.py:3$",
+        r"raised ValueError: first … third at train\.py:3$",
     ),
     "an error without a traceback": (RunFacts(ranks=[rank(0, 1, error="ValueError: x")]), 0, "raised ValueError: x$"),
     "an unknown signal number": (RunFacts(ranks=[rank(0, None, signal="SIGRTMIN+3")]), 0, r"killed by SIGRTMIN\+3"),

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from lab.verdict.stacks import CodePlace, find_place, find_raised, script_files, shorten_paths, shorten_stack
+from lab.verdict.stacks import (
+    CodePlace,
+    clip_stack,
+    find_place,
+    find_raised,
+    script_files,
+    shorten_paths,
+    shorten_stack,
+)
 
 DUMP = """Thread 0x00007f11 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait
@@ -120,3 +128,54 @@ def test_a_line_outside_the_folder_is_never_read(folder: Path):
     place = find_place('  File "/var/lab/run/work/../secret.txt", line 1 in x\n', folder / "pkg")
     assert place is not None
     assert place.source == ""
+
+
+LOADING = """Thread 0x00007f22 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 415 in select
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 947 in wait
+  File "/opt/venv/lib/torch/utils/data/dataloader.py", line 1295 in _try_get_data
+  File "/var/lab/run/work/main.py", line 9 in <module>
+Process 77, started by this worker:
+Thread 0x00007f22 (most recent call first):
+  File "/usr/lib/python3.11/multiprocessing/queues.py", line 113 in get
+  File "/opt/venv/lib/torch/utils/data/_utils/worker.py", line 320 in _worker_loop
+Process 78, started by this worker:
+Thread 0x00007f22 (most recent call first):
+  File "/var/lab/run/work/pkg/train.py", line 2 in __getitem__
+  File "/opt/venv/lib/torch/utils/data/_utils/worker.py", line 349 in _worker_loop
+  File "/var/lab/run/work/main.py", line 9 in <module>
+"""
+
+
+def test_the_worker_of_a_data_loader_is_told_with_the_line_where_it_stood(folder: Path):
+    place = find_place(LOADING, folder)
+    assert (place.at, place.child) == ("main.py:9", "its DataLoader worker at pkg/train.py:2 (dist.barrier()  # wait)")
+    assert place.sentence() == f"at main.py:9, {place.child}"
+    shown = shorten_stack(LOADING)
+    assert "Process 78" in shown
+    assert "Process 77" not in shown
+    assert find_place(shown, folder) == place
+
+
+def deep(frames: int) -> str:
+    inner = "".join(f'  File "/x/torch/deep.py", line {n} in f{n}\n' for n in range(frames))
+    return f'{inner}  File "train.py", line 7 in main\n  File "train.py", line 30 in <module>\n'
+
+
+def test_the_scripts_own_frame_is_in_a_stack_however_deep_it_lies():
+    shown = clip_stack(deep(40), 8)
+    assert len(shown) == 8
+    assert shown[0].endswith("in f0")
+    assert shown[-2:] == ["  …", '  File "train.py", line 7 in main']
+    assert clip_stack(deep(3), 8) == deep(3).splitlines()
+
+
+def test_the_scripts_own_frame_is_in_a_traceback_with_its_source():
+    frames = "".join(f'  File "/x/torch/deep.py", line {n}, in f{n}\n    f{n + 1}()\n' for n in range(20))
+    traceback = (
+        f'Traceback (most recent call last):\n  File "train.py", line 7, in main\n    go()\n{frames}ValueError: x\n'
+    )
+    shown = clip_stack(traceback, 8)
+    assert shown[:3] == ['  File "train.py", line 7, in main', "    go()", "  …"]
+    assert shown[-1] == "ValueError: x"
+    assert len(shown) == 8

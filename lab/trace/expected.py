@@ -17,6 +17,9 @@ _PRECISION = {
 }  # fmt: skip
 """Distance from 1 to the next number."""
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028234e38}
+_LEAST = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126,
+          "complex128": 2.0**-1022, "complex64": 2.0**-126}  # fmt: skip
+"""The least number that has all its digits; below it digits are lost, and some processors make it 0."""
 _COARSE = 0.25
 """Precision of what is not listed: floats of 8 bits."""
 
@@ -30,6 +33,30 @@ def expected_values(step: Step, parts: Sequence[Part], dtype: str) -> list[tuple
     is above 0 only for sums, means and products of floats, which depend on the order in which a backend adds.
     """
     return [one for part in parts for one in _of_part(step, part, dtype)]
+
+
+def compared(step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]) -> list[tuple[Number | None, bool]]:
+    """Of each element of a tensor what it ought to be, None where nobody can say, and whether it is not that."""
+    expected = expected_values(step, parts, dtype)
+    return [
+        (value, value is not None and not agrees(got, value, tolerance))
+        for got, (value, tolerance) in zip(values, expected, strict=False)
+    ]
+
+
+def is_copy(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool | None:
+    """Whether a tensor is a copy of the one it should be; None where the hashes do not tell: equal samples do not."""
+    if len(parts) != 1 or len(parts[0].sources) != 1 or parts[0].reduced:
+        return None
+    source = parts[0].sources[0]
+    origin = source_buffer(step, source.rank, source.tensor)
+    if origin is None or source.start or (origin.count, origin.dtype) != (buffer.count, buffer.dtype):
+        return None
+    ours, theirs = (summary.get("hash") if summary else None for summary in (buffer.summary, origin.summary))
+    if not ours or not theirs:
+        return None
+    sampled = any(summary and summary.get("sampled") for summary in (buffer.summary, origin.summary))
+    return None if ours == theirs and sampled else bool(ours == theirs)
 
 
 def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None, float]]:
@@ -86,10 +113,12 @@ def reduce_numbers(red: str, dtype: str, numbers: Sequence[Number]) -> tuple[Num
         return (min(reals) if red == "MIN" else max(reals)), 0.0
     if whole and red in ("BAND", "BOR", "BXOR"):
         return reduce(_BITS[red], (int(real) for real in reals)), 0.0
-    if red in ("SUM", "PRODUCT"):
-        result = sum(reals) if red == "SUM" else math.prod(reals)
-        sizes = sum(abs(real) for real in reals) if red == "SUM" else abs(result)
-        return (_wrap(int(result), dtype), 0.0) if whole else _rounded(result, sizes, len(reals), dtype)
+    if whole and red in ("SUM", "PRODUCT"):
+        return _wrap(int(sum(reals) if red == "SUM" else math.prod(reals)), dtype), 0.0
+    if red == "SUM":
+        return _rounded(sum(reals), sum(abs(real) for real in reals), len(reals), dtype)
+    if red == "PRODUCT":
+        return _product(reals, dtype)
     if red == "AVG" and not whole:
         sizes = sum(abs(real) for real in reals) / len(reals)
         return _rounded(sum(reals) / len(reals), sizes, len(reals) + 1, dtype)
@@ -109,20 +138,31 @@ def _reduce_booleans(red: str, values: Sequence[bool]) -> bool | None:
 
 
 def _reduce_complex(red: str, dtype: str, values: Sequence[complex]) -> tuple[Number | None, float]:
-    tolerance = _PRECISION.get(dtype, _COARSE) * (len(values) + 1)
+    tolerance, least = _PRECISION.get(dtype, _COARSE) * (len(values) + 1), len(values) * _LEAST.get(dtype, 0.0)
     if red in ("SUM", "AVG"):
         share = len(values) if red == "AVG" else 1
-        return sum(values) / share, tolerance * sum(abs(value) for value in values) / share
+        return sum(values) / share, tolerance * sum(abs(value) for value in values) / share + least
     if red == "PRODUCT":
         product = math.prod(values)
-        return product, 4 * tolerance * abs(product)
+        return product, 4 * tolerance * abs(product) + least
     return None, 0.0
 
 
 def _rounded(value: float, sizes: float, operands: int, dtype: str) -> tuple[Number | None, float]:
     if _LARGEST.get(dtype, math.inf) < sizes < math.inf:
         return None, 0.0  # whether it overflows on the way depends on the order
-    return value, _PRECISION.get(dtype, _COARSE) * operands * sizes
+    return value, operands * (_PRECISION.get(dtype, _COARSE) * sizes + _LEAST.get(dtype, 0.0))
+
+
+def _product(factors: Sequence[float], dtype: str) -> tuple[Number | None, float]:
+    """The product, where no order of multiplying leaves the range of the dtype on the way."""
+    result, sizes = math.prod(factors), [abs(factor) for factor in factors if factor]
+    least = math.prod(size for size in sizes if size < 1)
+    most = math.prod(size for size in sizes if size > 1)
+    vanishes = least < _LEAST.get(dtype, _COARSE)
+    if math.isfinite(result) and (most > _LARGEST.get(dtype, 1e308) or (vanishes and most > 1)):
+        return None, 0.0
+    return _rounded(result, abs(result), len(factors), dtype)
 
 
 def _wrap(value: int, dtype: str) -> int:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.report.picture.expected import agrees, reduce_numbers
 from lab.report.picture.model import picture_of
+from lab.trace.expected import agrees, reduce_numbers
 from tests.unit.report.example_steps import one_step
 
 RANKS = st.integers(1, 5)
@@ -64,10 +64,19 @@ def test_float_reductions_are_right_in_any_order_of_adding(values: list[float], 
         ("PREMUL_SUM", "float32", [1.0, 2.0], None),
         ("SUM", "float16", [60000.0, 60000.0], None),
         ("BAND", "float32", [1.0, 2.0], None),
+        ("PRODUCT", "float32", [1e-30, 1e-30, 1e30], None),
+        ("PRODUCT", "float32", [1e30, 1e30, 1e-30], None),
     ],
 )
 def test_corners(red: str, dtype: str, values: list[complex], expected: complex | None) -> None:
     assert reduce_numbers(red, dtype, values)[0] == expected
+
+
+@pytest.mark.parametrize("actual", [0.0, 1e-40])
+def test_what_is_too_small_for_its_dtype_may_have_become_0(actual: float) -> None:
+    assert agrees(actual, *reduce_numbers("PRODUCT", "float32", [1e-20, 1e-20]))
+    assert agrees(actual, *reduce_numbers("SUM", "float32", [6e-41, 4e-41]))
+    assert not agrees(1e-30, *reduce_numbers("PRODUCT", "float32", [1e-20, 1e-20]))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""Whether the traces of a run in which nothing failed are worth reading: a glance at their bytes, in place of a look.
+
+Reading traces takes longer than a short run has time for, and nearly all that can be wrong in silence leaves one of
+three signs: handles of the script's own, operations that fill several tensors, replicas that are said to be different.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+_MOST_BYTES = 1 << 20
+_HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
+_SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
+_SIGNS = re.compile(_HANDLES + b"|" + _SEVERAL_TENSORS)
+_REPLICAS = re.compile(rb'"d":(\d+),(?:[^\n]*?"params":(\[.*?\]),"buckets"|"steps":(\d+),"norms":(\[.*?\]))')
+
+
+def worth_reading(folder: Path) -> bool:
+    """Whether the traces in a folder, if they are not too long for a verdict to wait, show a sign of anything wrong."""
+    paths = [*folder.iterdir()] if folder.is_dir() else []
+    if sum(path.stat().st_size for path in paths) > _MOST_BYTES:
+        return False
+    traces = [path.read_bytes() for path in paths]
+    return any(map(_SIGNS.search, traces)) or _differ(traces)
+
+
+def _differ(traces: Iterable[bytes]) -> bool:
+    """Whether the parameters of the module of a number, or their norms after a step, are not the same everywhere."""
+    known: dict[tuple[bytes, bytes], bytes] = {}
+    for trace in traces:
+        for number, parameters, steps, norms in _REPLICAS.findall(trace):
+            if known.setdefault((number, steps), parameters or norms) != (parameters or norms):
+                return True
+    return False

@@ -1,0 +1,110 @@
+"""Why ranks did not find each other in init_process_group, from the stores that they looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lab.trace.model import StoreLookup
+from lab.verdict.ends import together, what_it_did
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding, majority
+from lab.words import listing, name_ranks, plural
+
+
+def explain_rendezvous(evidence: Evidence) -> Finding | None:
+    """What kept ranks in init_process_group, or failed them there; None where that is not on record."""
+    asked = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
+    if not asked:
+        return None
+    sentence, odd = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, evidence) or ("", ())
+    if not sentence:
+        return None
+    others = tuple(rank for rank in asked if rank not in odd)
+    places = {rank: place.at for rank in odd if (place := evidence.place(evidence.ranks[rank])) is not None}
+    lines = tuple(asked[rank].source if rank in asked else places.get(rank, "") for rank in (*odd, *others))
+    return Finding(kind="rendezvous", sentence=sentence, ranks=odd, others=others, lines=lines)
+
+
+def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
+    """The store that a rank looked for in an init_process_group that it never got out of, or that raised."""
+    trace, facts = evidence.trace.ranks.get(rank), evidence.ranks[rank]
+    marks = [mark for mark in trace.marks if mark.name == "init_process_group"] if trace is not None else []
+    if trace is None or not marks or not trace.stores or trace.stores[-1].begin < marks[-1].begin:
+        return None
+    place = evidence.place(facts)
+    inside = marks[-1].end is None or (facts.failed and place is not None and place.call == "init_process_group")
+    return trace.stores[-1] if inside else None
+
+
+def _address(lookup: StoreLookup) -> str:
+    return f"{lookup.host}:{lookup.port}"
+
+
+def _apart(asked: Mapping[int, StoreLookup]) -> tuple[str, tuple[int, ...]] | None:
+    """Ranks that looked at different addresses."""
+    addresses = {rank: _address(of) for rank, of in asked.items()}
+    if len(set(addresses.values())) == 1:
+        return None
+    _, odd = majority(addresses)
+    said = listing(together(asked, lambda rank: f"at {addresses[rank]}"))
+    silent = [rank for rank in asked if not asked[rank].found]
+    answer = f" None answered {name_ranks(silent)}." if 0 < len(silent) < len(asked) else ""
+    return f"Ranks looked for the store of the rendezvous at different addresses: {said}.{answer}", odd
+
+
+def _unanswered(asked: Mapping[int, StoreLookup], evidence: Evidence) -> tuple[str, tuple[int, ...]] | None:
+    """No store at the one address; unless rank 0 hosts one there, and only waits for the others."""
+    silent = [rank for rank in asked if not asked[rank].found]
+    found = [rank for rank in asked if asked[rank].found]
+    hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
+    if not silent or (hosts and (found or len(silent) == 1)):
+        return None
+    where = _address(asked[silent[0]])
+    than = f", where {name_ranks(found)} found one" if found else ""
+    why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
+    return f"No store answered {name_ranks(silent)} at {where}{than}{f' ({why})' if why else ''}.", ()
+
+
+def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
+    """Whether the lab itself has a store at that address."""
+    plan = evidence.record.plan()
+    return (lookup.host, lookup.port) == (plan.master_addr, plan.master_port)
+
+
+def _numbered(asked: Mapping[int, StoreLookup], evidence: Evidence) -> tuple[str, tuple[int, ...]] | None:
+    """The store is there: ranks that expect more of them than came, or that say they are the same one."""
+    if not any(of.found for of in asked.values()):
+        return None  # rank 0 alone, and whether it hosts a store there is not known
+    where = f"The store at {_address(next(iter(asked.values())))} is there"
+    worlds = {rank: of.world_size for rank, of in asked.items()}
+    if len(set(worlds.values())) > 1:
+        _, odd = majority(worlds)
+        said = listing(together(asked, lambda rank: f"expected {plural(worlds[rank], 'rank')}"))
+        return f"{where}, but ranks do not agree how many they are: {said}.", odd
+    world, came = next(iter(worlds.values())), {rank: of.asked_rank for rank, of in asked.items()}
+    double = {number: ours for number in came.values() if len(ours := _who_said(number, came)) > 1}
+    if double:
+        said = listing(f"{name_ranks(ours)} all said to be rank {number}" for number, ours in double.items())
+        return f"{where}, but {said}.", ()
+    beyond = tuple(rank for rank, number in came.items() if number >= world)
+    if beyond:
+        said = listing(f"rank {rank} said to be rank {came[rank]}" for rank in beyond)
+        return f"{where}, but {said} of a world of {world}: there are ranks 0 to {world - 1}.", beyond
+    missing = sorted(set(range(world)) - set(came.values()))
+    absent = [rank for rank in evidence.ranks if rank not in asked]
+    if not missing:
+        return f"{where} and all {plural(world, 'rank')} came to it; they did not get connected to each other.", ()
+    more = world > len(evidence.ranks)
+    why = f"this run has {plural(len(evidence.ranks), 'rank')}"
+    if not more:
+        why = f"{name_ranks(absent)} did not come to it ({_did(absent, evidence)})"
+    sentence = f"{where}, but {'peers are' if len(missing) > 1 else 'a peer is'} missing: {name_ranks(came)} expected "
+    return f"{sentence}{plural(world, 'rank')}, and {why}.", () if more else tuple(absent)
+
+
+def _did(ranks: Sequence[int], evidence: Evidence) -> str:
+    return listing(together(ranks, lambda rank: what_it_did(evidence, rank, {})))
+
+
+def _who_said(number: int, came: Mapping[int, int]) -> Sequence[int]:
+    return [rank for rank, other in came.items() if other == number]

@@ -1,0 +1,156 @@
+"""Whether the replicas of a DDP module are the same on all ranks: parameters, their order, their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lab.trace.training import Module, Parameter
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding, majority
+from lab.words import listing, name_ranks, ordinal, plural
+
+_CLOSE = 1e-4
+"""Norms that differ by less than this part of them are taken to be the same: processors round differently."""
+_MOST_NAMES = 3
+
+
+class _Replicas(NamedTuple):
+    """One module with all its replicas, by rank."""
+
+    modules: Mapping[int, Module]
+
+    @property
+    def title(self) -> str:
+        """`the DDP module at train.py:20`."""
+        lines = listing(module.source for module in self.modules.values())
+        return f"the DDP module{f' at {lines}' if lines else ''}"
+
+
+def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
+    """What differs between the replicas of each module: its parameters, or their order, or else their values."""
+    findings = []
+    for replicas in _replicas(evidence):
+        found = _other_parameters(replicas) or _other_order(replicas) or _apart(replicas, evidence)
+        findings += [found] if found is not None else []
+    return findings
+
+
+def _replicas(evidence: Evidence) -> list[_Replicas]:
+    """Modules that were constructed in the same turn in the same group."""
+    by_turn: dict[tuple[str, int], dict[int, Module]] = {}
+    for number, rank in evidence.trace.ranks.items():
+        turns: dict[str, int] = {}
+        for module in rank.modules:
+            turns[module.group] = turns.get(module.group, 0) + 1
+            by_turn.setdefault((module.group, turns[module.group]), {})[number] = module
+    return [_Replicas(modules) for modules in by_turn.values() if len(modules) > 1]
+
+
+def _other_parameters(replicas: _Replicas) -> Finding | None:
+    """Ranks whose module has another number of parameters than most, or one of another shape."""
+    shapes = {rank: tuple(_kind(one) for one in module.parameters) for rank, module in replicas.modules.items()}
+    if len(set(shapes.values())) == 1:
+        return None
+    _, odd = majority(shapes)
+    numbers = {len(of) for of in shapes.values()}
+    if len(numbers) > 1:
+        sentence = f"The replicas of {replicas.title} are not alike: "
+        sentence += _have({rank: plural(len(of), "parameter") for rank, of in shapes.items()})
+        extra = _only_here(replicas, odd)
+        sentence += f"; {extra} only on {name_ranks(odd)}." if extra else "."
+    else:
+        first = next(n for n in range(numbers.pop()) if len({of[n] for of in shapes.values()}) > 1)
+        shown = {rank: _shown(module.parameters[first]) for rank, module in replicas.modules.items()}
+        sentence = f"The replicas of {replicas.title} are not alike: as {ordinal(first + 1)} parameter {_have(shown)}."
+    return _finding("shape", sentence, replicas, odd)
+
+
+def _have(by_rank: Mapping[int, str]) -> str:
+    """`rank 0 has this, and ranks 1 and 2 have that`."""
+    sides = _sides(by_rank)
+    return listing(f"{name_ranks(ours)} {'has' if len(ours) == 1 else 'have'} {what}" for what, ours in sides.items())
+
+
+def _sides(by_rank: Mapping[int, str]) -> dict[str, list[int]]:
+    sides: dict[str, list[int]] = {}
+    for rank, what in by_rank.items():
+        sides.setdefault(what, []).append(rank)
+    return sides
+
+
+def _kind(parameter: Parameter) -> tuple[str, tuple[int, ...]]:
+    return parameter.dtype, parameter.shape
+
+
+def _shown(parameter: Parameter) -> str:
+    return f"{parameter.name} ({parameter.dtype} {list(parameter.shape)})"
+
+
+def _only_here(replicas: _Replicas, odd: tuple[int, ...]) -> str:
+    """Parameters that only the odd ranks have, by name."""
+    others = {one.name for rank, module in replicas.modules.items() if rank not in odd for one in module.parameters}
+    names = [one.name for rank in odd[:1] for one in replicas.modules[rank].parameters if one.name not in others]
+    return listing(names[:_MOST_NAMES]) + (", …" if len(names) > _MOST_NAMES else "")
+
+
+def _other_order(replicas: _Replicas) -> Finding | None:
+    """Ranks that have the same parameters in another order: nothing stops DDP from adding up what does not belong."""
+    names = {rank: tuple(one.name for one in module.parameters) for rank, module in replicas.modules.items()}
+    if len(set(names.values())) == 1 or len({tuple(sorted(of)) for of in names.values()}) > 1:
+        return None
+    _, odd = majority(names)
+    first = next(n for n, of in enumerate(zip(*names.values(), strict=True)) if len(set(of)) > 1)
+    sentence = (
+        f"The replicas of {replicas.title} have the same parameters in another order: as {ordinal(first + 1)} "
+        f"{_have({rank: of[first] for rank, of in names.items()})}. DDP goes by their number, so gradients of "
+        "different parameters were added up."
+    )
+    return _finding("parameter_order", sentence, replicas, odd)
+
+
+def _apart(replicas: _Replicas, evidence: Evidence) -> Finding | None:
+    """Ranks whose parameters have other values than those of most, the last time that all were looked at."""
+    modules = replicas.modules
+    turns = sorted(set.intersection(*(set(module.norms) for module in modules.values())))
+    apart = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
+    if not apart or apart[-1] != turns[-1]:
+        return None
+    steps = apart[0]
+    norms = {rank: module.norms[steps] for rank, module in modules.items()}
+    _, odd = majority({rank: next(other for other in norms if _close(norms[rank], norms[other])) for rank in norms})
+    count = len(next(iter(norms.values())))
+    first = next(n for n in range(count) if not _alike({rank: (of[n],) for rank, of in norms.items()}))
+    name = next(iter(modules.values())).parameters[first].name
+    said = _sides({rank: f"{of[first]:.6g}" for rank, of in norms.items()})
+    sentence = (
+        f"After {plural(steps, 'optimizer step')} the replicas of {replicas.title} are no longer the same: the norm of "
+        f"{name} is {listing(f'{norm} on {name_ranks(ours)}' for norm, ours in said.items())}."
+    )
+    traces = [evidence.trace.ranks[rank] for rank in modules]
+    if not any(mark.name == "forward" for trace in traces for mark in trace.marks):
+        sentence += " The forward of the module was never called: what it holds was called past it."
+    elif not any(call.phase == "backward" and call.operation.reduces for trace in traces for call in trace.calls):
+        sentence += " No backward had exchanged gradients."
+    return _finding("diverged", sentence, replicas, odd)
+
+
+def _alike(norms: Mapping[int, Sequence[float | None]]) -> bool:
+    first = next(iter(norms.values()))
+    return all(_close(first, other) for other in norms.values())
+
+
+def _close(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    return len(one) == len(other) and all(map(_same, one, other))
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return True  # nobody knows
+    return one == other or (one != one and other != other) or abs(one - other) <= _CLOSE * max(abs(one), abs(other))
+
+
+def _finding(kind: str, sentence: str, replicas: _Replicas, odd: tuple[int, ...]) -> Finding:
+    others = tuple(rank for rank in replicas.modules if rank not in odd)
+    lines = tuple(replicas.modules[rank].source for rank in (*odd, *others))
+    return Finding(kind=kind, sentence=sentence, ranks=odd, others=others, lines=lines)

@@ -1,0 +1,20 @@
+"""What is wrong in a run though nothing fails."""
+
+from __future__ import annotations
+
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.verdict.replicas import find_unlike_replicas
+from lab.verdict.same_values import find_same_values
+from lab.verdict.wrongs import find_wrong_results
+
+
+def find_silent_wrongs(evidence: Evidence) -> list[Finding]:
+    """Replicas that differ, results that are not what they should be, and hints at what may be."""
+    return [*find_unlike_replicas(evidence), *find_wrong_results(evidence), *find_same_values(evidence)]
+
+
+def wrong_all_the_same(evidence: Evidence) -> str:
+    """What is surely wrong in a run in which nothing failed, as a clause; empty where nothing is known to be."""
+    found = [*find_wrong_results(evidence), *find_unlike_replicas(evidence)]
+    return f"{found[0].headline}: see lab explain" if found else ""

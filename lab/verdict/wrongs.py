@@ -1,0 +1,122 @@
+"""Results that are not what their operation should have given: computed anew from what all ranks brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+from lab.trace.clashes import clash_in
+from lab.trace.expected import Number, compared, is_copy
+from lab.trace.model import Buffer, Call, Mark
+from lab.trace.parts import output_parts
+from lab.trace.steps import Step
+from lab.verdict.ends import at_lines
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.words import listing, name_ranks, ordinal, plural
+
+MOST_STEPS = 5000
+"""Steps that are looked at."""
+
+
+class _Wrong(NamedTuple):
+    """An output that is not what it should be."""
+
+    call: Call
+    tensor: int
+    element: int | None
+    """The first wrong one; None where it is only known that the tensor is another one."""
+    got: Any = None
+    expected: Number | None = None
+
+
+def find_wrong_results(evidence: Evidence) -> list[Finding]:
+    """Steps that gave ranks something else than they should have, those from the same lines together."""
+    found: dict[tuple[str, ...], list[tuple[Step, list[_Wrong]]]] = {}
+    for step in islice(evidence.steps, MOST_STEPS):
+        wrongs = wrong_results(step, evidence)
+        if wrongs:
+            lines = tuple(sorted({call.source for call in step.calls.values()}))
+            found.setdefault((step.op, *lines), []).append((step, wrongs))
+    return [_finding(*steps[0], len(steps), evidence) for steps in found.values()]
+
+
+def wrong_results(step: Step, evidence: Evidence) -> list[_Wrong]:
+    """The first wrong output of each rank; none where ranks called different things, or did not all come."""
+    if step.missing or clash_in(step) is not None:
+        return []
+    calls = [call for call in step.calls.values() if call.state == "completed" and _seen_in_time(call, evidence)]
+    return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
+
+
+def _seen_in_time(call: Call, evidence: Evidence) -> bool:
+    """Whether a result is on record as it was before the script could rightly use it.
+
+    That of a call without a handle always is. With one, it is if it was there before the first wait after the call was
+    over; what DDP does with its own handles is not on record.
+    """
+    if not call.hands_out:
+        return True
+    wait = _wait_after(call, evidence)
+    return wait is not None and (wait.end is None or (call.end or 0.0) <= wait.end)
+
+
+def _wait_after(call: Call, evidence: Evidence) -> Mark | None:
+    """The first wait of its rank that was not over when a call began."""
+    waits: Iterable[Mark] = evidence.trace.ranks[call.rank].waits
+    return next((wait for wait in waits if wait.begin >= call.begin), None)
+
+
+def _wrong_outputs(step: Step, call: Call) -> Iterator[_Wrong]:
+    if call.operation.sends:
+        return
+    for tensor, (buffer, parts) in enumerate(zip(call.outputs, output_parts(step, call), strict=True)):
+        if buffer.values is not None and len(buffer.values) == buffer.count:
+            for element, (expected, wrong) in enumerate(compared(step, parts, buffer.dtype, buffer.values)):
+                if wrong:
+                    yield _Wrong(call, tensor, element, buffer.values[element], expected)
+                    break
+        elif is_copy(step, buffer, parts) is False:
+            yield _Wrong(call, tensor, None)
+
+
+def _finding(step: Step, wrongs: list[_Wrong], times: int, evidence: Evidence) -> Finding:
+    ranks = [wrong.call.rank for wrong in wrongs]
+    right = [rank for rank in step.calls if rank not in ranks]
+    first = wrongs[0]
+    sentence = f"{step.title}{at_lines(step.calls.values())} did not give {name_ranks(ranks)} what it should have: "
+    sentence += f"{_what(first)}."
+    handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
+    waits = [wait for call in handles if (wait := _wait_after(call, evidence)) is not None]
+    if handles and waits:
+        lines = listing(wait.source for wait in waits)
+        sentence += (
+            f" A tensor was changed between the call and the wait for its handle at {lines}, before it was done."
+        )
+    elif _all_alike(first.call.outputs):
+        sentence += f" All {len(first.call.outputs)} tensors that it filled hold the same, as if they were one."
+    if times > 1:
+        sentence += f" So it was in {plural(times - 1, 'other step')}, too."
+    lines_of = [wrong.call.source for wrong in wrongs] + [wait.source for wait in waits]
+    kind = "changed_before_wait" if waits else "wrong_result"
+    return Finding(kind=kind, sentence=sentence, others=(*ranks, *right), step=step.title, lines=tuple(lines_of))
+
+
+def _what(wrong: _Wrong) -> str:
+    """What stands where: `element 0 holds 7.0 and should hold 6.0`."""
+    of = f" of its {ordinal(wrong.tensor + 1)} tensor" if len(wrong.call.outputs) > 1 else ""
+    if wrong.element is None:
+        tensor = f"the {ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
+        return f"{tensor} {wrong.call.rank} {'holds' if not of else 'is'} another tensor than was given"
+    where = f"element {wrong.element}{of} on rank {wrong.call.rank}"
+    return f"{where} is {_said(wrong.got)} and should be {_said(wrong.expected)}"
+
+
+def _said(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _all_alike(outputs: tuple[Buffer, ...]) -> bool:
+    values = [buffer.values for buffer in outputs]
+    return len(values) > 1 and values[0] is not None and all(value == values[0] for value in values)

@@ -1,0 +1,101 @@
+"""Results that are not what they should be, and of which nobody can be sure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.verdict.evidence import read_evidence
+from lab.verdict.finding import Finding
+from lab.verdict.judge import judge
+from lab.verdict.wrongs import find_wrong_results
+from tests.unit.traces import TraceMaker
+from tests.unit.verdict.facts import exited, write_events
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> TraceMaker:
+    return TraceMaker(tmp_path / "run", 2)
+
+
+def found(made: TraceMaker) -> list[Finding]:
+    return find_wrong_results(read_evidence(made.record()))
+
+
+def reduce(made: TraceMaker, results: tuple[float, float], **more: object) -> None:
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 10, 20, [[1.0]], [[results[rank]]], red="SUM", at="train.py:9", **more)
+
+
+def wait(made: TraceMaker, begin: float, end: float) -> None:
+    for rank in (0, 1):
+        made.line(rank, "wait", begin, e=0, at="train.py:12")
+        made.line(rank, "wait", end, e=1)
+
+
+def test_a_wrong_sum_is_told_with_what_it_should_be(made: TraceMaker) -> None:
+    reduce(made, (2.0, 7.0))
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks, finding.others) == ("wrong_result", (), (1, 0))
+    assert finding.sentence == (
+        "All_reduce #1 at train.py:9 did not give rank 1 what it should have: element 0 on rank 1 is 7 and should be 2."
+    )
+
+
+def test_the_verdict_of_a_run_in_which_nothing_failed_tells_it_and_stays_passed(made: TraceMaker) -> None:
+    reduce(made, (2.0, 7.0), **{"async": True})
+    wait(made, 15, 21)
+    write_events(made, exited(0), exited(1))
+    verdict = judge(read_evidence(made.record()))
+    assert verdict.verdict == "passed"
+    assert "but all_reduce #1 at train.py:9 did not give rank 1 what it should have" in verdict.reason
+
+
+def test_a_tensor_that_was_changed_before_its_handle_was_waited_for_is_told_with_both_lines(made: TraceMaker) -> None:
+    reduce(made, (7.0, 7.0), **{"async": True})
+    wait(made, 15, 21)
+    [finding] = found(made)
+    assert "between the call and the wait for its handle at train.py:12" in finding.sentence
+    assert (finding.kind, finding.lines) == ("changed_before_wait", ("train.py:9", "train.py:12"))
+
+
+@pytest.mark.parametrize("waited", [(), (11, 12)], ids=["never", "for something else first"])
+def test_nothing_is_said_of_what_the_script_may_have_changed_after_the_call_was_done(
+    made: TraceMaker, waited: tuple[float, ...]
+) -> None:
+    reduce(made, (7.0, 7.0), **{"async": True})
+    if waited:
+        wait(made, *waited)
+    assert found(made) == []
+
+
+def test_results_in_one_tensor_are_said_to_be_all_alike(made: TraceMaker) -> None:
+    for rank in (0, 1):
+        made.call(rank, "all_gather", 1, 2, [[float(rank)]], [[1.0], [1.0]], at="train.py:9")
+    [finding] = found(made)
+    assert "element 0 of its 1st tensor on rank 0 is 1 and should be 0" in finding.sentence
+    assert "All 2 tensors that it filled hold the same, as if they were one." in finding.sentence
+
+
+def test_the_same_in_many_steps_is_told_once(made: TraceMaker) -> None:
+    for _ in range(3):
+        reduce(made, (2.0, 7.0))
+    [finding] = found(made)
+    assert "So it was in 2 other steps, too." in finding.sentence
+
+
+def test_nothing_is_said_where_ranks_did_not_call_the_same(made: TraceMaker) -> None:
+    made.call(0, "all_reduce", 1, 2, [[1.0]], [[9.0]], red="SUM")
+    made.call(1, "all_reduce", 1, 2, [[1.0]], [[9.0]], red="MAX")
+    assert found(made) == []
+
+
+def test_right_results_are_not_told(made: TraceMaker) -> None:
+    reduce(made, (2.0, 2.0))
+    write_events(made, exited(0), exited(1))
+    evidence = read_evidence(made.record())
+    assert find_wrong_results(evidence) == []
+    assert "but" not in judge(evidence).reason
