@@ -13,10 +13,13 @@ from lab.words import listing, name_ranks, plural
 
 def explain_rendezvous(evidence: Evidence) -> Finding | None:
     """What kept ranks in init_process_group, or failed them there; None where that is not on record."""
-    asked = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
-    if not asked:
+    lookups = {rank: of for rank in evidence.ranks if (of := _lookup(evidence, rank)) is not None}
+    stuck = [rank for rank in lookups if _is_stuck(evidence, rank)]
+    if not stuck:
         return None
-    sentence, odd = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, evidence) or ("", ())
+    asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
+    told = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, stuck, evidence)
+    sentence, odd = told or ("", ())
     if not sentence:
         return None
     others = tuple(rank for rank in asked if rank not in odd)
@@ -26,14 +29,20 @@ def explain_rendezvous(evidence: Evidence) -> Finding | None:
 
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
-    """The store that a rank looked for in an init_process_group that it never got out of, or that raised."""
-    trace, facts = evidence.trace.ranks.get(rank), evidence.ranks[rank]
+    """The store that a rank looked for in its last init_process_group."""
+    trace = evidence.trace.ranks.get(rank)
     marks = [mark for mark in trace.marks if mark.name == "init_process_group"] if trace is not None else []
     if trace is None or not marks or not trace.stores or trace.stores[-1].begin < marks[-1].begin:
         return None
-    place = evidence.place(facts)
-    inside = marks[-1].end is None or (facts.failed and place is not None and place.call == "init_process_group")
-    return trace.stores[-1] if inside else None
+    return trace.stores[-1]
+
+
+def _is_stuck(evidence: Evidence, rank: int) -> bool:
+    """Whether a rank never got out of its last init_process_group, or failed there."""
+    marks = [mark for mark in evidence.trace.ranks[rank].marks if mark.name == "init_process_group"]
+    place = evidence.place(evidence.ranks[rank])
+    raised = evidence.ranks[rank].failed and place is not None and place.call == "init_process_group"
+    return marks[-1].end is None or raised
 
 
 def _address(lookup: StoreLookup) -> str:
@@ -71,7 +80,9 @@ def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
     return (lookup.host, lookup.port) == (plan.master_addr, plan.master_port)
 
 
-def _numbered(asked: Mapping[int, StoreLookup], evidence: Evidence) -> tuple[str, tuple[int, ...]] | None:
+def _numbered(
+    asked: Mapping[int, StoreLookup], stuck: Sequence[int], evidence: Evidence
+) -> tuple[str, tuple[int, ...]] | None:
     """The store is there: ranks that expect more of them than came, or that say they are the same one."""
     if not any(of.found for of in asked.values()):
         return None  # rank 0 alone, and whether it hosts a store there is not known
@@ -93,7 +104,11 @@ def _numbered(asked: Mapping[int, StoreLookup], evidence: Evidence) -> tuple[str
     missing = sorted(set(range(world)) - set(came.values()))
     absent = [rank for rank in evidence.ranks if rank not in asked]
     if not missing:
-        return f"{where} and all {plural(world, 'rank')} came to it; they did not get connected to each other.", ()
+        met = "each other" if len(stuck) == len(asked) else "the others"
+        return (
+            f"{where} and all {plural(world, 'rank')} came to it; {name_ranks(stuck)} did not get connected to {met}.",
+            (),
+        )
     more = world > len(evidence.ranks)
     why = f"this run has {plural(len(evidence.ranks), 'rank')}"
     if not more:

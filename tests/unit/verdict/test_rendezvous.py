@@ -13,7 +13,7 @@ from lab.verdict.evidence import read_evidence
 from lab.verdict.finding import Finding
 from lab.verdict.judge import judge
 from tests.unit.traces import TraceMaker
-from tests.unit.verdict.facts import hang, raised, stack, stopped, write_events
+from tests.unit.verdict.facts import exited, hang, raised, stack, stopped, write_events
 
 pytestmark = pytest.mark.unit
 RUN = ("10.0.0.1", 29500)
@@ -140,3 +140,17 @@ def test_of_rank_0_alone_nobody_knows_whether_it_hosts_a_store(made: TraceMaker)
     hang(made, stack(0, 3, "init_process_group"), stack(1, 9), stack(2, 9))
     found = find_causes(read_evidence(made.record(stop=False)))
     assert not any("store" in finding.sentence for finding in found)
+
+
+def test_ranks_that_got_out_of_the_rendezvous_had_come_to_it(made: TraceMaker) -> None:
+    for rank in range(3):
+        look(made, rank)
+        if rank != 1:
+            made.line(rank, "mark", 4, n="init_process_group", e=1)
+    error = "RuntimeError: Gloo connectFullMesh failed with [/x/pair.cc:553] Connection closed by peer [::1]:7"
+    told = raised(1, error, 3, 5.0)
+    frame = '  File "/x/torch/distributed/distributed_c10d.py", line 9, in init_process_group\n'
+    write_events(made, {**told, "traceback": told["traceback"].replace(error, f"{frame}{error}")}, exited(0), exited(2))
+    reason = judge(read_evidence(made.record(stop=False))).reason
+    assert "did not come to it" not in reason
+    assert "all 3 ranks came to it; rank 1 did not get connected to the others" in reason
