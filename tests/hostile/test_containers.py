@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -79,3 +80,22 @@ def test_small_processes_that_take_all_memory_are_told_as_one_that_does(run: Run
 
     assert "for lack of memory" in result.reason
     assert "512 MiB" in result.reason
+
+
+def test_a_strict_cluster_leads_nowhere_and_cannot_fill_the_machine(run: Run, make_cluster: MakeCluster) -> None:
+    strict = make_cluster(nodes=2, strict=True)
+    info = strict.info()
+    assert info is not None
+    networks = strict.engine.connection.api.networks(names=[f"lab-{strict.name}", "bridge"])  # type: ignore[attr-defined]
+    gateways = [config["Gateway"] for network in networks for config in network["IPAM"]["Config"]]
+    assert len(gateways) >= 2, "addresses of this machine"
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        result = run("confined.py", *gateways, port, on=strict)
+
+    assert result.passed, result.reason + result.ranks[0].log
+    for rank in result.ranks:
+        notes = dict(rank.notes)
+        assert notes.pop("total") == [2.0]
+        assert notes.pop("reached") == []
+        assert set(notes.values()) == {256 * 2**20}, notes

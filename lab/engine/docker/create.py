@@ -36,6 +36,7 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
             driver=network["Driver"],
             check_duplicate=network["CheckDuplicate"],
             internal=network["Internal"],
+            options=network["Options"],
             labels=network["Labels"],
         )
     )

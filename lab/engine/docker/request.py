@@ -27,6 +27,8 @@ _IN_MEMORY = {
 }
 """Where a node with a read-only root can write, in its memory."""
 _SHARED_IN_MEMORY = {"type": "tmpfs", "device": "tmpfs", "o": f"size={_ROOM_BYTES},mode=0777"}
+_NO_ADDRESS_OF_THE_MACHINE = {"com.docker.network.bridge.inhibit_ipv4": "true"}
+"""Else what listens on the machine itself could be reached from an internal network."""
 _BECOME_BOOT = (
     f"import os, signal; signal.alarm({boot.DEADLINE_S}); "
     "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # not a byte more: it is for the agent
@@ -74,6 +76,7 @@ def requests_for(
                 "Driver": "bridge",
                 "CheckDuplicate": True,
                 "Internal": shape.strict,
+                "Options": _NO_ADDRESS_OF_THE_MACHINE if shape.strict else {},
                 "Labels": labels,
             },
         ),

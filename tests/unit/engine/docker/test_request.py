@@ -92,6 +92,7 @@ def test_limits_that_nobody_asked_for_are_parts_of_the_machine_and_stand_in_a_la
 def test_a_strict_cluster_has_no_way_out_and_nothing_to_write_on():
     network, volume, node, _ = bodies(replace(SHAPE, strict=True))
     assert network["Internal"] is True
+    assert network["Options"]
     assert volume["DriverOpts"]["type"] == "tmpfs"
     assert node["HostConfig"]["ReadonlyRootfs"] is True
     assert {"/tmp", "/var/lab", "/opt/lab"} <= set(node["HostConfig"]["Tmpfs"])
