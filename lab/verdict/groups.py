@@ -25,7 +25,7 @@ def find_group_faults(evidence: Evidence) -> list[Finding]:
     """What ranks did to groups that can have stopped a run which hung or failed, the earliest first."""
     ranks = evidence.trace.ranks
     worlds = {rank: worlds_of(trace, evidence.trace.groups) for rank, trace in ranks.items()}
-    waits = find_waits(evidence)
+    waits = find_waits(evidence, until_failed=True)
     found = []
     for turn in range(max(map(len, worlds.values()), default=0)):
         made = {rank: ours[turn].made for rank, ours in worlds.items() if len(ours) > turn}
@@ -75,12 +75,14 @@ def _difference(number: int, here: Mapping[int, Mark], made: Mapping[int, Sequen
         sentence = f"The {turn} new_group of ranks was not for the same group: {'; '.join(sides)}. {_RULE}"
         return Finding(kind="groups", sentence=sentence, others=tuple(here), step=step, lines=lines)
     theirs = here[others[0]]
-    left_out = all(_members(made[rank][number:]) == _members(made[others[0]][number + 1 :]) for rank in odd)
+    tails = [_members(made[rank][number:]) for rank in odd]
+    rest = _members(made[others[0]][number:])
+    left_out, besides = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
     mine = listing(together(odd, lambda rank: _made(here[rank])))
     sentence = (
         f"{mine} as {'its' if len(odd) == 1 else 'their'} {turn} group, where {name_ranks(others)} {_made(theirs)}"
     )
-    sentence += f": {name_ranks(odd)} left that one out" if left_out else ""
+    sentence += f": {name_ranks(odd)} left that one out" if left_out else ", a group more" if besides else ""
     return Finding(
         kind="groups", sentence=f"{sentence}. {_RULE}", ranks=odd, others=tuple(others), step=step, lines=lines
     )
@@ -140,7 +142,7 @@ def _destroyed(evidence: Evidence, worlds: Mapping[int, list[World]], waits: Map
         gone = {
             one: mark
             for one, mark in ends.items()
-            if mark is not None and (_lived_on(evidence, one, step) or _began_again(mark, worlds[one]))
+            if mark is not None and (_lived_on(evidence, one, mark) or _began_again(mark, worlds[one]))
         }
         if gone:
             yield _left_group(step, gone, evidence, waits)
@@ -158,12 +160,11 @@ def _end_of_group(rank: int, group: Group, evidence: Evidence) -> Mark | None:
     return None
 
 
-def _lived_on(evidence: Evidence, rank: int, step: Step) -> bool:
-    """Whether a rank was there for long after a step had failed for others, or never ended; else it left them."""
+def _lived_on(evidence: Evidence, rank: int, end: Mark) -> bool:
+    """Whether a rank was there for long after it had destroyed a group; else it is its end that the others met."""
     facts = evidence.ranks[rank]
-    failed = [call.end for call in step.calls.values() if call.error and call.end is not None]
     ended = (facts.ended or 0.0) - evidence.trace.origin
-    return facts.alive or (facts.left and bool(failed) and ended > min(failed) + SEEN_LATER_S)
+    return facts.alive or (facts.left and ended > end.begin + SEEN_LATER_S)
 
 
 def _began_again(end: Mark, worlds: Sequence[World]) -> bool:

@@ -32,6 +32,9 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
             if other is not None and _in_mixed_ring(other.rank, waits):
                 found.append(_other_peers(wait, other, evidence, waits))
                 told |= {rank, other.rank}
+            elif (left := _left_waiting(wait, pending)) is not None and left.rank not in told:
+                found.append(_other_peers(left, wait, evidence, waits))
+                told |= {rank, left.rank}
             else:
                 found.append(_nobody_there(wait, evidence, waits))
                 told.add(rank)
@@ -50,6 +53,13 @@ def _in_mixed_ring(rank: int, waits: Mapping[int, Wait]) -> bool:
             seen[one] = mixed
             todo += [(after, mixed or not waits[one].step.message) for after in waits[one].on]
     return False
+
+
+def _left_waiting(wait: Wait, pending: Mapping[int, Wait]) -> Wait | None:
+    """Who waits to receive from a rank that sends to another, or to send to one that receives from another."""
+    sends = wait.call.operation.sends
+    others = (other for other in pending.values() if other.on == (wait.rank,))
+    return next((other for other in others if other.call.operation.sends != sends), None)
 
 
 def _passing_by(send: Wait, receive: Wait, evidence: Evidence) -> Finding:

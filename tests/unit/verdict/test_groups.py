@@ -107,7 +107,9 @@ def test_a_rank_that_destroyed_its_group_and_ended_left_early(made: TraceMaker) 
         made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:24")
     made.line(1, "mark", 900, n="destroy_process_group", e=0, g="0", at="train.py:30")
     made.line(1, "mark", 901, n="destroy_process_group", e=1)
-    write_events(made, stack(0, 24, "all_reduce"), stack(2, 24, "all_reduce"), stopped(0), stopped(2), exited(1, at=3))
+    write_events(
+        made, stack(0, 24, "all_reduce"), stack(2, 24, "all_reduce"), stopped(0), stopped(2), exited(1, at=1.5)
+    )
     assert [(found.kind, found.ranks) for found in causes(made)] == [("left_early", (1,))]
 
 

@@ -191,6 +191,15 @@ def test_a_receiver_that_waits_for_the_wrong_sender_is_told_with_both_lines(made
     assert (first.kind, first.ranks, first.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
 
 
+def test_a_message_to_the_wrong_rank_is_told_with_who_waits_for_it(made: TraceMaker) -> None:
+    made.call(0, "send", 1000, None, [[1.0]], peer=2, tag=0, at="train.py:12")
+    made.call(1, "recv", 1000, None, (), [[0.0]], peer=0, tag=0, at="train.py:14")
+    made.call(2, "barrier", 1000, None, at="train.py:16")
+    hang(made, stack(0, 12, "send"), stack(1, 14, "recv"), stack(2, 16, "barrier"))
+    first = causes(made)[0]
+    assert (first.kind, first.ranks, first.lines) == ("unmatched", (), ("train.py:14", "train.py:12"))
+
+
 def test_a_message_whose_sender_waits_for_one_that_computes_is_a_consequence(made: TraceMaker) -> None:
     made.call(0, "recv", 1000, None, (), [[0.0]], peer=1, tag=0, at="train.py:12")
     made.call(1, "recv", 1000, None, (), [[0.0]], peer=2, tag=0, at="train.py:12")
