@@ -12,6 +12,8 @@ from types import ModuleType
 from typing import Any
 
 _kept: list[Any] = []
+_OWN_REFERENCES = 3
+"""Those of the list, the loop and `getrefcount` itself."""
 
 
 def keep() -> None:
@@ -30,7 +32,8 @@ def _watch(module: ModuleType) -> None:
             everything = group is None or group == module.GroupMember.WORLD
             groups = list(module._world.pg_map) if everything else [group]
             destroy(group)
-            _kept[:] = groups
+            # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
+            _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
 
         return wrapper
 

@@ -49,14 +49,17 @@ def _destroying(module: ModuleType, destroy: Any) -> Any:
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return destroy(*arguments, **named)
-        group = _argument(0, "group", arguments, named) or module.GroupMember.WORLD
-        _mark("destroy_process_group", g=str(getattr(group, "group_name", "")))
+        _mark("destroy_process_group", g=_name_of(_argument(0, "group", arguments, named) or module.GroupMember.WORLD))
         try:
             return destroy(*arguments, **named)
         finally:
             journal.add("mark", n="destroy_process_group", e=1)
 
     return wrapper
+
+
+def _name_of(group: Any) -> str:
+    return str(getattr(group, "group_name", ""))
 
 
 def _argument(place: int, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
