@@ -81,7 +81,8 @@ class RecordWriter:
     def keep(self, folder: Path, name: str) -> None:
         """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""
         source, target = (folder / name).resolve(), self.path / name
-        if source.is_relative_to(folder.resolve()) and source.suffix == ".py" and not target.exists():
+        inside = source.is_relative_to(folder.resolve()) and source.is_file()
+        if inside and source.suffix == ".py" and not target.exists():
             with suppress(OSError):  # one that is gone by now is told without its text
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes())

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lab import Result
+from lab import Cluster, Result
 from lab.cli.main import main
 from lab.explain.explain import explain
 from lab.record.read import Record
+from lab.run.options import RunOptions
 from lab.trace.read import read_trace
+from tests.engines.conftest import scenario_of
 
 Run = Callable[..., Result]
 pytestmark = pytest.mark.usefixtures("usable", "nothing_left")
@@ -62,3 +64,17 @@ def test_no_view_lets_escape_sequences_reach_a_terminal(
         said = capsys.readouterr().out
         assert ACTING.search(said) is None, (words, said)
         assert "\\x" in said, words
+
+
+@pytest.mark.local_first
+def test_in_a_batch_every_honest_script_has_its_verdict_whatever_the_others_do(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    hostile = [["statements"], ["traces"], ["folders", "100"], ["processes", "20"], ["escapes"]]
+    scenarios = [
+        scenario for what in hostile for scenario in (scenario_of("hostile.py", *what), scenario_of("collectives.py"))
+    ]
+    outcomes = cluster.run_all(scenarios, options=RunOptions(nodes=2, runs=tmp_path / "runs"))
+
+    verdicts = [outcome.verdict for outcome in outcomes if isinstance(outcome, Result)]
+    assert verdicts == ["passed"] * 8 + ["failed", "passed"]

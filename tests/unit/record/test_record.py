@@ -66,7 +66,8 @@ def test_a_source_is_kept_once_and_only_from_the_folder_of_the_scenario(tmp_path
     (folder / "data.csv").write_text("1\n")
     (folder / "link.py").symlink_to(script)
     writer = RecordWriter(tmp_path / "runs", "scatter")
-    for name in ("pkg/model.py", "../scatter.py", "link.py", "data.csv", "gone.py"):
+    os.mkfifo(folder / "pipe.py")
+    for name in ("pkg/model.py", "../scatter.py", "link.py", "data.csv", "gone.py", "pipe.py"):
         writer.keep(folder, name)
     (folder / "pkg" / "model.py").write_text("changed\n")
     writer.keep(folder, "pkg/model.py")
