@@ -13,7 +13,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_tree(path: str | os.PathLike[str], tell: Callable[[], object] = lambda: None) -> bool:
     """Remove a folder with everything in it, or a file; links are not followed. Returns whether nothing is there now.
 
-    `tell` is called for every folder on the way.
+    `tell` is called for everything on the way.
 
     Neither the stack, nor the length of a path, nor the number of open files grows with the depth.
     """
@@ -40,7 +40,7 @@ def remove_tree(path: str | os.PathLike[str], tell: Callable[[], object] = lambd
 def _empty(top: int, tell: Callable[[], object]) -> None:
     """Walk down and up again with one folder open, as deep as it goes."""
     # from the top folder down to the open one, each with the names of those in it that are left
-    here, path = os.dup(top), [(_identity(top), _remove_inside(top))]
+    here, path = os.dup(top), [(_identity(top), _remove_inside(top, tell))]
     try:
         while True:
             if path[-1][1]:
@@ -49,10 +49,9 @@ def _empty(top: int, tell: Callable[[], object]) -> None:
                 except OSError:  # what cannot be opened stays, and so does everything around it
                     path[-1][1].pop()
                     continue
-                tell()
                 os.close(here)
                 here = inner
-                path.append((_identity(here), _remove_inside(here)))
+                path.append((_identity(here), _remove_inside(here, tell)))
                 continue
             path.pop()
             if not path:
@@ -73,12 +72,13 @@ def _identity(folder: int) -> tuple[int, int]:
     return facts.st_dev, facts.st_ino
 
 
-def _remove_inside(folder: int) -> list[str]:
+def _remove_inside(folder: int, tell: Callable[[], object]) -> list[str]:
     """Remove every file and every empty folder; the names of the other folders, which can be opened now."""
     with os.scandir(folder) as entries:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     left = []
     for name, is_folder in found:
+        tell()
         with suppress(OSError):
             if not is_folder:
                 os.unlink(name, dir_fd=folder)

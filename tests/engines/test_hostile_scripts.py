@@ -38,6 +38,7 @@ def test_whatever_a_script_tells_its_agent_or_leaves_the_run_has_its_verdict(run
     assert explain(record).verdict == "passed"
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("count", [50, pytest.param(600, marks=pytest.mark.long)])
 def test_a_run_ends_when_no_process_of_it_is_left(run: Run, count: int) -> None:
     assert run("hostile.py", "processes", count, nodes=1).passed
