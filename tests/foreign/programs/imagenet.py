@@ -80,7 +80,7 @@ def main_worker(gpu, per_node, args):
         best_acc1 = max(acc1, best_acc1)
         if args.rank == 0:
             torch.save({"epoch": epoch + 1, "state_dict": model.state_dict()}, "checkpoint.pth.tar")
-    print(f"rank {args.rank}: best accuracy {best_acc1:.2f}", flush=True)
+    print(f"rank {args.rank}: best accuracy {best_acc1:.2f}\n", end="", flush=True)
     dist.destroy_process_group()
 
 
@@ -93,7 +93,7 @@ def train(loader, model, criterion, optimizer, epoch, args):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"rank {args.rank} Epoch: [{epoch}] {losses} lr {optimizer.param_groups[0]['lr']:.4f}", flush=True)
+    print(f"rank {args.rank} Epoch: [{epoch}] {losses} lr {optimizer.param_groups[0]['lr']:.4f}\n", end="", flush=True)
 
 
 def validate(pictures, model, criterion, args):
@@ -106,7 +106,7 @@ def validate(pictures, model, criterion, args):
             losses.update(criterion(output, target).item(), len(images))
             top1.update((output.argmax(1) == target).float().mean().item() * 100, len(images))
     top1.all_reduce()
-    print(f"rank {args.rank} * {top1}", flush=True)
+    print(f"rank {args.rank} * {top1}\n", end="", flush=True)
     return top1.sum / top1.count
 
 

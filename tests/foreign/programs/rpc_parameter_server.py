@@ -53,7 +53,7 @@ def train(server, number):
         model = rpc.rpc_sync(server.owner(), ParameterServer.update_and_fetch, args=(server, grads))
         model.zero_grad()
     total = sum(parameter.sum() for parameter in model.parameters()).item()
-    print(f"trainer {number} has {total:.4f}", flush=True)
+    print(f"trainer {number} has {total:.4f}\n", end="", flush=True)
 
 
 def run(rank, world_size, port):
@@ -66,7 +66,7 @@ def run(rank, world_size, port):
         server = rpc.RRef(ParameterServer())
         for each in [rpc.rpc_async(f"trainer{n}", train, args=(server, n)) for n in range(1, world_size)]:
             each.wait()
-        print("the server is done", flush=True)
+        print("the server is done\n", end="", flush=True)
     rpc.shutdown()
 
 

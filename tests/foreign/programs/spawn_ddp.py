@@ -43,16 +43,16 @@ def train_once(model, rank):
 
 
 def demo_basic(rank, world_size, port):
-    print(f"Running basic DDP example on rank {rank}.", flush=True)
+    print(f"Running basic DDP example on rank {rank}.\n", end="", flush=True)
     setup(rank, world_size, port)
     torch.manual_seed(7)
     loss = train_once(DDP(ToyModel()), rank)
     cleanup()
-    print(f"Finished running basic DDP example on rank {rank}: {loss:.4f}.", flush=True)
+    print(f"Finished running basic DDP example on rank {rank}: {loss:.4f}.\n", end="", flush=True)
 
 
 def demo_checkpoint(rank, world_size, port):
-    print(f"Running DDP checkpoint example on rank {rank}.", flush=True)
+    print(f"Running DDP checkpoint example on rank {rank}.\n", end="", flush=True)
     setup(rank, world_size, port)
     torch.manual_seed(8 + rank)  # they differ until DDP has broadcast those of rank 0
     model = DDP(ToyModel())
@@ -69,7 +69,9 @@ def demo_checkpoint(rank, world_size, port):
     if rank == 0:
         os.remove(path)
     cleanup()
-    print(f"Finished running DDP checkpoint example on rank {rank}: {torch.stack(sums).std() == 0}.", flush=True)
+    print(
+        f"Finished running DDP checkpoint example on rank {rank}: {torch.stack(sums).std() == 0}.\n", end="", flush=True
+    )
 
 
 def run_demo(demo, world_size, port):

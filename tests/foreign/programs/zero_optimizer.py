@@ -27,11 +27,11 @@ def example(rank, world_size, port, use_zero):
     optimizer.step()
     kept = sum(len(state) > 0 for state in (optimizer.optim if use_zero else optimizer).state.values())
     total = sum(parameter.double().sum() for parameter in model.parameters())
-    print(f"rank {rank} keeps the state of {kept} parameters; their sum is {total:.3f}", flush=True)
+    print(f"rank {rank} keeps the state of {kept} parameters; their sum is {total:.3f}\n", end="", flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     for use_zero in (True, False):
-        print(f"=== Using ZeroRedundancyOptimizer: {use_zero} ===", flush=True)
+        print(f"=== Using ZeroRedundancyOptimizer: {use_zero} ===\n", end="", flush=True)
         mp.spawn(example, args=(2, sys.argv[1], use_zero), nprocs=2, join=True)
