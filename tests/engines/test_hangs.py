@@ -60,6 +60,22 @@ def test_a_line_of_a_module_is_shown_at_the_end_and_from_the_record(hang: Run, t
 
 
 @pytest.mark.local_first
+def test_a_rank_that_is_done_and_does_not_end_is_told_as_that(hang: Run, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(
+        "import threading, time\n"
+        "from lab import note\n"
+        "def poll():\n"
+        "    while True:\n"
+        "        time.sleep(1)\n"
+        "threading.Thread(target=poll).start()\n"
+        'note("ready_at", time.time())\n'
+    )
+    result = hang(tmp_path / "main.py", nodes=1)
+
+    assert "rank 0 was done, but did not end: a thread of it was at main.py:5 (time.sleep(1))" in result.reason
+
+
+@pytest.mark.local_first
 def test_a_rank_in_another_collective_than_the_others_is_the_culprit(hang: Run) -> None:
     result = hang("hang.py", "rank_2_is_in_another_collective")
 

@@ -1,7 +1,7 @@
 """Programs in the shapes of well-known ones, written for other launchers, do under the lab what they do there.
 
-Each prints the same lines on the same ranks and ends with the same exit code: recorded, and not. Those of which several
-processes write to one pipe write whole lines. Those that start their processes themselves are compared with plain Python,
+Each prints the same lines on the same ranks and ends with the same code: recorded, and not. Where several processes
+write to one pipe, they write whole lines. Those that start their processes themselves are compared with plain Python,
 because under torchrun they wait for ever.
 """
 
