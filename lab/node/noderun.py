@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterable
 
 from . import check, launch, limits, messages, note, processes, store, strays, users, wire, workplace
 from .config import Config
-from .statement import read_statement
+from .statement import waiting_statements
 from .worker import STACK_SIGNAL
 from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
-_NOTE_BYTES = 1 << 18
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
-_MOST_NOTES = 1000  # at once: more than wait in a socket, so that whoever floods it does not keep the agent
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
 _STACK_DEADLINE_S = 0.2
@@ -154,19 +152,12 @@ class NodeRun:
         return False
 
     def _read_notes(self, worker: launch.Worker) -> None:
-        for _ in range(_MOST_NOTES):
-            try:
-                data = worker.notes.recv(_NOTE_BYTES)
-            except BlockingIOError:
-                return
-            told = read_statement(data)
-            if told is None or told.rank != worker.rank:
-                continue  # not from `note`, or about another rank
+        for told, size in waiting_statements(worker.notes, worker.rank):
             if isinstance(told, Raised):  # later than now is a lie that would move the blame
                 worker.raised = told._replace(time=min(told.time, time.time()))
             elif isinstance(told, Imported):
                 self.imported.update(told.names)
-            elif self._limits.has_room_for_note(worker, len(data)):
+            elif self._limits.has_room_for_note(worker, size):
                 self.emit(told._replace(node=self.config.node, run=self.run))
 
     def reap(self) -> None:

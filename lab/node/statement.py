@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from . import wire
@@ -13,6 +15,20 @@ LARGEST = 1e300
 """No number of a note is larger: a float must be able to hold it."""
 _LATEST = 1e11
 """Unix times beyond are none."""
+_LONGEST_BYTES = 1 << 18
+_MOST_AT_ONCE = 1000
+
+
+def waiting_statements(notes: socket.socket, rank: int) -> Iterator[tuple[Statement, int]]:
+    """What waits in a rank's socket, each with its bytes; no more than fits in there, however fast somebody writes."""
+    for _ in range(_MOST_AT_ONCE):
+        try:
+            data = notes.recv(_LONGEST_BYTES)
+        except BlockingIOError:
+            return
+        told = read_statement(data)
+        if told is not None and told.rank == rank:  # else not from `note`, or about another rank
+            yield told, len(data)
 
 
 def read_statement(datagram: bytes) -> Statement | None:
