@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
+from lab.verdict.not_a_number import find_not_a_number
 from lab.verdict.replicas import find_unlike_replicas
 from lab.verdict.same_values import find_same_values
 from lab.verdict.wrongs import find_wrong_results
@@ -11,7 +12,8 @@ from lab.verdict.wrongs import find_wrong_results
 
 def find_silent_wrongs(evidence: Evidence) -> list[Finding]:
     """Replicas that differ, results that are not what they should be, and hints at what may be."""
-    return [*find_unlike_replicas(evidence), *find_wrong_results(evidence), *find_same_values(evidence)]
+    wrong = [*find_unlike_replicas(evidence), *find_wrong_results(evidence)]
+    return [*wrong, *find_not_a_number(evidence), *find_same_values(evidence)]
 
 
 def wrong_all_the_same(evidence: Evidence) -> str:
