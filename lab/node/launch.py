@@ -24,6 +24,7 @@ _STACK_READS = 16
 _F_SETPIPE_SZ = 1031
 _MOST_FORKS = 4
 """Processes of one worker whose stacks are asked for."""
+_STACK_DEADLINE_S = 0.2
 _STACK_PAUSE_S = 0.01
 """faulthandler writes a stack without a pause."""
 
@@ -91,13 +92,19 @@ class Worker:
             name = processes.signal_name(os.WSTOPSIG(status)) if os.WIFSTOPPED(status) else None
             halts.append(name or "")
 
-    def ask_for_stack(self, deadline_s: float, pid: int | None = None) -> None:
+    def begin_stack(self) -> None:
+        """Have the worker write its stack, and forget what it wrote before."""
+        self.read_stack()
+        self.stack = b""
+        self.signal(worker.STACK_SIGNAL)
+
+    def ask_for_stack(self, pid: int | None = None) -> None:
         """Have the worker, or a process that it forked, write its stack now, and take over what it writes."""
         if not processes.catching(worker.STACK_SIGNAL, [pid or self.pid]):
             return
         with suppress(OSError):
             os.kill(pid or self.pid, worker.STACK_SIGNAL)
-        end, first, known = time.monotonic() + deadline_s, len(self.stack), -1
+        end, first, known = time.monotonic() + _STACK_DEADLINE_S, len(self.stack), -1
         while time.monotonic() < end:
             self.read_stack()
             if first < len(self.stack) == known and self.stack.endswith(b"\n"):
@@ -105,14 +112,14 @@ class Worker:
             known = len(self.stack)
             time.sleep(_STACK_PAUSE_S)
 
-    def read_stacks_of_forks(self, deadline_s: float) -> None:
+    def read_stacks_of_forks(self) -> None:
         """Where the worker waits for processes that it forked, such as a DataLoader's, add their stacks to its own."""
         if b"/multiprocessing/" not in self.stack:
             return
         forks = processes.catching(worker.STACK_SIGNAL, processes.descendants(self.pid))
         for pid in forks[:_MOST_FORKS]:
             self.stack += b"Process %d, started by this worker:\n" % pid
-            self.ask_for_stack(deadline_s, pid)
+            self.ask_for_stack(pid)
 
     def signal(self, number: int) -> None:
         """Send a signal to the worker, if it still runs."""

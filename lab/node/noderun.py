@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable
 from . import check, launch, limits, messages, note, processes, store, strays, users, wire, workplace
 from .config import Config
 from .statement import waiting_statements
-from .worker import STACK_SIGNAL
 from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
-_STACK_DEADLINE_S = 0.2
 
 
 class NodeRun:
@@ -206,7 +204,7 @@ class NodeRun:
         worker, held, pids = limits.what_to_kill(self.config.memory_bytes, running, self.store_pid)
         if worker is not None:
             worker.out_of_memory, worker.memory_bytes = True, held
-            worker.ask_for_stack(_STACK_DEADLINE_S)
+            worker.ask_for_stack()
         processes.kill(pids)
 
     @property
@@ -229,17 +227,14 @@ class NodeRun:
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack."""
         for worker in self.workers.values():
-            worker.read_stack()
-            worker.stack = b""
-            if worker.status is None:
-                worker.signal(STACK_SIGNAL)
+            worker.begin_stack()
 
     def report_stacks(self) -> None:
         """Send what the workers wrote."""
         for worker in self.workers.values():
             worker.read_stack()
             if worker.status is None:
-                worker.read_stacks_of_forks(_STACK_DEADLINE_S)
+                worker.read_stacks_of_forks()
                 text = worker.stack.decode("utf-8", "replace")
                 self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 
