@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import zlib
 from array import array
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import torch
 
 _MOST = 4096
 """A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
-_BLOCKS, _BLOCK = 64, 16
+_BLOCKS, _BLOCK = 64, 4
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -40,11 +41,11 @@ def elements(tensor: torch.Tensor) -> list[Any]:
 
 def summary(tensor: torch.Tensor) -> dict[str, Any]:
     """`n`, `norm`, `min`, `max` and `hash`, and `sampled` where they are those of a sample."""
-    flat = tensor.detach().contiguous().view(-1)
+    flat = tensor.detach().contiguous()
     count = flat.numel()
     if count > _MOST:
         step = (count - _BLOCK) // (_BLOCKS - 1)
-        flat = flat.unfold(0, _BLOCK, step)[:_BLOCKS].reshape(-1)
+        flat = flat.as_strided((_BLOCKS, _BLOCK), (step, 1)).contiguous()
     data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
     said = {"n": count, **(_extremes(flat) if count else {}), "hash": f"{zlib.adler32(data):08x}"}
     return said if flat.numel() == count else {**said, "sampled": flat.numel()}
@@ -62,12 +63,15 @@ def _is_readable(tensor: torch.Tensor) -> bool:
 
 def _extremes(flat: torch.Tensor) -> dict[str, Any]:
     """Of complex numbers it is their absolute values that are compared."""
-    if flat.is_complex():
-        flat = flat.abs()
-    wide = flat.double()
-    least, greatest = (wide if flat.is_floating_point() else flat.to(torch.int64)).aminmax()
-    least, greatest = _said([least.item(), greatest.item()], flat.dtype)
-    return {"norm": _said([torch.linalg.vector_norm(wide).item()], wide.dtype)[0], "min": least, "max": greatest}
+    flat = (flat.abs() if flat.is_complex() else flat).view(-1)
+    numbers = flat.tolist()
+    norm = math.hypot(*numbers)
+    if math.isfinite(norm) or not any(map(math.isnan, numbers)):
+        least, greatest = min(numbers) + 0, max(numbers) + 0
+    else:
+        norm = least = greatest = math.nan
+    least, greatest = _said([least, greatest], flat.dtype)
+    return {"norm": _said([norm], torch.float64)[0], "min": least, "max": greatest}
 
 
 def _said(numbers: list[Any], dtype: torch.dtype) -> list[Any]:

@@ -56,32 +56,30 @@ class Model(torch.nn.Module):
 
 
 def hurries(rank):
-    """Works left and right, handles dropped, modules made and forgotten, while other threads want the interpreter."""
+    """Works left and right, handles dropped, modules made and forgotten, while another thread wants the interpreter."""
     over = threading.Event()
 
     def counts():
         while not over.is_set():
             sum(range(1000))
 
-    threads = [threading.Thread(target=counts, daemon=True) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for turn in range(10):
+    thread = threading.Thread(target=counts, daemon=True)
+    thread.start()
+    for turn in range(6):
         first, second = torch.ones(4), torch.ones(300)
         handles = [dist.broadcast(first, 0, async_op=True), dist.all_reduce(second, async_op=True)]
         for handle in handles:
             handle.wait()
         dist.all_reduce(torch.ones(8), async_op=True)  # nobody waits for it
-        if turn % 5 == 0:
+        if turn % 3 == 0:
             model = DistributedDataParallel(Model())
             model(torch.ones(2, 4)).sum().backward()
-        if turn % 10 == 0:
+        if turn == 0:
             with model.join():
                 for _ in range(1 + rank):
                     model(torch.ones(2, 4)).sum().backward()
     over.set()
-    for thread in threads:
-        thread.join()
+    thread.join()
 
 
 if __name__ == "__main__":
