@@ -67,7 +67,7 @@ class Driver:
         self,
         archive: bytes,
         *,
-        meanwhile: Callable[[], None] = lambda: None,
+        meanwhile: Callable[[], object] = lambda: None,
         afterwards: Callable[[RunFacts], None] = lambda _: None,
     ) -> RunFacts:
         """Run the plan to its end, whatever end that is; nothing of it is left in any node.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lab.engine.ownership import owner
@@ -41,17 +42,8 @@ def execute(
     parcel = pack_folder(scenario.script.parent)
     if parcel.warning:
         observer.progress(parcel.warning)
-    writer.describe(
-        dump_scenario(scenario),
-        scenario.script,
-        {
-            **plan.to_json(),
-            "engine": cluster.engine,
-            "cluster": cluster.name,
-            "memory_bytes": memory_bytes,
-            "began": time.time(),
-        },
-    )
+    place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
+    writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place})
     facts = begin_facts(plan, memory_bytes)
     driver = Driver(
         plan,
@@ -72,7 +64,8 @@ def execute(
             driver.check(scenario.expect.check, results_for_check(facts, writer), _CHECK_DEADLINE_S)
 
     try:
-        driver.drive(parcel.archive, meanwhile=_prepare_to_judge, afterwards=run_check)
+        judges = "lab.run.outcome"  # imported while the ranks are busy: nobody waits for it then
+        driver.drive(parcel.archive, meanwhile=lambda: import_module(judges), afterwards=run_check)
     except BaseException:
         writer.close()
         raise
@@ -89,8 +82,3 @@ def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None
     if cluster.shape.volumes and os.getuid():
         return os.getuid(), os.getgid()
     return (FIRST_UID, GROUP) if plan.one_user else None
-
-
-def _prepare_to_judge() -> None:
-    """Import what judges a run while its ranks are busy: nobody waits for it then."""
-    import lab.run.outcome  # noqa: F401

@@ -1,7 +1,4 @@
-"""What came out of a run: its facts judged, compared with what was expected, put into a result.
-
-Imported while the ranks of a run are busy.
-"""
+"""What came out of a run: its facts judged, compared with what was expected, put into a result."""
 
 from __future__ import annotations
 
@@ -31,23 +28,11 @@ def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWri
         RecordError: it cannot be written.
     """
     _keep_sources(facts, plan.scenario.script.parent, writer)
-    result = _result(plan, cluster, Evidence(facts=facts, record=Record(path=writer.path)), writer)
-    writer.finish(result)
-    return result
-
-
-def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:
-    """What a scenario's own check is given of each rank."""
-    return [_plain(_rank_result(rank, writer)) for rank in facts.ranks]
-
-
-def _result(plan: Plan, cluster: ClusterInfo, evidence: Evidence, writer: RecordWriter) -> Result:
-    facts = evidence.facts
+    evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
     variables = rank_variables(plan.nnodes, plan.nproc_per_node)
     judgement, expectations = settle(judge(evidence), plan.scenario.expect, evidence, ranks, variables)
-    exit_code = 130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict]
-    return Result(
+    result = Result(
         **_place(plan, cluster, writer),
         verdict=judgement.verdict,
         reason=judgement.reason,
@@ -55,8 +40,16 @@ def _result(plan: Plan, cluster: ClusterInfo, evidence: Evidence, writer: Record
         ranks=ranks,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
-        exit_code=exit_code,
+        exit_code=130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict],
     )
+    writer.finish(result)
+    return result
+
+
+def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:
+    """What a scenario's own check is given of each rank, with the end of its log."""
+    results = [_rank_result(rank, writer) for rank in facts.ranks]
+    return [{**asdict(replace(result, log_path=None)), "log": result.log[-65536:]} for result in results]
 
 
 def _place(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, Any]:
@@ -100,12 +93,6 @@ def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
         duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
         log_path=writer.log_path(facts.rank),
     )
-
-
-def _plain(result: RankResult) -> dict[str, Any]:
-    data = asdict(replace(result, log_path=None))
-    data["log"] = result.log[-65536:]
-    return data
 
 
 def crash_result(plan: Plan, cluster: ClusterInfo, writer: RecordWriter, error: LabError) -> None:

@@ -65,13 +65,11 @@ def _extremes(flat: torch.Tensor) -> dict[str, Any]:
     """Of complex numbers it is their absolute values that are compared."""
     flat = (flat.abs() if flat.is_complex() else flat).view(-1)
     numbers = flat.tolist()
-    norm = math.hypot(*numbers)
-    if math.isfinite(norm) or not any(map(math.isnan, numbers)):
-        least, greatest = min(numbers) + 0, max(numbers) + 0
-    else:
+    norm, least, greatest = math.hypot(*numbers), min(numbers) + 0, max(numbers) + 0
+    if not math.isfinite(norm) and any(map(math.isnan, numbers)):
         norm = least = greatest = math.nan
-    least, greatest = _said([least, greatest], flat.dtype)
-    return {"norm": _said([norm], torch.float64)[0], "min": least, "max": greatest}
+    (norm,), (least, greatest) = _said([norm], torch.float64), _said([least, greatest], flat.dtype)
+    return {"norm": norm, "min": least, "max": greatest}
 
 
 def _said(numbers: list[Any], dtype: torch.dtype) -> list[Any]:
