@@ -65,10 +65,9 @@ def next_run_is_well(lab: Lab, why: str = "") -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("pause",), "node1 was paused"),
-        (("network", "disconnect", "lab-{}"), "node1 was disconnected from its network"),
+        pytest.param(("pause",), "node1 was paused", id="pause", marks=pytest.mark.long),
+        pytest.param(("network", "disconnect", "lab-{}"), "node1 was disconnected from its network", id="disconnect"),
     ],
-    ids=["pause", "disconnect"],
 )
 def test_a_node_that_is_paused_or_cut_off_is_told_as_that(docker_lab: Lab, words: tuple[str, ...], told: str) -> None:
     lab = docker_lab
@@ -81,6 +80,7 @@ def test_a_node_that_is_paused_or_cut_off_is_told_as_that(docker_lab: Lab, words
     next_run_is_well(lab, re.sub("from.*", "", told).strip())
 
 
+@pytest.mark.long
 def test_a_node_that_was_restarted_is_not_run_on(docker_lab: Lab) -> None:
     lab = docker_lab
     run = begin(lab)
@@ -102,6 +102,7 @@ def test_a_node_whose_agent_was_stopped_is_told_as_that(local_lab: Lab) -> None:
     next_run_is_well(local_lab, "node1 was stopped")
 
 
+@pytest.mark.local_first
 def test_a_worker_that_a_signal_stopped_is_told_as_that(lab: Lab) -> None:
     run = begin(lab)
     found = re.search(r"node1/rank1 \| met as process (\d+)", run.said)

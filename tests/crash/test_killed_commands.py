@@ -94,7 +94,8 @@ def kill_while_sending(lab: Lab, part: float) -> None:
     assert lab.status()["state"] == "ready"
 
 
-@pytest.mark.parametrize("part", first([0.5], 0))
+@pytest.mark.long
+@pytest.mark.parametrize("part", [0.5, 0])
 def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(docker_lab, part):
     """The containers run by then, so that only their silence tells that the cluster is not whole."""
     lab = docker_lab

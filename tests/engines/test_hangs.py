@@ -104,7 +104,7 @@ def test_a_deadlock_of_all_ranks_at_one_place_has_no_culprit(hang: Run) -> None:
     assert "ranks 0-2 waited in recv at hang.py:" in result.reason
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 def test_a_hang_of_a_cold_run_is_explained_too(hang: Run) -> None:
     result = hang("hang.py", "rank_1_never_comes", timeout_s=8.0, cold=True)
 

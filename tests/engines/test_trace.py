@@ -19,7 +19,7 @@ Run = Callable[..., Result]
 
 @pytest.mark.local_first
 @each_recorder
-@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_torch_compile_makes_what_it_makes_without_a_recorder(run: Run, recorder: str, cold: bool) -> None:
     recorded = run("compiles.py", nodes=2, env={"LAB_RECORDER": recorder}, cold=cold)
     bare = run("compiles.py", nodes=2, trace=False)

@@ -228,14 +228,14 @@ def test_parts_of_torch_that_an_agent_imported_for_an_earlier_run_change_nothing
 
     assert after == before
     assert "TORCHINDUCTOR_CACHE_DIR" not in after[0]
-    assert after[1].endswith("/tmp" if engine == "docker" else "/node0/run/tmp")
+    assert after[1].endswith("/tmp" if engine == "docker" else "/node0/run/home")
 
 
 # -- what is left after a run
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_after_a_run_no_process_file_or_listening_port_remains_in_a_node(run: Run, cold: bool) -> None:
     assert run("collectives.py", nodes=3, nproc_per_node=2, cold=cold).passed
 
