@@ -115,7 +115,7 @@ def test_a_worker_that_a_signal_stopped_is_told_as_that(lab: Lab) -> None:
     next_run_is_well(lab)
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 def test_a_node_or_worker_that_goes_on_again_is_not_told_of(lab: Lab) -> None:
     run = begin(lab)
     found = re.search(r"node1/rank1 \| met as process (\d+)", run.said)

@@ -20,6 +20,7 @@ time.sleep(600)
 FINE = "print('fine', flush=True)\n"
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     "number", first([signal.SIGINT], signal.SIGTERM, signal.SIGHUP), ids=["ctrl-c", "term", "hangup"]
 )

@@ -36,6 +36,7 @@ def kill_at(lab: Lab, fraction: float, *words: str) -> None:
     command.end()
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("moment", first([2, 6], *sorted({*MOMENTS} - {2, 6})))
 def test_nothing_is_left_when_a_run_with_a_cluster_of_its_own_is_killed(lab, moment):
     kill_at(lab, (moment + 0.5) / len(MOMENTS), "run", lab.script(QUICK), "--nodes", "2")
@@ -106,6 +107,7 @@ def test_up_after_one_killed_while_it_sent_the_agents_makes_a_whole_cluster(dock
     assert lab("run", lab.script(QUICK)).code == 0
 
 
+@pytest.mark.long
 def test_a_run_after_an_up_killed_while_it_sent_the_agents_removes_the_remains(docker_lab):
     lab = docker_lab
     kill_while_sending(lab, 0)
@@ -127,6 +129,7 @@ def test_nothing_is_left_when_down_is_killed_and_called_again(lab, moment):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("moments", first([2], 10))
 def test_a_cluster_survives_runs_killed_at_any_moment(lab, moments):
     script = lab.script(QUICK)

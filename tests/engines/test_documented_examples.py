@@ -18,6 +18,7 @@ EXAMPLES = {
 }
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_of_the_documentation_runs_as_it_stands(name: str, engine: str, tmp_path: Path) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")

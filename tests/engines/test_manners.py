@@ -72,7 +72,7 @@ def test_exit_codes_arrive_as_the_system_gives_them(run: Run, code: int, seen: i
         (("loads_data",), 120.0),
         (("spawns",), "01"),
         (("uses_a_pool", "fork"), [0, 1, 4, 9, 16]),
-        (("uses_a_pool", "spawn"), [0, 1, 4, 9, 16]),
+        pytest.param(("uses_a_pool", "spawn"), [0, 1, 4, 9, 16], marks=pytest.mark.long),
         (("uses_a_pool", "forkserver"), [0, 1, 4, 9, 16]),
         (("uses_a_queue",), [[0, 0.0], [1, 2.0]]),
         (("differentiates",), True),

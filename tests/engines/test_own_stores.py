@@ -13,6 +13,7 @@ long = pytest.mark.long
 MEETINGS = ("env: 3", "tcp: 3", "by hand: 3", "rpc: 3", "inherited: 3")
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     ("how", "options"),
     [

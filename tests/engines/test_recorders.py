@@ -250,14 +250,17 @@ def test_a_full_disk_ends_the_recording_after_a_whole_line(written: Callable[...
     assert (1 << 20) - 1000 < seen["size"] <= 1 << 20
 
 
+@pytest.mark.local_first
 def test_lines_may_be_longer_than_the_mapped_part_of_the_file(written: Callable[..., Any]) -> None:
     assert written("long").items() >= {**WHOLE, "rest": 0, "lines": 20, "latest": [19, -1, -1, -1]}.items()
 
 
+@pytest.mark.local_first
 def test_a_fork_writes_nothing_and_its_parent_goes_on(written: Callable[..., Any]) -> None:
     assert written("fork").items() >= {**WHOLE, "rest": 0, "latest": [10, -1, -1, -1], "status": 0}.items()
 
 
+@pytest.mark.long
 @only_compiled  # the one in Python appends, and the agent sets its limit
 def test_what_cannot_be_mapped_is_written(written: Callable[..., Any]) -> None:
     seen = written("unmappable")

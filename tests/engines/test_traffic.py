@@ -48,12 +48,14 @@ def recorded(result: Result) -> Record:
     return Record(path=result.path)
 
 
+@pytest.mark.local_first
 @on_engines(KNOWN)
 def test_the_matrix_of_a_run_is_what_its_script_sends(name: str, lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson(name)))
     assert matrix(match(trace), trace.world_size) == KNOWN[name]
 
 
+@pytest.mark.local_first
 def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
     trace = read_trace(recorded(lesson("ddp/story")))
     rows = {row.op: row for row in operations(match(trace))}
@@ -87,6 +89,7 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson)
     assert len([b for b in begins if b.categories[0] in ("collective", "message")]) == len(trace.calls)
 
 
+@pytest.mark.local_first
 def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster: Cluster, tmp_path: Path) -> None:
     again = cluster.run(FILES["ddp/toy_loop"], runs=tmp_path / "runs")
     runs = [recorded(result) for result in (lesson("ddp/toy_loop"), again)]
