@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+
+from lab.engine.uninterrupted import taking
 
 _CLEANING_UP_S = 10.0
 """A further one so soon after the first does not cut short what has begun."""
@@ -19,20 +20,10 @@ _LATER_S = 0.001
 def interruptible() -> Iterator[None]:
     """Raise KeyboardInterrupt at the first of these signals; say at further ones that the end is near."""
     interrupt = _interrupt()
-    before: dict[signal.Signals, Any] = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        handler = signal.getsignal(number)
-        if handler in (signal.SIG_DFL, signal.default_int_handler):
-            try:
-                signal.signal(number, interrupt)
-            except ValueError:  # not the main thread, which alone is interrupted
-                break
-            before[number] = handler
     try:
-        yield
+        with taking(interrupt, lambda there: there in (signal.SIG_DFL, signal.default_int_handler)):
+            yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         if signal.getsignal(signal.SIGALRM) is interrupt:  # one that was put off and has not come yet
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)

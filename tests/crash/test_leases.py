@@ -119,9 +119,12 @@ def test_a_client_that_is_heard_keeps_its_lease(lab: Lab, talk: Talk):
     client.claim("r", "me", lease_s=2.5)
     client.start("r")
     end = time.monotonic() + 4
-    while time.monotonic() < end:
+
+    def is_heard_beyond_the_lease() -> bool:
         client.say(Ping("r"))
-        time.sleep(0.1)
+        return time.monotonic() >= end
+
+    wait_until(is_heard_beyond_the_lease, "the lease to have ended without a word")
     assert len(lab.workers()) == 1
     client.say(Finish("r"))
     client.hear(Finished)

@@ -38,7 +38,7 @@ def _parameters() -> list[object]:
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
-    untold = [pytest.mark.xfail(reason=UNTOLD[name], strict=False)] if name in UNTOLD else []
+    untold = [pytest.mark.xfail(reason=UNTOLD[name])] if name in UNTOLD else []
     return untold if name in QUICK else [pytest.mark.long, *untold]
 
 
