@@ -15,8 +15,8 @@ namespace recorder {
 
 // A tensor of more elements is summarised from a sample, taken in evenly spread blocks, each of which mostly lies in one cache line.
 constexpr int64_t kMost = 4096;
-constexpr int64_t kBlocks = 64;
-constexpr int64_t kBlock = 4;
+constexpr int64_t kBlocks = 32;
+constexpr int64_t kBlock = 8;
 
 // Four of each at a time: one that waits for the one before takes four times as long.
 constexpr size_t kLanes = 4;

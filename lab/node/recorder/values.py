@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import zlib
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +12,10 @@ import torch
 
 _MOST = 4096
 """A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
-_BLOCKS, _BLOCK = 64, 4
+_BLOCKS, _BLOCK = 32, 8
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
+_CODES = {torch.float32: "f", torch.float64: "d", torch.int64: "q", torch.int32: "i"}
+"""How Python reads what lies in memory; it is twice as fast as torch after a large call has emptied the caches."""
 
 
 def contents(side: str, tensors: Sequence[torch.Tensor], limit: int) -> dict[str, Any]:
@@ -40,15 +41,28 @@ def elements(tensor: torch.Tensor) -> list[Any]:
 
 
 def summary(tensor: torch.Tensor) -> dict[str, Any]:
-    """`n`, `norm`, `min`, `max` and `hash`, and `sampled` where they are those of a sample."""
+    """`n`, `norm`, `min`, `max` and `hash`, and `sampled` where they are those of a sample.
+
+    Of complex numbers it is their absolute values that are compared.
+    """
     flat = tensor.detach().contiguous()
-    count = flat.numel()
+    count, size, dtype = flat.numel(), flat.element_size(), flat.dtype
+    data: Any = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
     if count > _MOST:
-        step = (count - _BLOCK) // (_BLOCKS - 1)
-        flat = flat.as_strided((_BLOCKS, _BLOCK), (step, 1)).contiguous()
-    data = ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
-    said = {"n": count, **(_extremes(flat) if count else {}), "hash": f"{zlib.adler32(data):08x}"}
-    return said if flat.numel() == count else {**said, "sampled": flat.numel()}
+        step, block = (count - _BLOCK) // (_BLOCKS - 1) * size, _BLOCK * size
+        data = bytearray().join([data[at : at + block] for at in range(0, _BLOCKS * step, step)])
+    said: dict[str, Any] = {"n": count}
+    if count:
+        numbers = memoryview(data).cast("B").cast(_CODES[dtype]).tolist() if dtype in _CODES else _compared(data, dtype)
+        norm, least, greatest = math.hypot(*numbers), min(numbers) + 0, max(numbers) + 0
+        if not math.isfinite(norm) and any(map(math.isnan, numbers)):
+            norm = least = greatest = math.nan
+        said["norm"] = _sayable(norm)
+        said["min"], said["max"] = _said([least, greatest], dtype)
+    said["hash"] = f"{zlib.adler32(data):08x}"
+    if count > _MOST:
+        said["sampled"] = _BLOCKS * _BLOCK
+    return said
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:
@@ -61,23 +75,21 @@ def _is_readable(tensor: torch.Tensor) -> bool:
     )
 
 
-def _extremes(flat: torch.Tensor) -> dict[str, Any]:
-    """Of complex numbers it is their absolute values that are compared."""
-    flat = (flat.abs() if flat.is_complex() else flat).view(-1)
-    numbers = flat.tolist()
-    norm, least, greatest = math.hypot(*numbers), min(numbers) + 0, max(numbers) + 0
-    if not math.isfinite(norm) and any(map(math.isnan, numbers)):
-        norm = least = greatest = math.nan
-    (norm,), (least, greatest) = _said([norm], torch.float64), _said([least, greatest], flat.dtype)
-    return {"norm": norm, "min": least, "max": greatest}
+def _compared(data: Any, dtype: torch.dtype) -> list[Any]:
+    numbers = torch.frombuffer(data, dtype=dtype)
+    return (numbers.abs() if dtype.is_complex else numbers).tolist()
 
 
 def _said(numbers: list[Any], dtype: torch.dtype) -> list[Any]:
-    """Numbers as JSON can say them; floats of 32 bits or less with no more digits than tell them from all others."""
-    if dtype in _NARROW:
-        few = [float(f"{number:.7g}") for number in numbers]
-        numbers = [
-            short if back == number else float(f"{number:.9g}")
-            for short, back, number in zip(few, array("f", few), numbers)
-        ]
-    return [str(number) if number - number != 0 else number for number in numbers]
+    """Numbers as JSON can say them, in no more digits than tell those of their type from one another."""
+    return [_sayable(number) for number in (map(_short, numbers) if dtype in _NARROW else numbers)]
+
+
+def _short(number: float) -> float:
+    """A float of 32 bits or less with no more digits than tell it from all others."""
+    short = float(f"{number:.7g}")
+    return short if ctypes.c_float(short).value == number else float(f"{number:.9g}")
+
+
+def _sayable(number: Any) -> Any:
+    return str(number) if number - number != 0 else number
