@@ -38,8 +38,10 @@ class SlowSamples(Dataset):
 
 
 def epoch(num_workers):
-    """Seconds until the first batch is there and from then on, the indices as they came, who fetched each batch, and
-    how many samples had been fetched before the rank was done with the batch before theirs."""
+    """Seconds to the first batch and from there on; the indices; who fetched each batch; how many samples came early.
+
+    Early is: fetched before the rank was done with the batch before theirs.
+    """
     data = SlowSamples()
     loader = DataLoader(data, BATCH, sampler=DistributedSampler(data, shuffle=False), num_workers=num_workers)
     indices, fetched_by, ahead, first, done = [], [], 0, None, -math.inf

@@ -6,7 +6,7 @@ import ctypes
 import math
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -14,7 +14,12 @@ _MOST = 4096
 """A tensor of more elements is summarised from a sample, taken in evenly spread blocks, as by the compiled recorder."""
 _BLOCKS, _BLOCK = 32, 8
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
-_CODES = {torch.float32: "f", torch.float64: "d", torch.int64: "q", torch.int32: "i"}
+_CODES: dict[torch.dtype, Literal["f", "d", "q", "i"]] = {
+    torch.float32: "f",
+    torch.float64: "d",
+    torch.int64: "q",
+    torch.int32: "i",
+}
 """How Python reads what lies in memory; it is twice as fast as torch after a large call has emptied the caches."""
 
 
@@ -53,7 +58,8 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
         data = bytearray().join([data[at : at + block] for at in range(0, _BLOCKS * step, step)])
     said: dict[str, Any] = {"n": count}
     if count:
-        numbers = memoryview(data).cast("B").cast(_CODES[dtype]).tolist() if dtype in _CODES else _compared(data, dtype)
+        code = _CODES.get(dtype)
+        numbers: list[Any] = memoryview(data).cast("B").cast(code).tolist() if code else _compared(data, dtype)
         norm, least, greatest = math.hypot(*numbers), min(numbers) + 0, max(numbers) + 0
         if not math.isfinite(norm) and any(map(math.isnan, numbers)):
             norm = least = greatest = math.nan
@@ -77,7 +83,7 @@ def _is_readable(tensor: torch.Tensor) -> bool:
 
 def _compared(data: Any, dtype: torch.dtype) -> list[Any]:
     numbers = torch.frombuffer(data, dtype=dtype)
-    return (numbers.abs() if dtype.is_complex else numbers).tolist()
+    return list((numbers.abs() if dtype.is_complex else numbers).tolist())
 
 
 def _said(numbers: list[Any], dtype: torch.dtype) -> list[Any]:
