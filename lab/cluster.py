@@ -111,8 +111,7 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with uninterrupted():
-            self.down()
+        self.down()
 
     # -- life
 
@@ -160,12 +159,13 @@ class Cluster:
         return Shape(**{"nodes": DEFAULT_NODES, **broken, **self._place.asked})
 
     def down(self) -> Removed:
-        """Remove the cluster, whatever is left of it, even while a run uses it."""
-        try:
-            with self._lock.held("lab down") as lock:
-                return self.engine.remove(self.name, settle=lock.crashed)
-        except ClusterError:
-            return self.engine.remove(self.name, settle=True)
+        """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
+        with uninterrupted():
+            try:
+                with self._lock.held("lab down") as lock:
+                    return self.engine.remove(self.name, settle=lock.crashed)
+            except ClusterError:
+                return self.engine.remove(self.name, settle=True)
 
     # -- runs
 

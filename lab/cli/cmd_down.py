@@ -11,6 +11,7 @@ from lab.cli.answer import answer
 from lab.cluster import Cluster
 from lab.engine.protocol import Removed
 from lab.engine.select import available_engines
+from lab.engine.uninterrupted import uninterrupted
 from lab.words import plural
 
 
@@ -25,7 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     removed = Removed()
     if arguments.all:
         for engine in available_engines(arguments.engine):
-            removed += engine.remove(None, settle=True)
+            with uninterrupted():
+                removed += engine.remove(None, settle=True)
     else:
         for cluster in _clusters_of_that_name(arguments):
             holder = cluster.busy()

@@ -116,6 +116,9 @@ class Engine(Protocol):
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels; all, or the one of that name."""
 
+    def nodeless(self) -> list[str]:
+        """Names of the owner's clusters of which something is there, but no node: half made, or half removed."""
+
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks for, as plain data; nothing is made.
 

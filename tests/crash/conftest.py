@@ -107,6 +107,8 @@ class Lab:
     folder: Path
     notes: Path
     home: Path
+    temporary: Path
+    """Where its commands make temporary files."""
     token: str
     env: dict[str, str]
     python: list[str] = field(default_factory=lambda: [sys.executable])
@@ -176,12 +178,17 @@ class Lab:
         return [pid for pid in pids() if token in read(f"/proc/{pid}/environ").split(b"\0")]
 
     def leftovers(self) -> list[str]:
-        """Everything of this test's that exists, a word each: container, network, volume, process, folder."""
+        """Everything of this test's that exists, a word each: container, network, volume, process, folder, file."""
         found = [f"process {pid}: {read(f'/proc/{pid}/cmdline')[:200]!r}" for pid in self.mine()]
-        found += [f"file {path}" for path in self.home.glob("*")]
+        found += [f"file {path}" for path in (*self.home.glob("*"), *self.temporary.glob("*"))]
         if self.engine == "docker":
             found += docker_leftovers(self.owner)
         return found
+
+    def locks_of_the_dead(self) -> list[str]:
+        """Locks of which nobody has noticed yet that their holder was killed."""
+        locks = Path(self.env["XDG_STATE_HOME"], "lab", "locks")
+        return [f"lock {path.name}: {path.read_text()}" for path in locks.glob("*") if path.read_text()]
 
 
 def docker_leftovers(owner: str) -> list[str]:
@@ -228,16 +235,19 @@ def make_lab(engine: str, folder: Path) -> Lab:
     home = Path(tempfile.mkdtemp(prefix="lab-", dir="/tmp"))  # short: the path of a Unix socket has 107 bytes
     notes = folder / "said"
     notes.mkdir(parents=True)
+    temporary = folder / "temporary"
+    temporary.mkdir()
     (folder / "here").mkdir()
     env = {
         **{name: value for name, value in os.environ.items() if not name.startswith("LAB_")},
         "PYTHONPATH": str(ROOT),
         "XDG_STATE_HOME": str(folder / "state"),
         "LAB_LOCAL_HOME": str(home),
+        "TMPDIR": str(temporary),
         "LOGNAME": f"test-{token}",
         TOKEN: token,
     }
-    return Lab(engine, folder / "here", notes, home, token, env, name=f"t{token}")
+    return Lab(engine, folder / "here", notes, home, temporary, token, env, name=f"t{token}")
 
 
 def put_away(lab: Lab) -> list[str]:

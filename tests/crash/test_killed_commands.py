@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from lab.node.processes import is_stopped
 from tests.crash.conftest import HOLD, Command, Lab, first, read, wait_until
 
 QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
@@ -190,6 +191,49 @@ def test_whoever_makes_a_cluster_next_removes_the_one_of_a_dead_run(lab):
     assert ended.code == 0, ended.said
     assert f"removed cluster {lab.name}: it was made for run" in ended.err
     assert lab.leftovers() == []
+
+
+WHEN_IT_HAS_A_NETWORK = """
+import os, signal, sys
+from lab.engine.docker import create
+start = create._start_node
+def halted(*words):
+    os.kill(os.getpid(), signal.{signal})
+    return start(*words)
+create._start_node = halted
+from lab.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def up_with(lab: Lab, sent: str) -> Command:
+    """Start `lab up`, which gets a signal when it has made network and volume, and no container yet."""
+    words = ["up", "--nodes", "1", "--engine", lab.engine, "--name", lab.name]
+    program = [sys.executable, "-c", WHEN_IT_HAS_A_NETWORK.format(signal=sent)]
+    return Command([*program, *words], lab.folder, lab.env, lab.notes)
+
+
+def test_whoever_makes_a_cluster_next_removes_network_and_volume_of_a_killed_up(docker_lab: Lab):
+    lab = docker_lab
+    assert up_with(lab, "SIGKILL").end().code == -signal.SIGKILL
+    assert [what.split()[0] for what in lab.leftovers()] == ["network", "volume"]
+    ended = lab("run", lab.script(QUICK), "--name", "two")
+    assert ended.code == 0, ended.said
+    assert f"removed cluster {lab.name}: whoever was making it is dead" in ended.err
+    assert lab.leftovers() == []
+
+
+@pytest.mark.long
+def test_network_and_volume_of_an_up_that_is_still_at_it_are_left_alone(docker_lab: Lab):
+    lab = docker_lab
+    up = up_with(lab, "SIGSTOP")
+    wait_until(lambda: is_stopped(up.process.pid), "the command to have made its network")
+    ended = lab("run", lab.script(QUICK), "--name", "two")
+    assert ended.code == 0, ended.said
+    assert "removed" not in ended.err
+    up.send(signal.SIGCONT)
+    assert up.end().code == 0
+    assert lab.status()["state"] == "ready"
 
 
 def test_a_local_worker_that_hid_from_its_label_is_removed_too(local_lab):

@@ -11,6 +11,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.plan.cluster import Node
+from tests.engines.conftest import Traces
 
 Run = Callable[..., Result]
 Alive = Callable[[Node, int], bool]
@@ -87,3 +88,18 @@ def test_a_run_that_is_over_does_not_take_the_shared_folder_with_it(run: Run, tm
     result = run(tmp_path / "look.py", nodes=1)
 
     assert result.passed, result.reason
+
+
+@pytest.mark.long
+def test_of_thousands_of_processes_none_is_left_when_the_run_returns(
+    run: Run, make_cluster: Callable[..., Cluster], traces: Callable[[Cluster, Node], Traces]
+) -> None:
+    large = make_cluster(nodes=2, processes=4000)
+    info = large.info()
+    assert info is not None
+    before = [traces(large, node) for node in info.nodes]
+    result = run("leftovers.py", "many", on=large, timeout_s=150.0)
+
+    assert [traces(large, node) for node in info.nodes] == before
+    assert result.passed, result.reason
+    assert run("collectives.py", on=large).passed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from collections.abc import Callable
@@ -14,12 +15,15 @@ import pytest
 import torch
 
 from lab import Cluster, LabError, Result
+from lab.engine.local.channel import agent_pid
 from lab.node import warm
 from lab.plan.cluster import Node
+from tests.crash.conftest import wait_until
+from tests.engines.conftest import Traces
 
 Run = Callable[..., Result]
 Facts = dict[str, Any]
-RUNS = 200
+RUNS = 1000
 
 
 def facts_of(result: Result, rank: int = 0) -> Facts:
@@ -246,39 +250,66 @@ def test_the_agent_has_one_thread_before_and_after_runs(run: Run, cluster: Clust
     info = cluster.info()
     assert info is not None
     for node in info.nodes:
-        assert threads_of_agent(cluster, node, engine) == 1
+        assert agent_of(cluster, node, engine)["threads"] == 1
 
 
-def threads_of_agent(cluster: Cluster, node: Node, engine: str) -> int:
+def agent_of(cluster: Cluster, node: Node, engine: str) -> dict[str, int]:
+    """How many threads and descriptors the agent of a node has; locally, with those of the process that forked it."""
     if engine == "local":
-        from lab.engine.local.channel import LocalChannel
+        agent = agent_pid(node)
+        wait_until(lambda: sockets(agent) == 1, "the agent to have no client")
+        parent = Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1]
+        return {
+            "threads": len(os.listdir(f"/proc/{agent}/task")),
+            "descriptors": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in (agent, parent)),
+        }
+    api = cluster.engine.connection.api  # type: ignore[attr-defined]
+    said = api.exec_start(api.exec_create(node.handle, ["/bin/bash", "-c", LOOK_AT_AGENT])["Id"]).decode()
+    return {name: int(count) for name, count in (line.split() for line in said.splitlines())}
 
-        channel = LocalChannel(node)
-        status = Path(f"/proc/{channel.peer_pid()}/status").read_text()
-        channel.close()
-    else:
-        api = cluster.engine.connection.api  # type: ignore[attr-defined]
-        find = "for p in /proc/[0-9]*; do grep -q labnode $p/cmdline && cat $p/status && break; done"
-        status = api.exec_start(api.exec_create(node.handle, ["/bin/bash", "-c", find])["Id"]).decode()
-    found = re.search(r"^Threads:\s+(\d+)$", status, re.MULTILINE)
-    assert found is not None, status
-    return int(found[1])
+
+def sockets(pid: int) -> int:
+    """How many descriptors of a process are sockets: that of an agent without clients is the one that it listens at."""
+    return sum(path.is_socket() for path in Path(f"/proc/{pid}/fd").iterdir())
+
+
+LOOK_AT_AGENT = r"""
+for stat in /proc/[0-9]*/stat; do
+  read -r line <"$stat" || continue
+  read -r _ parent _ <<<"${line##*) }"
+  [ "$parent" = 1 ] && agent=${line%% *}  # the agent takes what loses its parent
+done 2>/dev/null
+echo threads $(ls /proc/$agent/task | wc -l)
+echo descriptors $(ls /proc/$agent/fd | wc -l)
+"""
 
 
 @pytest.mark.long
-def test_the_memory_of_the_agents_does_not_grow_over_200_runs(run: Run, cluster: Cluster) -> None:
+@pytest.mark.timeout(900)
+def test_nothing_of_a_warm_cluster_grows_over_1000_runs(
+    run: Run, cluster: Cluster, engine: str, traces: Callable[[Cluster, Node], Traces]
+) -> None:
+    info = cluster.info()
+    assert info is not None
+
+    def sizes() -> list[dict[str, int]]:
+        found = [{"descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}]
+        for node in info.nodes[:2]:
+            seen = traces(cluster, node)
+            counts = {"processes": len(seen.processes), "files": len(seen.files), "ports": len(seen.ports)}
+            found.append({**agent_of(cluster, node, engine), **counts})
+        return found
+
     def megabytes() -> list[float]:
-        info = cluster.info()
-        assert info is not None
         return [(cluster.engine.memory_bytes(node) or 0) / 2**20 for node in info.nodes[:2]]
 
-    for _ in range(20):
+    seen = {}
+    for count in range(1, RUNS + 1):
         assert run("collectives.py", nodes=2).passed
-    before = megabytes()
-    for _ in range(RUNS):
-        assert run("collectives.py", nodes=2).passed
-    after = megabytes()
+        if count in (1, 100, 500, RUNS):
+            seen[count] = (megabytes(), sizes())
+            print(f"{engine}, after {count} runs: {seen[count]}")
 
-    assert min(before) > 10
-    for was, now in zip(before, after, strict=True):
-        assert now < was + 3, (before, after)
+    assert all(counted == seen[1][1] for _, counted in seen.values()), seen
+    for early, late in zip(seen[100][0], seen[RUNS][0], strict=True):
+        assert 10 < late < early + 3, seen

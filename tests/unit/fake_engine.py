@@ -163,6 +163,8 @@ class FakeEngine:
         self.states = dict(states or {})
         self.troubles: dict[str, Trouble] = {}
         self.clusters: dict[str, ClusterInfo] = {}
+        self.remains: set[str] = set()
+        """Names of clusters of which something is there, but no node."""
         self.channels: list[FakeChannel] = []
         self.agents: dict[str, FakeAgent] = {}
         self.calls: list[str] = []
@@ -176,6 +178,9 @@ class FakeEngine:
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         self._called("find")
         return [info for name, info in sorted(self.clusters.items()) if cluster in (None, name)]
+
+    def nodeless(self) -> list[str]:
+        return sorted(self.remains)
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         return [Request(what=f"cluster {cluster}", body={"shape": shape.to_json(), "run": run})]
@@ -207,6 +212,7 @@ class FakeEngine:
         gone = [info for name, info in self.clusters.items() if cluster in (None, name)]
         for info in gone:
             del self.clusters[info.name]
+        self.remains -= {name for name in self.remains if cluster in (None, name)}
         return Removed(clusters=tuple(info.name for info in gone), nodes=sum(len(info.nodes) for info in gone))
 
     def node_state(self, node: Node) -> NodeState:

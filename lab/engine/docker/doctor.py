@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
-from lab.engine.docker.state import filters, find, find_rest
+from lab.engine.docker.state import nodeless
 from lab.engine.doctor import Check, Wanted
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.node.recorder import build
@@ -52,9 +52,6 @@ def _image(connection: Connection, image: str) -> Check:
 
 def _orphans(connection: Connection) -> list[Check]:
     """Networks and volumes of ours whose cluster has no container."""
-    alive = {info.name for info in find(connection, None)}
-    networks, volumes = find_rest(connection, filters(None))
-    names = {item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive
     return [
         Check(
             "warning",
@@ -62,7 +59,7 @@ def _orphans(connection: Connection) -> list[Check]:
             f"a network or volume of cluster {name}, which has no node",
             f"lab down --name {name}",
         )
-        for name in sorted(names)
+        for name in nodeless(connection)
     ]
 
 

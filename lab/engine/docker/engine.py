@@ -43,6 +43,10 @@ class DockerEngine:
         """The owner's clusters that exist, wholly or in part, by their labels."""
         return state.find(self.connection, cluster)
 
+    def nodeless(self) -> list[str]:
+        """Names of the owner's clusters of which something is there, but no node."""
+        return state.nodeless(self.connection)
+
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
         return state.node_state(self.connection, node)

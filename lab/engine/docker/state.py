@@ -33,6 +33,13 @@ def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str,
     return connection.call(lambda: connection.api.networks(filters=asked)), volumes
 
 
+def nodeless(connection: Connection) -> list[str]:
+    """Names of the owner's clusters of which a network or a volume is there, but no container."""
+    alive = {info.name for info in find(connection, None)}
+    networks, volumes = find_rest(connection, filters(None))
+    return sorted({item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive)
+
+
 def node_state(connection: Connection, node: Node) -> NodeState:
     """What became of a node."""
     try:

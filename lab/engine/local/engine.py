@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
-from lab.engine.local.state import ENGINE, node_state, read_cluster
+from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, EngineUnavailable, NodeLost
@@ -53,6 +53,10 @@ class LocalEngine:
         """The owner's clusters that exist, wholly or in part."""
         folders = [self.home / cluster] if cluster else sorted(self.home.glob("*"))
         return [info for folder in folders if (info := read_cluster(folder)) is not None]
+
+    def nodeless(self) -> list[str]:
+        """Names of the owner's clusters of which something is there, but no node."""
+        return nodeless(self.home)
 
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""

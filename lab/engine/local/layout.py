@@ -31,6 +31,14 @@ def address(network: str, node_rank: int) -> str:
     return f"127.{network}.{node_rank + 1}"
 
 
+def is_cluster(folder: Path) -> bool:
+    """Whether this engine made a folder, whole or half, and nobody put anything else there."""
+    try:
+        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site"}
+    except OSError:
+        return False
+
+
 def count_nodes(folder: Path) -> int:
     """How many nodes the cluster in a folder was made with; 0 where it does not say."""
     try:

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from lab.engine.local.layout import DESCRIPTION, MARK, count_nodes
+from lab.engine.local.layout import DESCRIPTION, MARK, count_nodes, is_cluster
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.node import processes
@@ -24,7 +24,7 @@ def remove(home: Path, cluster: str | None) -> Removed:
         ClusterError: a process does not end.
     """
     prefix = f"{home}/{cluster or ''}"
-    folders = [f for f in ([home / cluster] if cluster else sorted(home.glob("*"))) if _is_cluster(f)]
+    folders = [f for f in ([home / cluster] if cluster else sorted(home.glob("*"))) if is_cluster(f)]
     for handle in (handle for folder in folders for handle in folder.glob("*.sock")):
         handle.unlink(missing_ok=True)  # so that whoever uses a node learns that it was removed, not killed
     killed, end = set(), time.monotonic() + _DEADLINE_S
@@ -42,17 +42,11 @@ def remove(home: Path, cluster: str | None) -> Removed:
         time.sleep(0.005)
     nodes = sum(count_nodes(folder) for folder in folders)
     for folder in folders:
+        for path in set(folder.glob("*")) - {folder / DESCRIPTION}:  # which tells what the rest is, if this is killed
+            remove_tree(path)
         remove_tree(folder)
     names = {folder.name for folder in folders}
     return Removed(clusters=tuple(sorted(names)), nodes=nodes or len(killed), files=len(folders))
-
-
-def _is_cluster(folder: Path) -> bool:
-    """Whether this engine made a folder, whole or half, and nobody put anything else there."""
-    try:
-        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site"}
-    except OSError:
-        return False
 
 
 def _marked(mark: str, *, exact: bool) -> list[int]:

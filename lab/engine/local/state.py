@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.engine import ownership
 from lab.engine.local.channel import agent_pid, listens
-from lab.engine.local.layout import DESCRIPTION, LIFE, address
+from lab.engine.local.layout import DESCRIPTION, LIFE, address, is_cluster
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.node import processes
@@ -45,6 +45,11 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         master_addr=address(network, 0),
         shared=str(folder / "shared"),
     )
+
+
+def nodeless(home: Path) -> list[str]:
+    """Names of the clusters of which something is there, but no node."""
+    return [folder.name for folder in sorted(home.glob("*")) if is_cluster(folder) and read_cluster(folder) is None]
 
 
 def _state(node: Node) -> str:

@@ -46,6 +46,12 @@ def talkative_children():
     note("pids", [subprocess.Popen(["yes", "more and more and more"]).pid for _ in range(2)])
 
 
+def many():
+    """2,500 processes that do nothing."""
+    loop = "count=0; while [ $count -lt 2500 ]; do sleep 1006 & count=$((count + 1)); done"
+    subprocess.run(["/bin/sh", "-c", loop], check=True)
+
+
 def stopped_children():
     process = subprocess.Popen(["sleep", "1004"])
     process.send_signal(19)

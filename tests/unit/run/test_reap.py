@@ -84,4 +84,21 @@ def test_what_cannot_be_removed_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 
     engine = engine_with(61.0)
     monkeypatch.setattr(engine, "remove", fail)
-    assert left(engine)[1] == ["warning: cluster c, left by a dead run, is still there: it is stuck"]
+    assert left(engine)[1] == ["warning: cluster c, left by a dead command, is still there: it is stuck"]
+
+
+def test_a_part_without_nodes_is_removed_if_whoever_was_making_it_was_killed() -> None:
+    engine = FakeEngine()
+    engine.remains = {"c"}
+    crash()
+    assert left(engine)[1] == ["removed cluster c: whoever was making it is dead"]
+    assert not engine.remains
+
+
+def test_a_part_without_nodes_stays_while_somebody_makes_it_or_may_make_it_with_other_locks() -> None:
+    engine = FakeEngine()
+    engine.remains = {"c"}
+    assert left(engine)[1] == []
+    with ClusterLock("fake", "c").held("lab up"):
+        assert left(engine)[1] == []
+    assert engine.remains == {"c"}
