@@ -24,9 +24,8 @@ QUICK = {
 }
 """They show what no other test here shows, and take no long time; all others are for the night."""
 UNTOLD = {
-    "another_seed": "weights that differ are on record for DDP modules only",
     "changed_before_wait": "who changed the tensor is not named",
-    "handle_never_waited_for": "that a handle is never waited for is not told",
+    "steps_on_rank0_only": "parameters that only some ranks step are not compared",
 }
 """What is not told so far, and why."""
 
