@@ -59,6 +59,38 @@ def is_copy(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool | None:
     return None if ours == theirs and sampled else bool(ours == theirs)
 
 
+def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
+    """Whether a summary says of a reduction's result what no result can be, whatever lies in between.
+
+    A sum is no less than the sum of what is least on each rank, and no more than that of what is greatest. Tensors of
+    the same size are summarised from the same elements.
+    """
+    if len(parts) != 1 or not parts[0].reduced or buffer.dtype not in _PRECISION or buffer.dtype.startswith("complex"):
+        return False
+    origins = [source_buffer(step, source.rank, source.tensor) for source in parts[0].sources if not source.start]
+    alike = [one for one in origins if one is not None and (one.count, one.dtype) == (buffer.count, buffer.dtype)]
+    given, got = [_range(one) for one in alike], _range(buffer)
+    if got is None or None in given or len(given) < max(2, len(parts[0].sources)):
+        return False
+    red = reduce_op(step)
+    if red not in ("SUM", "AVG", "MIN", "MAX"):
+        return False
+    for side, beyond in ((0, -1), (1, 1)):
+        bound, tolerance = reduce_numbers(red, buffer.dtype, [one[side] for one in given if one is not None])
+        if isinstance(bound, float) and beyond * (got[side] - bound) > 4 * tolerance + _LEAST.get(buffer.dtype, 0.0):
+            return True
+    return False
+
+
+def _range(buffer: Buffer) -> tuple[float, float] | None:
+    """The least and the greatest element; None where they are not known or not finite."""
+    summary = buffer.summary or {}
+    least, greatest = summary.get("min"), summary.get("max")
+    if not isinstance(least, (int, float)) or not isinstance(greatest, (int, float)):
+        return None
+    return (float(least), float(greatest)) if math.isfinite(least) and math.isfinite(greatest) else None
+
+
 def _of_part(step: Step, part: Part, dtype: str) -> Iterator[tuple[Number | None, float]]:
     buffers = [source_buffer(step, source.rank, source.tensor) for source in part.sources]
     columns = [(buffer.values if buffer is not None else None) or () for buffer in buffers]

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from lab.operations import Operation, Who, operation
-from lab.trace.training import Buckets, Module
+from lab.trace.training import Buckets, Module, Turn
 from lab.words import ordinal
 
 
@@ -234,6 +234,8 @@ class RankTrace:
     """Its DistributedDataParallel modules, those whose construction failed among them."""
     waits: list[Mark] = field(default_factory=list)
     """When the script waited for handles, in order; what takes the future of a handle is one that takes no time."""
+    turns: dict[tuple[int, int], Turn] = field(default_factory=dict)
+    """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
     stores: list[StoreLookup] = field(default_factory=list)
     """Where it looked for a store in init_process_group."""
 

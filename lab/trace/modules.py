@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.trace.fields import sizes, whole
 from lab.trace.model import Buffer, Mark, RankTrace
-from lab.trace.training import Buckets, Module, Parameter
+from lab.trace.training import Buckets, Module, Parameter, Turn
 
 
 class ModuleReader:
@@ -45,7 +45,15 @@ class ModuleReader:
         """The norms of a module's parameters after some step of its optimizer."""
         module = self._module(line["d"])
         if module is not None:
-            module.norms[whole(line["steps"])] = tuple(None if norm is None else float(norm) for norm in line["norms"])
+            module.norms[whole(line["steps"])] = _norms(line["norms"])
+
+    def turn(self, line: Mapping[str, Any], time: float) -> None:
+        """What an optimizer that has no parameter of a module had and did at one of its steps."""
+        elements, gradients, norms = tuple(map(whole, line["sizes"])), _norms(line["grads"]), _norms(line["norms"])
+        if not len(elements) == len(gradients) == len(norms):
+            raise ValueError(line)
+        turn = Turn(time, str(line.get("at", "")), elements, gradients, norms)
+        self.result.turns[whole(line["o"]), whole(line["steps"])] = turn
 
     def calls(self, line: Mapping[str, Any]) -> None:
         """Which module's forward begins next, where there are several or its gradients will not be exchanged."""
@@ -60,3 +68,7 @@ class ModuleReader:
 
     def _module(self, number: Any) -> Module | None:
         return next((module for module in self.result.modules if module.number == whole(number)), None)
+
+
+def _norms(told: Any) -> tuple[float | None, ...]:
+    return tuple(None if norm is None else float(norm) for norm in told)

@@ -89,6 +89,7 @@ class _RankReader:
             "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
             "store": self._store, "module": self.modules.calls, "norms": self.modules.norms,
+            "weights": self._weights,
         }  # fmt: skip
         seen = False
         for line in self._lines():
@@ -231,6 +232,9 @@ class _RankReader:
 
     def _ddp(self, line: Mapping[str, Any]) -> None:
         self.modules.describe(line, self._name(str(line.get("g", ""))), self._seconds(line))
+
+    def _weights(self, line: Mapping[str, Any]) -> None:
+        self.modules.turn(line, self._seconds(line))
 
     def _wait(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):

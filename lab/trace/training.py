@@ -42,3 +42,17 @@ class Module:
     parameters: tuple[Parameter, ...] = ()
     norms: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
     """After so many steps of optimizers that have parameters of it: the norm of each parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an optimizer had and did at one of its steps."""
+
+    time: float
+    source: str
+    sizes: tuple[int, ...]
+    """Elements of each of its parameters."""
+    gradients: tuple[float | None, ...]
+    """The norm of the gradient of each, None where it had none or it is not known; of a sample where that is large."""
+    norms: tuple[float | None, ...]
+    """The norm of each parameter after the step."""

@@ -11,6 +11,7 @@ from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.verdict.groups import find_group_faults
+from lab.verdict.rendezvous import find_split_worlds
 from lab.verdict.rhythm import beats, out_of_step
 from lab.verdict.slips import find_slips
 from lab.words import format_duration, listing, name_ranks, plural
@@ -40,7 +41,7 @@ def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
     unended = {step.title for step in evidence.steps if step.state != "completed"}
     stopping = [finding for finding in found if finding.kind in ("mismatch", "slipped") or finding.step in unended]
     other = [finding for finding in found if finding not in stopping]
-    return [*find_group_faults(evidence), *stopping], other
+    return [*(find_split_worlds(evidence) or find_group_faults(evidence)), *stopping], other
 
 
 def _waiting(finding: Finding, times: int, evidence: Evidence) -> Finding:

@@ -10,7 +10,7 @@ from lab.verdict.errors import telling_text
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.peers import is_loss
-from lab.verdict.stacks import CodePlace, clip_stack, find_threads, is_leaving, shorten_paths, shorten_stack
+from lab.verdict.stacks import CodePlace, clip_stack, is_leaving, shorten_paths, shorten_stack
 from lab.verdict.waits import Wait, describe_wait
 from lab.words import clip, format_bytes, format_limit, listing, name_ranks, plural, was
 
@@ -57,9 +57,9 @@ def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
     """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     place = evidence.stood(rank)
     if is_leaving(rank.stack):
-        threads = find_threads(rank.stack, evidence.record.path)
+        thread = evidence.thread(rank)
         held = [f"it was {place.sentence()}"] if place is not None else []
-        held += [f"a thread of it was {thread.sentence()}" for thread in threads]
+        held += [f"a thread of it was {thread.sentence()}"] if thread is not None else []
         return ": ".join(["done, but did not end", *held[:1]])
     return place.sentence() if place is not None else "in code without a Python stack"
 

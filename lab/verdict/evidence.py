@@ -97,6 +97,13 @@ class Evidence:
 
         return find_place(rank.stack, self.record.path) if rank.stack else None
 
+    def thread(self, rank: RankFacts) -> CodePlace | None:
+        """The line of the script where a thread of a rank was that keeps it from ending, its script being over."""
+        from lab.verdict.stacks import find_threads, is_leaving
+
+        threads = find_threads(rank.stack, self.record.path) if rank.stack and is_leaving(rank.stack) else []
+        return threads[0] if threads else None
+
     def raised(self, rank: RankFacts) -> CodePlace | None:
         """The line of its script where a rank raised."""
         from lab.verdict.stacks import find_raised

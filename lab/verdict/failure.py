@@ -106,7 +106,12 @@ def _odd_call(evidence: Evidence) -> Finding | None:
     unended = {step.title for step in evidence.steps if step.state != "completed"}
     stopping, _ = that_stop_a_run(evidence)
     return next(
-        (found for found in stopping if found.ranks and (found.kind == "groups" or found.step in unended)), None
+        (
+            found
+            for found in stopping
+            if found.ranks and (found.kind in ("groups", "rendezvous") or found.step in unended)
+        ),
+        None,
     )
 
 

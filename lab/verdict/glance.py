@@ -15,6 +15,7 @@ _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
 _SIGNS = re.compile(_HANDLES + b"|" + _SEVERAL_TENSORS)
 _REPLICAS = re.compile(rb'"d":(\d+),(?:[^\n]*?"params":(\[.*?\]),"buckets"|"steps":(\d+),"norms":(\[.*?\]))')
+_WEIGHTS = re.compile(rb'"o":(\d+),"steps":(\d+),[^\n]*?"grads":(\[.*?\]),"norms":(\[.*?\])')
 
 
 def worth_reading(folder: Path) -> bool:
@@ -27,10 +28,13 @@ def worth_reading(folder: Path) -> bool:
 
 
 def _differ(traces: Iterable[bytes]) -> bool:
-    """Whether the parameters of the module of a number, or their norms after a step, are not the same everywhere."""
-    known: dict[tuple[bytes, bytes], bytes] = {}
+    """Whether parameters of a module, or their norms after a step, or what the same gradients made of them, differ."""
+    known: dict[tuple[bytes, ...], bytes] = {}
     for trace in traces:
         for number, parameters, steps, norms in _REPLICAS.findall(trace):
             if known.setdefault((number, steps), parameters or norms) != (parameters or norms):
+                return True
+        for *step, norms in _WEIGHTS.findall(trace):
+            if known.setdefault((*step, b""), norms) != norms:
                 return True
     return False

@@ -98,6 +98,8 @@ def _cause(evidence: Evidence) -> Finding | None:
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
     """What kept the run from going on; ranks that wait after others called different things wait because of that."""
+    if any(finding.kind == "rendezvous" for finding in differing):
+        return []  # they are not in the same world, so nobody waits for whom it means
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
     findings = hang.stand_off(differing)
@@ -248,7 +250,9 @@ class _Hang:
         if rank in self.waits:
             return self.waits[rank].call.source
         facts = self.evidence.ranks.get(rank)
-        place = self.evidence.place(facts) if facts is not None and not facts.left else None
+        if facts is None or facts.left:
+            return self.evidence.last_line(rank)
+        place = self.evidence.place(facts) or self.evidence.thread(facts)
         return place.at if place is not None else self.evidence.last_line(rank)
 
 

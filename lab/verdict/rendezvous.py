@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
+from lab.trace.groups import worlds_of
 from lab.trace.model import StoreLookup
 from lab.verdict.ends import together, what_it_did
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, majority
 from lab.words import listing, name_ranks, plural
+
+_LOOPBACK = re.compile(r"localhost|127\.|::1$")
+"""Addresses that each node has for itself."""
 
 
 def explain_rendezvous(evidence: Evidence) -> Finding | None:
@@ -19,13 +24,32 @@ def explain_rendezvous(evidence: Evidence) -> Finding | None:
         return None
     asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
     told = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, stuck, evidence)
-    sentence, odd = told or ("", ())
-    if not sentence:
-        return None
+    return _finding(*told, asked, evidence) if told is not None else None
+
+
+def _finding(sentence: str, odd: tuple[int, ...], asked: Mapping[int, StoreLookup], evidence: Evidence) -> Finding:
     others = tuple(rank for rank in asked if rank not in odd)
     places = {rank: place.at for rank in odd if (place := evidence.place(evidence.ranks[rank])) is not None}
     lines = tuple(asked[rank].source if rank in asked else places.get(rank, "") for rank in (*odd, *others))
     return Finding(kind="rendezvous", sentence=sentence, ranks=odd, others=others, lines=lines)
+
+
+def find_split_worlds(evidence: Evidence) -> list[Finding]:
+    """Ranks that met at one store and do not agree how many they are, or who: whatever they do then hangs or fails."""
+    met: dict[str, dict[int, StoreLookup]] = {}
+    for rank, facts in evidence.ranks.items():
+        lookup = None if facts.left else _lookup(evidence, rank)
+        if lookup is not None and lookup.found and not _is_over(evidence, rank):
+            own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
+            met.setdefault(f"{_address(lookup)} {own}", {})[rank] = lookup
+    told = [(asked, _disagreement(asked)) for asked in met.values()]
+    return [_finding(*said, asked, evidence) for asked, said in told if said is not None]
+
+
+def _is_over(evidence: Evidence, rank: int) -> bool:
+    """Whether a rank has destroyed the default group that it made last."""
+    worlds = worlds_of(evidence.trace.ranks[rank], evidence.trace.groups)
+    return not worlds or worlds[-1].destroyed is not None
 
 
 def _lookup(evidence: Evidence, rank: int) -> StoreLookup | None:
@@ -86,17 +110,11 @@ def _numbered(
     """The store is there: ranks that expect more of them than came, or that say they are the same one."""
     if not any(of.found for of in asked.values()):
         return None  # rank 0 alone, and whether it hosts a store there is not known
-    where = f"The store at {_address(next(iter(asked.values())))} is there"
-    worlds = {rank: of.world_size for rank, of in asked.items()}
-    if len(set(worlds.values())) > 1:
-        _, odd = majority(worlds)
-        said = listing(together(asked, lambda rank: f"expected {plural(worlds[rank], 'rank')}"))
-        return f"{where}, but ranks do not agree how many they are: {said}.", odd
-    world, came = next(iter(worlds.values())), {rank: of.asked_rank for rank, of in asked.items()}
-    double = {number: ours for number in came.values() if len(ours := _who_said(number, came)) > 1}
-    if double:
-        said = listing(f"{name_ranks(ours)} all said to be rank {number}" for number, ours in double.items())
-        return f"{where}, but {said}.", ()
+    disagreement = _disagreement(asked)
+    if disagreement is not None:
+        return disagreement
+    where, first = _is_there(asked), next(iter(asked.values()))
+    world, came = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}
     beyond = tuple(rank for rank, number in came.items() if number >= world)
     if beyond:
         said = listing(f"rank {rank} said to be rank {came[rank]}" for rank in beyond)
@@ -115,6 +133,25 @@ def _numbered(
         why = f"{name_ranks(absent)} did not come to it ({_did(absent, evidence)})"
     sentence = f"{where}, but {'peers are' if len(missing) > 1 else 'a peer is'} missing: {name_ranks(came)} expected "
     return f"{sentence}{plural(world, 'rank')}, and {why}.", () if more else tuple(absent)
+
+
+def _is_there(asked: Mapping[int, StoreLookup]) -> str:
+    return f"The store at {_address(next(iter(asked.values())))} is there"
+
+
+def _disagreement(asked: Mapping[int, StoreLookup]) -> tuple[str, tuple[int, ...]] | None:
+    """Ranks that expect different numbers of them, or say that they are the same one."""
+    worlds = {rank: of.world_size for rank, of in asked.items()}
+    if len(set(worlds.values())) > 1:
+        _, odd = majority(worlds)
+        said = listing(together(asked, lambda rank: f"expected {plural(worlds[rank], 'rank')}"))
+        return f"{_is_there(asked)}, but ranks do not agree how many they are: {said}.", odd
+    came = {rank: of.asked_rank for rank, of in asked.items()}
+    double = {number: ours for number in came.values() if len(ours := _who_said(number, came)) > 1}
+    if not double:
+        return None
+    said = listing(f"{name_ranks(ours)} all said to be rank {number}" for number, ours in double.items())
+    return f"{_is_there(asked)}, but {said}.", ()
 
 
 def _did(ranks: Sequence[int], evidence: Evidence) -> str:

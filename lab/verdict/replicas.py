@@ -68,15 +68,16 @@ def _other_parameters(replicas: _Replicas) -> Finding | None:
 
 def _have(by_rank: Mapping[int, str]) -> str:
     """`rank 0 has this, and ranks 1 and 2 have that`."""
-    sides = _sides(by_rank)
-    return listing(f"{name_ranks(ours)} {'has' if len(ours) == 1 else 'have'} {what}" for what, ours in sides.items())
+    by_what = sides(by_rank)
+    return listing(f"{name_ranks(ours)} {'has' if len(ours) == 1 else 'have'} {what}" for what, ours in by_what.items())
 
 
-def _sides(by_rank: Mapping[int, str]) -> dict[str, list[int]]:
-    sides: dict[str, list[int]] = {}
+def sides(by_rank: Mapping[int, str]) -> dict[str, list[int]]:
+    """What ranks have, and who has it."""
+    found: dict[str, list[int]] = {}
     for rank, what in by_rank.items():
-        sides.setdefault(what, []).append(rank)
-    return sides
+        found.setdefault(what, []).append(rank)
+    return found
 
 
 def _kind(parameter: Parameter) -> tuple[str, tuple[int, ...]]:
@@ -118,11 +119,11 @@ def _apart(replicas: _Replicas, evidence: Evidence) -> Finding | None:
         return None
     steps = apart[0]
     norms = {rank: module.norms[steps] for rank, module in modules.items()}
-    _, odd = majority({rank: next(other for other in norms if _close(norms[rank], norms[other])) for rank in norms})
+    _, odd = majority({rank: next(other for other in norms if close(norms[rank], norms[other])) for rank in norms})
     count = len(next(iter(norms.values())))
     first = next(n for n in range(count) if not _alike({rank: (of[n],) for rank, of in norms.items()}))
     name = next(iter(modules.values())).parameters[first].name
-    said = _sides({rank: f"{of[first]:.6g}" for rank, of in norms.items()})
+    said = sides({rank: f"{of[first]:.6g}" for rank, of in norms.items()})
     sentence = (
         f"After {plural(steps, 'optimizer step')} the replicas of {replicas.title} are no longer the same: the norm of "
         f"{name} is {listing(f'{norm} on {name_ranks(ours)}' for norm, ours in said.items())}."
@@ -137,10 +138,11 @@ def _apart(replicas: _Replicas, evidence: Evidence) -> Finding | None:
 
 def _alike(norms: Mapping[int, Sequence[float | None]]) -> bool:
     first = next(iter(norms.values()))
-    return all(_close(first, other) for other in norms.values())
+    return all(close(first, other) for other in norms.values())
 
 
-def _close(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+def close(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    """Whether norms are those of the same tensors, as far as they are known."""
     return len(one) == len(other) and all(map(_same, one, other))
 
 

@@ -7,16 +7,17 @@ from lab.verdict.finding import Finding
 from lab.verdict.not_a_number import find_not_a_number
 from lab.verdict.replicas import find_unlike_replicas
 from lab.verdict.same_values import find_same_values
+from lab.verdict.weights import find_weights_apart
 from lab.verdict.wrongs import find_wrong_results
 
 
 def find_silent_wrongs(evidence: Evidence) -> list[Finding]:
     """Replicas that differ, results that are not what they should be, and hints at what may be."""
-    wrong = [*find_unlike_replicas(evidence), *find_wrong_results(evidence)]
+    wrong = [*find_unlike_replicas(evidence), *find_weights_apart(evidence), *find_wrong_results(evidence)]
     return [*wrong, *find_not_a_number(evidence), *find_same_values(evidence)]
 
 
 def wrong_all_the_same(evidence: Evidence) -> str:
     """What is surely wrong in a run in which nothing failed, as a clause; empty where nothing is known to be."""
-    found = [*find_wrong_results(evidence), *find_unlike_replicas(evidence)]
+    found = [*find_wrong_results(evidence), *find_unlike_replicas(evidence), *find_weights_apart(evidence)]
     return f"{found[0].headline}: see lab explain" if found else ""

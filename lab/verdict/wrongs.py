@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from lab.trace.clashes import clash_in
-from lab.trace.expected import Number, compared, is_copy
+from lab.trace.expected import Number, compared, is_copy, is_outside
 from lab.trace.model import Buffer, Call, Mark
 from lab.trace.parts import output_parts
 from lab.trace.steps import Step
@@ -26,7 +26,7 @@ class _Wrong(NamedTuple):
     call: Call
     tensor: int
     element: int | None
-    """The first wrong one; None where it is only known that the tensor is another one."""
+    """The first wrong one; None where it is only known that the tensor as a whole is."""
     got: Any = None
     expected: Number | None = None
 
@@ -54,12 +54,14 @@ def _seen_in_time(call: Call, evidence: Evidence) -> bool:
     """Whether a result is on record as it was before the script could rightly use it.
 
     That of a call without a handle always is. With one, it is if it was there before the first wait after the call was
-    over; what DDP does with its own handles is not on record.
+    over, or if there was none; what DDP and others in PyTorch do with handles of their own is not on record.
     """
     if not call.hands_out:
         return True
     wait = _wait_after(call, evidence)
-    return wait is not None and (wait.end is None or (call.end or 0.0) <= wait.end)
+    if wait is None:
+        return call.via == call.op
+    return wait.end is None or (call.end or 0.0) <= wait.end
 
 
 def _wait_after(call: Call, evidence: Evidence) -> Mark | None:
@@ -77,7 +79,7 @@ def _wrong_outputs(step: Step, call: Call) -> Iterator[_Wrong]:
                 if wrong:
                     yield _Wrong(call, tensor, element, buffer.values[element], expected)
                     break
-        elif is_copy(step, buffer, parts) is False:
+        elif is_copy(step, buffer, parts) is False or is_outside(step, buffer, parts):
             yield _Wrong(call, tensor, None)
 
 
@@ -94,12 +96,14 @@ def _finding(step: Step, wrongs: list[_Wrong], times: int, evidence: Evidence) -
         sentence += (
             f" A tensor was changed between the call and the wait for its handle at {lines}, before it was done."
         )
+    elif handles:
+        sentence += " A tensor was changed before the call was done: nobody waited for its handle."
     elif _all_alike(first.call.outputs):
         sentence += f" All {len(first.call.outputs)} tensors that it filled hold the same, as if they were one."
     if times > 1:
         sentence += f" So it was in {plural(times - 1, 'other step')}, too."
     lines_of = [wrong.call.source for wrong in wrongs] + [wait.source for wait in waits]
-    kind = "changed_before_wait" if waits else "wrong_result"
+    kind = "changed_before_wait" if handles else "wrong_result"
     return Finding(kind=kind, sentence=sentence, others=(*ranks, *right), step=step.title, lines=tuple(lines_of))
 
 
@@ -108,7 +112,8 @@ def _what(wrong: _Wrong) -> str:
     of = f" of its {ordinal(wrong.tensor + 1)} tensor" if len(wrong.call.outputs) > 1 else ""
     if wrong.element is None:
         tensor = f"the {ordinal(wrong.tensor + 1)} tensor of rank" if of else "rank"
-        return f"{tensor} {wrong.call.rank} {'holds' if not of else 'is'} another tensor than was given"
+        than = "what was brought can give" if wrong.call.operation.reduces else "was given"
+        return f"{tensor} {wrong.call.rank} {'holds' if not of else 'is'} another tensor than {than}"
     where = f"element {wrong.element}{of} on rank {wrong.call.rank}"
     return f"{where} is {_said(wrong.got)} and should be {_said(wrong.expected)}"
 

@@ -1,19 +1,24 @@
-"""The `norms` lines: the norm of every parameter of a DDP module after its optimizer's step 1, 2, 4, 8, ...
+"""The `norms` and `weights` lines: the norms of what optimizers changed, after their steps 1, 2, 4, 8, ...
 
-They are the same on all ranks as long as the replicas are. Norms of large parameters are those of a sample.
+`norms` is about the parameters of a DDP module: they are the same on all ranks as long as the replicas are. `weights`
+is about an optimizer that has none of those: with the norms of its gradients, by which they are found among the tensors
+that were reduced. Norms of large tensors are those of the sample that a summary has.
 """
 
 from __future__ import annotations
 
+import itertools
+import sys
 import weakref
 from types import ModuleType
 from typing import Any
 
 from . import marks
 from .journal import journal
+from .source import source
 
-_SAMPLE = 4096
-"""Of a larger parameter about so many elements are looked at."""
+_UNFORESEEN = (AttributeError, RuntimeError, TypeError, ValueError)
+"""What parameters of a kind that nobody thought of may raise."""
 
 
 class _Replica:
@@ -28,6 +33,11 @@ class _Replica:
 
 
 _replicas: list[_Replica] = []
+_numbers = itertools.count(1)
+_steps: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+"""Of each optimizer that has no parameter of a DDP module: its number, and how many steps it made."""
+_stepping: list[weakref.ref[Any]] = []
+"""The optimizer whose step goes on: one that others step inside of is told as a whole."""
 
 
 def add(module: Any, number: int, parameters: list[Any]) -> None:
@@ -37,35 +47,60 @@ def add(module: Any, number: int, parameters: list[Any]) -> None:
 
 def watch(module: ModuleType) -> None:
     """Have the steps of all optimizers of `torch.optim.optimizer` watched."""
+    module.register_optimizer_step_pre_hook(marks.inlined(_before_step, marks.nothing))
     module.register_optimizer_step_post_hook(marks.inlined(_after_step, marks.nothing))
 
 
+def _before_step(optimizer: Any, *_: Any) -> None:
+    if journal.on and not (_stepping and _stepping[0]() is not None):
+        _stepping[:] = [weakref.ref(optimizer)]
+
+
 def _after_step(optimizer: Any, *_: Any) -> None:
-    if not _replicas or not journal.on:
+    if not journal.on or id(optimizer) not in [id(of()) for of in _stepping]:
         return
-    first = {id(group["params"][0]) for group in optimizer.param_groups if group["params"]}
+    _stepping.clear()
+    groups = [group["params"] for group in optimizer.param_groups if group["params"]]
+    first, ours = {id(parameters[0]) for parameters in groups}, False
     for replica in _replicas:
         if first & replica.known and replica.module() is not None:
+            ours = True
             replica.steps += 1
             if replica.steps & (replica.steps - 1) == 0:
-                _write(replica)
+                _write_norms(replica)
+    if groups and not ours and _is_distributed():
+        number, steps = _steps.get(optimizer) or (next(_numbers), 0)
+        _steps[optimizer] = number, steps + 1
+        if steps & (steps + 1) == 0:
+            _write_weights(number, steps + 1, [parameter for parameters in groups for parameter in parameters])
 
 
-def _write(replica: _Replica) -> None:
+def _is_distributed() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_initialized()
+
+
+def _write_norms(replica: _Replica) -> None:
     try:
         norms = [_norm(parameter()) for parameter in replica.parameters]
-    except (AttributeError, RuntimeError, TypeError):
-        return  # parameters of a kind that nobody thought of
+    except _UNFORESEEN:
+        return
     journal.add("norms", d=replica.number, steps=replica.steps, norms=norms)
 
 
-def _norm(parameter: Any) -> Any:
-    """None for one that is not plain numbers in this process's memory."""
-    import torch
+def _write_weights(number: int, steps: int, parameters: list[Any]) -> None:
+    try:
+        sizes = [parameter.numel() for parameter in parameters]
+        gradients = [_norm(parameter.grad) for parameter in parameters]
+        norms = [_norm(parameter) for parameter in parameters]
+    except _UNFORESEEN:
+        return
+    at = source.place().get("at", "")
+    journal.add("weights", o=number, steps=steps, at=at, sizes=sizes, grads=gradients, norms=norms)
 
-    if parameter is None or not parameter.is_cpu or parameter.layout is not torch.strided or parameter.is_complex():
-        return None
-    flat = parameter.detach().reshape(-1)
-    flat = flat[:: max(1, flat.numel() // _SAMPLE)]
-    norm = torch.linalg.vector_norm(flat.double()).item()
-    return float(f"{norm:.9g}") if norm - norm == 0 else str(norm)
+
+def _norm(tensor: Any) -> Any:
+    """None for one that is not plain numbers in this process's memory."""
+    from .values import norm
+
+    return None if tensor is None else norm(tensor)

@@ -71,6 +71,23 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
     return said
 
 
+def norm(tensor: torch.Tensor) -> float | str | None:
+    """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
+    if not _is_readable(tensor) or tensor.is_complex():
+        return None
+    length = torch.linalg.vector_norm(_sample(tensor).double()).item()
+    return float(f"{length:.9g}") if length - length == 0 else str(length)
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """All elements, or of a large tensor those of which a summary is."""
+    flat, count = tensor.detach().contiguous(), tensor.numel()
+    if count <= _MOST:
+        return flat
+    step = (count - _BLOCK) // (_BLOCKS - 1)
+    return flat.as_strided((_BLOCKS, _BLOCK), (step, 1)).contiguous()
+
+
 def _is_readable(tensor: torch.Tensor) -> bool:
     """Whether the elements are plain numbers in this process's memory."""
     return (

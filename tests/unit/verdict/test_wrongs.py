@@ -62,11 +62,11 @@ def test_a_tensor_that_was_changed_before_its_handle_was_waited_for_is_told_with
     assert (finding.kind, finding.lines) == ("changed_before_wait", ("train.py:9", "train.py:12"))
 
 
-@pytest.mark.parametrize("waited", [(), (11, 12)], ids=["never", "for something else first"])
+@pytest.mark.parametrize("waited", [(), (11, 12)], ids=["never by the script", "for something else first"])
 def test_nothing_is_said_of_what_the_script_may_have_changed_after_the_call_was_done(
     made: TraceMaker, waited: tuple[float, ...]
 ) -> None:
-    reduce(made, (7.0, 7.0), **{"async": True})
+    reduce(made, (7.0, 7.0), via="all_reduce" if waited else "step", **{"async": True})
     if waited:
         wait(made, *waited)
     assert found(made) == []
@@ -99,3 +99,39 @@ def test_right_results_are_not_told(made: TraceMaker) -> None:
     evidence = read_evidence(made.record())
     assert find_wrong_results(evidence) == []
     assert "but" not in judge(evidence).reason
+
+
+def test_a_tensor_that_was_changed_and_never_waited_for_is_told(made: TraceMaker) -> None:
+    reduce(made, (7.0, 7.0), via="all_reduce", **{"async": True})
+    [finding] = found(made)
+    assert (finding.kind, finding.lines) == ("changed_before_wait", ("train.py:9",))
+    assert finding.sentence.endswith("A tensor was changed before the call was done: nobody waited for its handle.")
+
+
+@pytest.mark.parametrize(
+    ("red", "got", "wrong"),
+    [
+        ("SUM", (3.0, 7.0), False),
+        ("SUM", (2.9, 7.0), True),
+        ("SUM", (3.0, 7.1), True),
+        ("AVG", (1.5, 3.5), False),
+        ("AVG", (1.4, 3.5), True),
+        ("MAX", (2.0, 4.0), False),
+        ("MAX", (1.9, 4.0), True),
+        ("MIN", (1.0, 3.1), True),
+        ("PRODUCT", (0.0, 99.0), False),
+    ],
+)
+def test_a_reduction_of_large_tensors_cannot_leave_what_was_brought(
+    made: TraceMaker, red: str, got: tuple[float, float], wrong: bool
+) -> None:
+    """Rank 0 brings 1 to 3, rank 1 brings 2 to 4."""
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 10, None, red=red, at="train.py:9", **{
+            "in": [["float32", [999]]], "iv": None, "is": [summary(1.0 + rank, 3.0 + rank)]})  # fmt: skip
+        made.line(rank, "end", 20, i=made.indices[rank], os=[summary(*got)])
+    assert len(found(made)) == int(wrong)
+
+
+def summary(least: float, greatest: float) -> dict[str, object]:
+    return {"n": 999, "norm": 50.0, "min": least, "max": greatest, "hash": "1", "sampled": 256}
