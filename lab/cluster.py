@@ -77,6 +77,7 @@ class Cluster:
         announce: Announce = lambda _: None,
     ) -> None:
         self.name = check_name(name) if name else default_name()
+        self._named = bool(name)
         self.announce = announce
         if isinstance(engine, str):
             self.engine, why = select_engine(engine, self.name)
@@ -173,7 +174,7 @@ class Cluster:
         """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
 
         Raises:
-            ClusterError: the cluster is too small, or not as it was asked for.
+            ClusterUnfit: the cluster is too small, or not as it was asked for.
         """
         options, made = options or RunOptions(), list[ClusterInfo]()
         found = []
@@ -206,7 +207,7 @@ class Cluster:
 
         Raises:
             ScenarioError: the scenario is not valid.
-            ClusterError: the cluster is too small, busy, lost, or not as it was asked for.
+            ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
         from lab.spec.load import open_scenario
@@ -217,7 +218,7 @@ class Cluster:
         options = replace(options or RunOptions(), **more)
         watcher = observer or Silence()
         with self._lock.held(f"a run of {scenario.name}", options.wait_s) as lock:
-            cluster = self._place.usable(lock, self.info(), remake=True)
+            cluster = self._usable(lock)
             return self._place.run(cluster, scenario, options, watcher)
 
     def run_all(
@@ -251,7 +252,7 @@ class Cluster:
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
         with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
-            cluster = self._place.usable(lock, self.info(), remake=True)
+            cluster = self._usable(lock)
             own = cluster is None
             try:
                 for scenario in scenarios:
@@ -270,14 +271,26 @@ class Cluster:
                     self._place.remove_own()
         return outcomes
 
+    def _usable(self, lock: ClusterLock) -> ClusterInfo | None:
+        cluster = self._place.usable(lock, self.info(), remake=True)
+        if cluster is None and self._named:
+            self._place.tell_that_one_is_made()
+        return cluster
+
     def _outcome(
         self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
     ) -> Result | LabError:
         try:
             if has_wishes(scenario):
                 asked = asked_for_own(scenario, self._place.asked, cluster.shape if cluster else None)
-                alone = Cluster(name=own_name(self.name), engine=self.engine, announce=self.announce, **asked)
-                return alone.run(scenario, observer=observer, options=options)
+                place = replace(
+                    self._place, name=own_name(self.name), asked={key: one for key, one in asked.items() if one}
+                )
+                with ClusterLock(self.engine.name, place.name).held(
+                    f"a run of {scenario.name}", options.wait_s
+                ) as lock:
+                    alone = place.usable(lock, place.find(), remake=True)
+                    return place.run(alone, scenario, options, observer)
             return self._place.run(cluster, scenario, options, observer)
         except (EngineUnavailable, Interrupted):
             raise

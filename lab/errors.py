@@ -42,15 +42,31 @@ class EngineUnavailable(LabError):
     exit_code = 3
 
 
+class EngineAbsent(EngineUnavailable):
+    """The engine is not on this machine at all, as far as one can see."""
+
+
 class ImageError(LabError):
-    """The image is missing, cannot be built, or holds no Python with torch."""
+    """An image cannot be built, or the engine fails over it."""
+
+
+class ImageUnfit(ImageError):
+    """The image that was asked for is missing, or holds no Python with torch."""
+
+    exit_code = 2
 
 
 class ClusterError(LabError):
-    """A cluster cannot be made, found or used as asked."""
+    """A cluster cannot be made, or fails."""
 
 
-class ClusterBusy(ClusterError):
+class ClusterUnfit(ClusterError):
+    """The cluster that was asked for is missing, too small, of another shape, or impossible; nothing was run."""
+
+    exit_code = 2
+
+
+class ClusterBusy(ClusterUnfit):
     """Another run or another command has the cluster."""
 
 

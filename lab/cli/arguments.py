@@ -12,15 +12,21 @@ from lab.engine.select import CHOICES
 from lab.errors import LabError
 from lab.record.layout import RUNS
 from lab.spec.scenario import MAX_TRACE_VALUES
-from lab.spec.units import parse_duration, parse_size
+from lab.spec.units import parse_age, parse_duration, parse_size
 from lab.spec.volumes import Volume
 
 T = TypeVar("T")
 
 
+def completes(argument: argparse.Action, names: str) -> None:
+    """Let shells complete an argument with names of this kind (`lab.cli.names`)."""
+    vars(argument)["complete"] = names  # `lab completion` makes of it what shtab wants
+
+
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """`--name` and `--engine`."""
-    parser.add_argument("--name", metavar="CLUSTER", help="cluster; default: the one of the current folder")
+    name = parser.add_argument("--name", metavar="CLUSTER", help="cluster; default: the one of the current folder")
+    completes(name, "clusters")
     parser.add_argument("--engine", choices=CHOICES, default="auto", help="what provides nodes (default: auto)")
 
 
@@ -38,7 +44,8 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
 
 def add_record(parser: argparse.ArgumentParser) -> None:
     """The name of a run, `--runs` and `--json`: what every verb takes that shows what is on record."""
-    parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
+    run = parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
+    completes(run, "runs")
     add_runs(parser)
     add_json(parser)
 
@@ -118,6 +125,12 @@ def _positive(word: str) -> int:
     return int(word)
 
 
+def _whole(word: str) -> int:
+    if not (word.isdecimal() and word.isascii()) or len(word) > 9:
+        raise ValueError(f"found {word!r}; allowed: a whole number, 0 or more")
+    return int(word)
+
+
 def _trace_values(word: str) -> int:
     if not (word.isdecimal() and word.isascii()) or len(word) > 9 or int(word) > MAX_TRACE_VALUES:
         raise ValueError(f"found {word!r}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
@@ -158,9 +171,11 @@ def _variable(word: str) -> tuple[str, str]:
 
 
 positive = _type(_positive)
+whole = _type(_whole)
 trace_values = _type(_trace_values)
 positive_float = _type(_positive_float)
 duration = _type(parse_duration)
+age = _type(parse_age)
 size = _type(parse_size)
 volume = _type(_volume)
 variable = _type(_variable)

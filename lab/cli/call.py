@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol
 
@@ -37,6 +37,17 @@ class Parser(argparse.ArgumentParser):
         sys.stderr.write(f"{self.prog}: {message}\n  hint: {hint}\n")
         sys.exit(2)
 
+    def ask_for_names(self, how: Callable[[str], object]) -> None:
+        """Put in the place of each argument's kind of names what says to a shell how to ask for them."""
+        for action in self._actions:
+            if "complete" in vars(action):
+                vars(action)["complete"] = how(vars(action)["complete"])
+
+    def takes_value(self, option: str) -> bool:
+        """Whether the word behind an option, which may be cut short, is its value."""
+        meant = [action for action in self._actions for name in action.option_strings if name.startswith(option)]
+        return bool(meant) and meant[0].nargs != 0
+
 
 def call(words: list[str]) -> int:
     """Run the verb that the words begin with, and return its exit code."""
@@ -57,7 +68,7 @@ def _call(words: list[str]) -> int:
         prog=f"lab {verb}", description=f"{VERBS[verb]}.", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
-    own, rest = split_rest(words[1:])
+    own, rest = split_rest(words[1:], parser)
     arguments = parser.parse_args(own)
     if rest is not None and not hasattr(arguments, "rest"):
         parser.error(f"`lab {verb}` takes nothing after --")
@@ -66,12 +77,25 @@ def _call(words: list[str]) -> int:
     return guarded(module, arguments)
 
 
-def split_rest(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """The words before `--`, and those after it; None where there is no `--`."""
-    if "--" not in words:
-        return list(words), None
-    at = list(words).index("--")
-    return list(words[:at]), list(words[at + 1 :])
+def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[str] | None]:
+    """The verb's own words, and those of a script or command, which follow `--`; None where there are none.
+
+    Where the parser has a default `own_words`, the rest begins without `--` too, behind so many words of the verb.
+    """
+    left = parser.get_default("own_words")
+    value_follows = False
+    for at, word in enumerate(words):
+        if word == "--":
+            return list(words[:at]), list(words[at + 1 :])
+        if value_follows or left is None:
+            value_follows = False
+        elif word.startswith("-"):
+            value_follows = parser.takes_value(word)
+        elif left == 0:
+            return list(words[:at]), list(words[at:])
+        else:
+            left -= 1
+    return list(words), None
 
 
 def load_verb(verb: str) -> Verb:

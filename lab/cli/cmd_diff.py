@@ -14,8 +14,12 @@ from lab.trace.read import open_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("before", metavar="RUN1", help="name of a run, or how it begins or ends")
-    parser.add_argument("after", metavar="RUN2", nargs="?", help="the run to compare with it (default: the latest)")
+    before = parser.add_argument("before", metavar="RUN1", help="name of a run, or how it begins or ends")
+    after = parser.add_argument(
+        "after", metavar="RUN2", nargs="?", help="the run to compare with it (default: the latest)"
+    )
+    for argument in (before, after):
+        shared.completes(argument, "runs")
     shared.add_runs(parser)
     shared.add_json(parser)
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cluster import Cluster
-from lab.engine.protocol import Removed
-from lab.engine.select import available_engines
+from lab.engine.protocol import Engine, Removed
+from lab.engine.select import Choice, available_engines, select_engine
 from lab.engine.uninterrupted import uninterrupted
+from lab.errors import EngineAbsent, EngineUnavailable
+from lab.run.lock import was_used
+from lab.spec.problems import did_you_mean
 from lab.words import plural
 
 
@@ -23,33 +27,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Remove it; what a killed command left behind goes with it."""
+    engines, silent = available_engines(arguments.engine)
+    if not engines:
+        select_engine(arguments.engine)  # says why
+    clusters = [] if arguments.all else [Cluster(name=arguments.name, engine=engine) for engine in engines]
     removed = Removed()
     if arguments.all:
-        for engine in available_engines(arguments.engine):
+        for engine in engines:
             with uninterrupted():
                 removed += engine.remove(None, settle=True)
-    else:
-        for cluster in _clusters_of_that_name(arguments):
-            holder = cluster.busy()
-            if holder:
-                sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")
-            removed += cluster.down()
-    return answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed))
+    for cluster in [one for one in clusters if one.info()] or clusters:  # or else what is left without any node
+        holder = cluster.busy()
+        if holder:
+            sys.stderr.write(f"{cluster.name} is busy with {holder.get('purpose')}: removing it anyway\n")
+        removed += cluster.down()
+    _tell_of_the_silent(silent, "" if arguments.all else clusters[0].name, removed)
+    return answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed, arguments.name, engines))
 
 
-def _clusters_of_that_name(arguments: argparse.Namespace) -> list[Cluster]:
-    """The cluster on the engine that was asked for; by default, on every engine that has one of that name."""
-    chosen = Cluster(name=arguments.name, engine=arguments.engine, announce=lambda text: print(text, file=sys.stderr))
-    if arguments.engine != "auto":
-        return [chosen]
-    others = [engine for engine in available_engines() if engine.name != chosen.engine.name]
-    twins = [Cluster(name=arguments.name, engine=engine) for engine in others if engine.find(chosen.name)]
-    return [chosen, *twins]
+def _tell_of_the_silent(silent: Mapping[Choice, EngineUnavailable], cluster: str, removed: Removed) -> None:
+    """Say that something may be left on an engine that does not answer; an error where nothing else was removed."""
+    for engine, why in silent.items():
+        if isinstance(why, EngineAbsent) and not was_used(engine, cluster):
+            continue
+        unknown = (
+            f"{why.message}; whether {f'cluster {cluster}' if cluster else 'a cluster'} is still there is not known"
+        )
+        if not removed:
+            raise EngineUnavailable(unknown, why.hint)
+        sys.stderr.write(f"warning: {unknown}\n")
 
 
-def _sentence(removed: Removed) -> str:
+def _sentence(removed: Removed, name: str | None, engines: list[Engine]) -> str:
     if not removed:
-        return "nothing to remove"
+        meant = did_you_mean(name, [info.name for engine in engines for info in engine.find()]) if name else ""
+        return f"nothing to remove: there is no cluster {name}{meant}" if meant else "nothing to remove"
     counts = ((removed.nodes, "node"), (removed.networks, "network"), (removed.volumes, "volume"))
     parts = [plural(count, word) for count, word in counts if count]
     return f"removed {', '.join(removed.clusters)}: {', '.join(parts) or 'files'}"

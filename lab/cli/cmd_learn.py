@@ -15,13 +15,15 @@ from lab.report.lesson import answer_text, question_text
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.run.options import RunOptions
-from lab.spec.load import find_by_name, open_scenario
+from lab.spec.lessons import find_lesson
+from lab.spec.load import open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", help="a scenario's name, such as scatter, or its file")
+    lesson = parser.add_argument("scenario", metavar="LESSON", help="its name, such as scatter, or a scenario's file")
+    shared.completes(lesson, "lessons")
     parser.add_argument(
-        "--folder", type=Path, default=Path("scenarios"), help="where to look for it (default: scenarios)"
+        "--folder", type=Path, help="where to look for it (default: scenarios, then the lessons that come with the lab)"
     )
     parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
@@ -35,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Ask, run, reveal; the exit code is that of the verdict."""
     path = Path(arguments.scenario)
-    scenario = open_scenario(path if path.suffix else find_by_name(arguments.scenario, arguments.folder))
+    folders = [arguments.folder] if arguments.folder else None
+    scenario = open_scenario(path if path.suffix else find_lesson(arguments.scenario, folders))
     if not scenario.learn:
         raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
     style = style_for(sys.stdout)

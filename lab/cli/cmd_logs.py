@@ -14,17 +14,22 @@ from lab.errors import UsageError
 from lab.record.read import Piece, Record, find_record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
-from lab.run.lock import ClusterLock
+from lab.spec.problems import did_you_mean
 
 _POLL_S = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)")
+    run = parser.add_argument(
+        "--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)"
+    )
+    shared.completes(run, "runs")
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
-    parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
+    node = parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
+    shared.completes(node, "nodes")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    parser.add_argument("--name", metavar="CLUSTER", help="the latest run on this cluster")
+    name = parser.add_argument("--name", metavar="CLUSTER", help="the latest run on this cluster")
+    shared.completes(name, "clusters")
     shared.add_raw(parser)
     shared.add_runs(parser)
     shared.add_json(parser)
@@ -41,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     live = LiveOutput(sys.stdout, None, raw=arguments.raw)
     position = 0
     while True:
-        over = record.complete or not _goes_on(record)
+        over = not record.in_progress
         if not workers:  # the run is still waiting for its nodes
             workers = record.workers()
             wanted = _wanted(arguments, workers, record) if workers else wanted
@@ -59,21 +64,14 @@ def _print_one(log: bytes, *, raw: bool) -> None:
     sys.stdout.flush()
 
 
-def _goes_on(record: Record) -> bool:
-    """Whether somebody may still be writing the record: whoever runs holds the cluster's lock until the end."""
-    plan = record.plan()
-    if not plan.workers:
-        return record.path.exists()
-    return ClusterLock(plan.engine, plan.cluster).holder() is not None
-
-
 def _record(arguments: argparse.Namespace) -> Record:
     if arguments.name and not arguments.run:
         from lab.record.read import list_records
 
         mine = [record for record in list_records(arguments.runs) if record.plan().cluster == arguments.name]
         if not mine:
-            raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}")
+            meant = did_you_mean(arguments.name, {record.plan().cluster for record in list_records(arguments.runs)})
+            raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
         return mine[-1]
     return find_record(arguments.run, arguments.runs)
 

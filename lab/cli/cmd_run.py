@@ -24,12 +24,18 @@ from lab.spec.scenario import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab run SCENARIO.yaml | SCRIPT.py | FOLDER ... [options] [-- SCRIPT ARGUMENTS]"
+    parser.usage = "lab run SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
     parser.epilog = (
         "What follows -- are arguments for the script. Without a running cluster, one is made for the run and "
         "removed after it. Several scenarios run one after the other on one cluster."
     )
-    parser.add_argument("scenarios", type=Path, nargs="+", help="scenarios (YAML), scripts, or folders of scenarios")
+    named = parser.add_argument(
+        "scenarios",
+        type=Path,
+        nargs="+",
+        help="scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter",
+    )
+    shared.completes(named, "scenarios")
     parser.set_defaults(rest=[])
     parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.errors import ScenarioError, UsageError
+from lab.report.catalogue import read_path
 from lab.report.style import Style
 from lab.report.table import table_text
+from lab.spec.lessons import SIGN, lessons, library_folder
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        f"What is listed by name is a lesson: `lab learn NAME`, `lab run {SIGN}NAME`, `lab new --from NAME`."
+    )
     parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path("scenarios"), help="where to look (default: scenarios)"
+        "folder",
+        type=Path,
+        nargs="?",
+        help="where to look (default: scenarios, and the lessons that come with the lab)",
     )
     parser.add_argument(
         "--markdown", action="store_true", help="print the catalogue, in the order of the learning path"
@@ -26,20 +36,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List them with what each teaches; one that is not valid is listed as such, and the exit code is then 2."""
-    if not arguments.folder.is_dir():
-        raise UsageError(f"there is no folder {arguments.folder}", "name one: `lab scenarios FOLDER`")
+    folder = arguments.folder or library_folder()
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
+    one_folder = arguments.folder or arguments.markdown
+    paths = find_scenarios([folder]) if one_folder else _in_order(chain(*lessons().values()))
     found: dict[Path, Scenario] = {}
     broken: dict[Path, str] = {}
-    for path in find_scenarios([arguments.folder]):
+    for path in paths:
         try:
             found[path] = load_scenario(path)
         except ScenarioError as error:
             broken[path] = error.message
     if arguments.markdown:
-        from lab.report.catalogue import catalogue_text, read_path
+        from lab.report.catalogue import catalogue_text
         from lab.report.harmless import harmless
 
-        print(harmless(catalogue_text(arguments.folder, found, read_path(arguments.folder))), end="")
+        print(harmless(catalogue_text(folder, found, read_path(folder))), end="")
     else:
         broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
         answer(
@@ -51,9 +64,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _table(found: dict[Path, Scenario], broken: dict[Path, str], style: Style) -> str:
-    rows = [[str(path), _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
-    rows += [[str(path), "", problem] for path, problem in broken.items()]
-    return table_text(["scenario", "nodes x workers", "learn"], sorted(rows), style)
+    names = _names([*found, *broken])
+    rows = [[names[path], _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
+    rows += [[names[path], "", problem] for path, problem in broken.items()]
+    return table_text(["scenario", "nodes x workers", "learn"], rows, style)
+
+
+def _in_order(paths: Iterable[Path]) -> list[Path]:
+    """Those of the current folder first; the lessons that come with the lab in the order in which to learn them."""
+    library = library_folder()
+    order = [library / name for names in read_path(library).values() for name in names]
+    return sorted(paths, key=lambda path: (order.index(path) + 1 if path in order else 0, path))
+
+
+def _names(paths: Iterable[Path]) -> dict[Path, str]:
+    """Each as a person names it: a lesson that comes with the lab by its name, anything else by its path."""
+    library = library_folder()
+    return {path: f"{SIGN}{path.stem}" if path.is_relative_to(library) else str(path) for path in paths}
 
 
 def _size(scenario: Scenario) -> str:

@@ -13,7 +13,10 @@ _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", nargs="?", default="node0", help="node0, node1, ... or its number (default: node0)")
+    node = parser.add_argument(
+        "node", nargs="?", default="node0", help="node0, node1, ... or its number (default: node0)"
+    )
+    shared.completes(node, "nodes")
     shared.add_cluster(parser)
 
 

@@ -7,11 +7,12 @@ import argparse
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.engine.protocol import Engine
-from lab.engine.select import available_engines
-from lab.errors import LabError
+from lab.engine.select import Choice, available_engines
+from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.plan.cluster import ClusterInfo
 from lab.report.cluster_view import cluster_json, cluster_text
 from lab.run.lock import holder_of
+from lab.spec.problems import did_you_mean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,16 +22,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show every cluster, or the one of that name."""
-    engines = available_engines(arguments.engine)
+    engines, silent = available_engines(arguments.engine)
     found = [(engine, info) for engine in engines for info in engine.find(arguments.name)]
     states = [(info, _memory(engine, info), holder_of(info)) for engine, info in found]
-    names = ", ".join(engine.name for engine in engines) or "none"
-    nothing = f"no cluster{f' {arguments.name}' if arguments.name else ''} (engines that answer: {names})"
     return answer(
         arguments,
         lambda: [{**cluster_json(info), "memory_bytes": memory, "busy": busy} for info, memory, busy in states],
-        lambda style: "\n".join(cluster_text(*state, style) for state in states) or nothing,
+        lambda style: (
+            "\n".join(cluster_text(*state, style) for state in states) or _nothing(arguments.name, engines, silent)
+        ),
     )
+
+
+def _nothing(name: str | None, engines: list[Engine], silent: dict[Choice, EngineUnavailable]) -> str:
+    meant = did_you_mean(name, [info.name for engine in engines for info in engine.find()]) if name else ""
+    answering = ", ".join(engine.name for engine in engines) or "none"
+    reasons = "".join(f"; {why.message}" for why in silent.values() if not isinstance(why, EngineAbsent))
+    return f"no cluster{f' {name}' if name else ''}{meant} (engines that answer: {answering}{reasons})"
 
 
 def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:

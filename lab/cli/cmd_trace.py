@@ -11,7 +11,7 @@ from typing import Any
 from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.errors import RecordError, UsageError
-from lab.record.layout import LOGS
+from lab.record.layout import CHROME, LOGS, PERFETTO
 from lab.record.read import find_record
 
 _STDOUT = "-"
@@ -46,12 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
         from lab.report.export.chrome import chrome_trace
 
         data = _dumped(chrome_trace(record, trace, steps))
-        _write(arguments.chrome or record.path / "trace.chrome.json", data, quiet)
+        _write(arguments.chrome or record.path / CHROME, data, quiet)
     if arguments.perfetto is not None:
         from lab.report.export.perfetto import perfetto_trace
 
         data = perfetto_trace(record, trace, steps)
-        _write(arguments.perfetto or record.path / "trace.pftrace", data, quiet)
+        _write(arguments.perfetto or record.path / PERFETTO, data, quiet)
     if arguments.json:
         from lab.report.export.data import trace_json
 

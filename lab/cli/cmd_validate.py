@@ -15,7 +15,10 @@ from lab.spec.load import find_scenarios, open_scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenarios", type=Path, nargs="+", help="scenario files, or folders of them")
+    named = parser.add_argument(
+        "scenarios", type=Path, nargs="+", help="scenario files, folders of them, or lessons as @NAME"
+    )
+    shared.completes(named, "scenarios")
     shared.add_json(parser)
 
 

@@ -8,6 +8,10 @@ import sys
 
 from lab import __version__
 
+TYPE_CHECKING = False  # not from typing, which takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
     """Run the command line and return its exit code.
@@ -23,6 +27,8 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has seen enough
         return 0
+    except OSError as error:  # of standard output: verbs turn theirs into a sentence
+        return _not_written(error)
     finally:
         if argv is None and "signal" in sys.modules:
             import signal
@@ -33,13 +39,39 @@ def main(argv: list[str] | tuple[str, ...] | None = None) -> int:
 def command() -> None:
     """The program `lab`: `main`, then an end without the 40 ms that the interpreter takes to dismantle itself."""
     gc.set_threshold(100_000)  # a command is over before looking for garbage pays
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # it may be closed
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+    for stream in (sys.stdout, sys.stderr):
+        make_printable(stream)
     code = main()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
-        pass  # whoever read our output has seen enough
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            pass  # whoever read our output has seen enough
+        except OSError as error:
+            code = code or _not_written(error)
     os._exit(code)
+
+
+def _not_written(error: OSError) -> int:
+    try:
+        os.write(2, f"lab: cannot write the output: {error.strerror}\n".encode())
+    except OSError:
+        pass
+    return 1
+
+
+def make_printable(stream: Any) -> None:
+    """Let a stream take any text: what its encoding lacks is written in other letters, if nobody said otherwise."""
+    if stream.errors not in ("strict", "backslashreplace"):
+        return
+    if stream.encoding.lower() in ("utf-8", "utf8"):
+        stream.reconfigure(errors="backslashreplace")
+        return
+    from lab.cli.plain import SUBSTITUTE
+
+    stream.reconfigure(errors=SUBSTITUTE)
 
 
 def _main(words: list[str]) -> int:

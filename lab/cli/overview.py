@@ -39,6 +39,6 @@ examples:
   lab run train.py --nodes 2 -- --epochs 3        run any script
   lab down                                        remove them
 
-exit codes: 0 passed, 1 failed, 2 bad usage or scenario, 3 no engine, 4 hung, 130 interrupted
+exit codes: 0 passed, 1 failed, 2 refused (bad usage, scenario or cluster), 3 no engine, 4 hung, 130 interrupted
 
 `lab VERB --help` says more."""

@@ -35,21 +35,22 @@ def select_engine(choice: Choice, cluster: str | None = None) -> tuple[Engine, s
             raise EngineUnavailable(f"{no_docker.message}; and {no_local.message}", no_local.hint) from None
 
 
-def available_engines(choice: Choice = "auto") -> list[Engine]:
-    """Every engine that answers; of a choice that is not `auto`, that one.
+def available_engines(choice: Choice = "auto") -> tuple[list[Engine], dict[Choice, EngineUnavailable]]:
+    """Every engine that answers, and by name why the others do not; of a choice that is not `auto`, that one.
 
     Raises:
         EngineUnavailable: the engine that was asked for does not answer.
     """
     if choice != "auto":
-        return [OPENERS[choice]()]
+        return [OPENERS[choice]()], {}
     engines: list[Engine] = []
-    for open_engine in OPENERS.values():
+    silent: dict[Choice, EngineUnavailable] = {}
+    for name, open_engine in OPENERS.items():
         try:
             engines.append(open_engine())
-        except EngineUnavailable:
-            continue
-    return engines
+        except EngineUnavailable as why:
+            silent[name] = why
+    return engines, silent
 
 
 def _docker() -> Engine:

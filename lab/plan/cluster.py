@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from lab.plan.limits import Limits
 from lab.spec.volumes import Volume
+from lab.words import format_limit
 
 State = Literal["ready", "partial", "dead"]
 
@@ -55,8 +56,30 @@ class Shape:
 
     def differences(self, other: Shape) -> list[str]:
         """What differs, a phrase each: `nodes: 3, asked for 5`."""
-        mine, theirs = asdict(self), asdict(other)
-        return [f"{name}: {mine[name]}, asked for {theirs[name]}" for name in mine if mine[name] != theirs[name]]
+        pairs = ((item.name, getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
+        return [
+            f"{field_word(name)}: {field_text(name, mine)}, asked for {field_text(name, theirs)}"
+            for name, mine, theirs in pairs
+            if mine != theirs
+        ]
+
+
+def field_word(name: str) -> str:
+    """What a field of a shape is called, as the command line and scenarios call it."""
+    return name.removesuffix("_bytes")
+
+
+def field_text(name: str, value: Any) -> str:
+    """The value of a field of a shape, as a person would write it."""
+    if name == "memory_bytes" and value:
+        return format_limit(value)
+    if isinstance(value, Mapping):
+        value = tuple(f"{key}={text}" for key, text in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.errors import ClusterError
-from lab.plan.cluster import ClusterInfo, Shape
+from lab.errors import ClusterUnfit
+from lab.plan.cluster import ClusterInfo, Shape, field_text, field_word
 from lab.spec.scenario import Resources, Scenario
 
 
@@ -93,22 +93,22 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, size: Size) -> None:
     """Refuse a scenario that a cluster cannot run as asked.
 
     Raises:
-        ClusterError: the cluster is too small, or has other limits than the scenario wants.
+        ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
     """
     nodes, _ = size.of_run(scenario, cluster.shape)
     if nodes > cluster.shape.nodes:
-        raise ClusterError(
+        raise ClusterUnfit(
             f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
             f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
         )
-    words = {"memory_bytes": "memory (bytes)"}
+    asked = ((name, wish, getattr(cluster.shape, name)) for name, wish in _said(scenario).items())
     differences = [
-        f"{words.get(name, name)} {wish}, the cluster has {getattr(cluster.shape, name) or 'no limit'}"
-        for name, wish in _said(scenario).items()
-        if wish != getattr(cluster.shape, name)
+        f"{field_word(name)} {field_text(name, wish)}, the cluster has {field_text(name, has) if has else 'no limit'}"
+        for name, wish, has in asked
+        if wish != has
     ]
     if differences:
-        raise ClusterError(
+        raise ClusterUnfit(
             f"{scenario.name} asks for {'; '.join(differences)}",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )

@@ -94,7 +94,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     """Assign ranks, node-major, and give every worker what torchrun would give it; the cluster may not be made yet.
 
     Raises:
-        ClusterError: the cluster is too small, or has other limits than the scenario wants.
+        ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
         UsageError: the size makes no sense, or a variable cannot be honoured by warm workers.
     """
     refuse_unfit(cluster, scenario, options)

@@ -5,17 +5,47 @@ from __future__ import annotations
 from pathlib import Path
 
 RUNS = Path(".lab") / "runs"
+README = "README.txt"
 SCENARIO = "scenario.yaml"
 PLAN = "plan.json"
 EVENTS = "events.jsonl"
 RESULT = "result.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
-"""One line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]."""
 TRACE = "trace"
 CHECK_LOG = "check.log"
+REPORT = "report.html"
+PERFETTO = "trace.pftrace"
+CHROME = "trace.chrome.json"
 MOST_RANKS = 1 << 20
 """No run has more: a rank from here on is damage."""
+
+FILES = {
+    README: "this list",
+    RESULT: "the verdict: its reason, who is to blame, every rank's end and notes, what was expected; absent while the "
+    "run goes on, or where it was killed",
+    SCENARIO: "the scenario as it was resolved, without what is at its default",
+    "*.py": "the script as it was, and the files beside it that stacks and tracebacks name",
+    PLAN: "every worker's node, rank, environment and arguments, and how the run was to go",
+    EVENTS: "what happened, a line a fact: workers started and exited, notes, errors, clocks of the nodes",
+    f"{LOGS}/rank<N>.log": "everything that a rank printed, as it printed it",
+    INDEX: "a line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]; stream 2 is "
+    "standard error, rank -1 the scenario's check",
+    f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",
+    f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",
+    REPORT: "the run as one page, once `lab report` has written it",
+    PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
+    CHROME: "the trace for Chrome and others, once `lab trace --chrome` has written it",
+}
+"""What each file of a record is, in the order in which to look at them: for whoever opens the folder, and the docs."""
+
+
+def readme() -> str:
+    """The list of files that lies in every record."""
+    lines = [f"{name}\n    {what}\n" for name, what in FILES.items()]
+    return "A run on record: `lab show`, `lab explain` and `lab report` read it. What its files are:\n\n" + "".join(
+        lines
+    )
 
 
 def rank_log(rank: int) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,6 +73,26 @@ class Record:
     def complete(self) -> bool:
         """Whether the run has a result."""
         return (self.path / RESULT).exists()
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether somebody is still writing it."""
+        try:
+            with (self.path / INDEX).open("rb") as index:
+                fcntl.flock(index, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def began(self) -> float:
+        """The Unix time at which it began, as its files tell."""
+        return _age(self.path)[0] / 1e9
+
+    def size_bytes(self) -> int:
+        """What it takes on the disk, as far as it can be seen."""
+        return sum(_size(Path(where, name)) for where, _, names in os.walk(self.path) for name in names)
 
     def result(self) -> Result:
         """The result; of a run that has none, what is known of it. What is damaged is left out."""
@@ -173,6 +195,13 @@ class Record:
         if not isinstance(data, dict):
             return None
         return {} if problem_with(data) else data
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
 
 
 def list_records(runs: Path = RUNS) -> list[Record]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -13,10 +14,25 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.record.events import Event, event_line
-from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
+from lab.record.layout import (
+    EVENTS,
+    INDEX,
+    LOGS,
+    PLAN,
+    README,
+    RESULT,
+    SCENARIO,
+    TRACE,
+    rank_log,
+    rank_trace,
+    readme,
+)
 
 if TYPE_CHECKING:
     from lab.record.result import Result
+
+
+_LOOKS = 50
 
 
 class RecordWriter:
@@ -31,12 +47,15 @@ class RecordWriter:
             (self.path / LOGS).mkdir()
         except OSError as error:
             raise _cannot(self.path, error) from error
+        self._append(INDEX, b"")
+        _hold(self._files[INDEX])
 
     def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
         """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
         self._write_whole(SCENARIO, scenario_text)
         self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
         self._write_whole(PLAN, json.dumps(plan, indent=2))
+        self._write_whole(README, readme())
 
     def event(self, event: Event) -> None:
         """Append one fact."""
@@ -128,6 +147,18 @@ def _new_folder(runs: Path, scenario: str) -> Path:
     except OSError as error:
         raise _cannot(runs, error) from error
     raise RecordError(f"{runs} holds a thousand runs of {scenario} from this second")
+
+
+def _hold(file: BinaryIO) -> None:
+    """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
+    for _ in range(_LOOKS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:  # somebody is just looking whether it is locked
+            time.sleep(0.001)
+        except OSError:  # a file system without locks
+            return
 
 
 def _cannot(path: Path, error: OSError) -> RecordError:

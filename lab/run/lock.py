@@ -24,6 +24,11 @@ def state_folder() -> Path:
     return Path(base) / "lab"
 
 
+def was_used(engine: str, cluster: str) -> bool:
+    """Whether a command of this user has ever had that cluster, or with an empty name any, on that engine."""
+    return any((state_folder() / "locks").glob(f"{engine}-{cluster or '*'}.lock"))
+
+
 def holder_of(cluster: ClusterInfo) -> dict[str, Any] | None:
     """Who uses a cluster now: `pid`, `purpose`, `since`; None if nobody does."""
     return ClusterLock(cluster.engine, cluster.name).holder()

@@ -52,7 +52,7 @@ def plan_all(
     """The plans of runs one after the other, as `Cluster.run` and `Cluster.run_all` would make them; where each runs.
 
     Raises:
-        ClusterError: the cluster is too small, or has other limits than a scenario wants.
+        ClusterUnfit: the cluster is too small, or has other limits than a scenario wants.
         UsageError: a plan makes no sense.
     """
     clusters = planned_clusters(scenarios, options, asked, there, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, LabError, NodeLost, UsageError, unforeseen
+from lab.errors import ClusterUnfit, LabError, NodeLost, UsageError, unforeseen
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
 from lab.plan.plan import make_plan
@@ -18,6 +18,7 @@ from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
+from lab.spec.problems import did_you_mean
 from lab.spec.scenario import Scenario
 from lab.words import listing
 
@@ -48,7 +49,7 @@ class Place:
         """The cluster, if it can be used as it is; nothing is changed.
 
         Raises:
-            ClusterError: it is not what was asked for; the message says what differs.
+            ClusterUnfit: it is not what was asked for; the message says what differs.
         """
         info = self.find()
         if info is None or not info.stays:
@@ -62,7 +63,7 @@ class Place:
         With `remake`, one that was to stay and has lost a node is made again.
 
         Raises:
-            ClusterError: it is not what was asked for; the message says what differs.
+            ClusterUnfit: it is not what was asked for; the message says what differs.
         """
         if info is not None and info.stays and (not lock.crashed or self._whole(info)):
             self._refuse_other_shape(info)
@@ -83,15 +84,20 @@ class Place:
         wanted = replace(existing.shape, **self.asked)
         differences = existing.shape.differences(wanted)
         if differences:
-            raise ClusterError(
+            raise ClusterUnfit(
                 f"cluster {self.name} is up in another shape ({'; '.join(differences)})",
                 "remove it with `lab down`, or make another one with --name",
             )
 
+    def tell_that_one_is_made(self) -> None:
+        """Say that there is no cluster of this name yet, and which one may have been meant."""
+        meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
+        self.announce(f"{'warning: ' if meant else ''}there is no cluster {self.name}{meant}: making one for the run")
+
     def make(self, shape: Shape, run: str | None) -> ClusterInfo:
         """Make the cluster; `run` is the run that will remove it."""
         if shape.nodes < 1:
-            raise ClusterError(f"a cluster has at least 1 node, not {shape.nodes}")
+            raise ClusterUnfit(f"a cluster has at least 1 node, not {shape.nodes}")
         from lab.run.reap import reap
 
         reap(self.engine, self.announce)

@@ -8,6 +8,7 @@ where it refuses, PyYAML's own parser, ten times slower, says what is wrong: its
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, No
 from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
-from lab.spec.problems import InvalidError, Position, holding, missing_file, names_in, shown
+from lab.spec.problems import InvalidError, Position, holding, missing_file, names_in, odd_space, shown
 
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 20_000
@@ -27,6 +28,11 @@ MAX_DEPTH = 20
 
 _LOADER: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 _START = Position()
+_ENDS = ("end of stream", "'<stream end>'")
+_CLOSING = {"[": "]", "{": "}"}
+_KEY = re.compile(r" *(?:- )*[\w.-]+:(?: |$)")
+_ODD_SPACE = re.compile(r"(?:[ -]*|[ -]*[\w.-]+:[ ]*)([\u00a0\u1680\u2000-\u200b\u202f\u205f\u3000\ufeff])")
+"""One in the indentation, or behind the colon of a key."""
 _SUFFIXES = (".yaml", ".yml")
 _TIPS = {
     "mapping values are not allowed here": "; check the indentation, and put text that contains ': ' in quotes",
@@ -37,6 +43,9 @@ _TIPS = {
     "found character '`' that cannot start any token": "; text that begins with ` must be in quotes",
     "expected alphabetic or numeric character": "; text that begins with & or * must be in quotes",
     "found unknown escape character": "; use single quotes around text with backslashes",
+    "expected ',' or ']'": "; a list that begins with [ ends with ], and text that begins with [ must be in quotes",
+    "expected ',' or '}'": "; a mapping that begins with { ends with }, and text that begins with { must be in quotes",
+    "expected <block end>, but found '<scalar>'": "; no text follows a quote; inside of '...' a ' is written ''",
 }
 
 
@@ -105,20 +114,50 @@ def _parse_or_explain(text: str) -> Node | None:
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:
     problem = error.problem or str(error)
-    unclosed = problem.endswith(("end of stream", "'<stream end>'"))  # then it is the opening that a person looks for
+    unclosed = problem.endswith(_ENDS)  # then it is the opening that a person looks for
     mark = (error.context_mark if unclosed else None) or error.problem_mark
     where = Position.of(mark) if mark else _START
     if problem == "but found another document":
         return InvalidError(where, "found a second document; allowed: one document a file; remove the '---'")
     lines = text.splitlines()
+    odd = _odd_space(lines, error.problem_mark or mark) if mark else None
+    if odd is not None:
+        return odd
     line = lines[where.line - 1] if where.line <= len(lines) else ""
     indentation = line[: len(line) - len(line.lstrip())]
     if "\t" in indentation:
         tab = Position(where.line, indentation.index("\t") + 1)
         return InvalidError(tab, "found a tab in the indentation; allowed: spaces")
     tip = next((tip for start, tip in _TIPS.items() if problem.startswith(start)), "")
+    if unclosed:
+        tip = _close(text, error.context_mark) or tip
     context = f"{error.context}, " if error.context else ""
     return InvalidError(where, f"not valid YAML: {context}{problem}{tip}".replace("\n", " "))
+
+
+def _close(text: str, opening: Any) -> str:
+    """What to do about something that was opened at this mark and never closed."""
+    sign = text[opening.index] if opening is not None and opening.index < len(text) else ""
+    if sign in _CLOSING:
+        return f"; close it with {_CLOSING[sign]}, or, where {sign} is part of the text, put the whole text in quotes"
+    if sign in ("'", '"'):
+        other = {"'": '"', '"': "'"}[sign]
+        return f"; close it with {sign}, or, where {sign} is part of the text, put the whole text in {other}"
+    return ""
+
+
+def _odd_space(lines: list[str], mark: Any) -> InvalidError | None:
+    """A space of another kind where YAML needs a plain one, on this line or on those before it that it continues."""
+    last = min(mark.line + 1, len(lines))
+    for number in range(last, 0, -1):
+        line = lines[number - 1]
+        found = _ODD_SPACE.match(line)
+        if found:
+            return InvalidError(Position(number, found.start(1) + 1), odd_space(found[1]))
+        begins_well = mark.column > line.find(":") >= 0 if number == mark.line + 1 else _KEY.match(line)
+        if begins_well:
+            break
+    return None
 
 
 def _read_bytes(path: Path) -> bytes:

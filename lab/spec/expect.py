@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from lab.spec.value import NUMBER, Value
 MAX_RANK = 1024 * 1024 - 1
 """Highest rank of the largest cluster that a scenario may ask for."""
 _TRIED_RANKS = 4
+_MORE_NODES = (0, 1, 3, 63)
 _LONGEST_INTEGER = 1000
 _RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
 
@@ -51,6 +52,16 @@ class World(NamedTuple):
             return ()
         few = sorted({*range(min(self.size, _TRIED_RANKS)), self.size - 1})
         return [RankVariables.of(one, self.nodes, self.nproc_per_node) for one in (few if rank is None else [rank])]
+
+    def imagined(self, rank: int | None) -> Iterator[RankVariables]:
+        """Variables of that rank, or of a few, in clusters of several sizes, where the scenario leaves it open."""
+        for more in () if self.size else _MORE_NODES:
+            nodes = self.nodes or (rank or 0) + 1 + more
+            nproc_per_node = self.nproc_per_node or (rank or 0) // nodes + 1 + more
+            last = nodes * nproc_per_node - 1
+            for one in sorted({0, min(1, last), last}) if rank is None else [rank]:
+                if one <= last:
+                    yield RankVariables.of(one, nodes, nproc_per_node)
 
 
 def rank() -> Kind:
@@ -142,11 +153,25 @@ def _plain(value: Value, rank: int | None) -> Any:
     if isinstance(data, str):
         try:
             if is_expression(data):
-                for variables in World.of(value.reading).tried(rank):
-                    evaluate(data, variables)
+                _try(data, World.of(value.reading), rank)
         except ScenarioError as error:
             raise value.problem(error.message) from None
     return data
+
+
+def _try(expression: str, world: World, rank: int | None) -> None:
+    """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
+    for variables in world.tried(rank):
+        evaluate(expression, variables)
+    first: ScenarioError | None = None
+    for variables in world.imagined(rank):
+        try:
+            evaluate(expression, variables)
+            return
+        except ScenarioError as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 def _scalar(value: Value) -> Any:

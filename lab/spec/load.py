@@ -12,8 +12,9 @@ from pathlib import Path
 from lab.errors import UsageError
 from lab.spec.keys import dump_keys, read_keys
 from lab.spec.kinds import slug
+from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
-from lab.spec.problems import Position, Reading, near
+from lab.spec.problems import Position, Reading
 from lab.spec.scenario import PLANNED_KEYS, Scenario
 from lab.spec.value import Value
 
@@ -22,39 +23,24 @@ SCRIPT_TIMEOUT_S = 600.0
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
-    """Every file that is named, and every YAML file below the folders that are named, in order."""
+    """Every file and `@LESSON` that is named, and every YAML file below the folders that are named, in order."""
     found: list[Path] = []
-    for path in paths:
+    for path in map(named_file, paths):
         if path.is_dir():
-            inside = sorted((*path.rglob("*.yaml"), *path.rglob("*.yml")))
-            inside = [file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+            inside = files_below(path)
             if not inside:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             found.extend(inside)
+        elif not path.suffix and not path.exists() and str(path).replace("-", "_") in lessons():
+            raise UsageError(f"there is no file {path}", f"the lesson of that name is {SIGN}{path}")
         else:
             found.append(path)
     return list(dict.fromkeys(found))
 
 
-def find_by_name(name: str, folder: Path) -> Path:
-    """The one scenario file of a name, anywhere below a folder; an error names near matches."""
-    if not folder.is_dir():
-        raise UsageError(
-            f"there is no folder {folder} to look for {name!r} in", "name the scenario's file, or --folder"
-        )
-    files = find_scenarios([folder])
-    matches = [file for file in files if file.stem.replace("-", "_") == name.replace("-", "_")]
-    if len(matches) > 1:
-        raise UsageError(f"{name!r} could be {' or '.join(map(str, matches))}", "name the file")
-    if matches:
-        return matches[0]
-    meant = near(name, (file.stem for file in files))
-    hint = f"did you mean {meant}?" if meant else "see `lab scenarios`"
-    raise UsageError(f"there is no scenario {name!r} in {folder}", hint)
-
-
 def open_scenario(path: Path) -> Scenario:
-    """The scenario in a YAML file, or that of a plain script."""
+    """The scenario in a YAML file, that of a plain script, or with `@NAME` that of a lesson."""
+    path = named_file(path)
     return scenario_from_script(path, SCRIPT_TIMEOUT_S) if path.suffix == ".py" else load_scenario(path)
 
 

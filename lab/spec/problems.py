@@ -105,6 +105,13 @@ def missing_file(what: str, path: Path, *endings: str) -> str:
     return f"no such {what}{did_you_mean(path.name, names_in(path.parent, *endings))}"
 
 
+def odd_space(character: str) -> str:
+    """That a space of another kind stands where a plain one belongs."""
+    from unicodedata import name  # only needed when something is wrong
+
+    return f"found a {name(character, 'strange space').lower()} (U+{ord(character):04X}); allowed: a plain space"
+
+
 def shown(value: object, longest: int = 80) -> str:
     """The value as Python writes it, cut to `longest` characters."""
     return clip(repr(value), longest)

@@ -10,9 +10,11 @@ from lab.errors import UsageError
 from lab.words import clip
 
 DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number of seconds"
+AGES_ALLOWED = "an age such as 30m, 12h, 7d or 4w"
 SIZES_ALLOWED = "a size such as 100k, 512MB or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
 
 _SECONDS = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES: dict[str, float] = {"": 1, **{letter: 1000**power for power, letter in enumerate("kmgt", start=1)}}
 _BYTES |= {f"{letter}i": 1024**power for power, letter in enumerate("kmgt", start=1)}
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
@@ -22,6 +24,11 @@ _LONGEST = 64
 def parse_duration(value: str | float) -> float:
     """The seconds that text such as `60s`, `500ms`, `2m` or `1h` means; a number without a unit is seconds."""
     return float(_parse(value, str, _SECONDS, DURATIONS_ALLOWED))
+
+
+def parse_age(value: str) -> float:
+    """The seconds that text such as `12h`, `7d` or `4w` means; a number without a unit is refused."""
+    return float(_parse(value, str, _AGES, AGES_ALLOWED))
 
 
 def parse_size(value: str | float) -> int:

@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lab.spec.problems import InvalidError, Position, Reading, shown
+from lab.spec.problems import InvalidError, Position, Reading, odd_space, shown
 from lab.words import clip
 
 if TYPE_CHECKING:  # a plain script is run without YAML
@@ -100,4 +100,6 @@ class Value:
             found = "an empty key" if self.raw == "" else f"{self.describe()} as a key"
             quote = f" (in quotes: '{self.raw}')" if self.kind in QUOTABLE else ""
             raise self.problem(f"found {found}; allowed: text{quote}")
+        if not self._node.style and self.raw != self.raw.lstrip():
+            raise self.problem(odd_space(self.raw[0]))
         return str(self.raw)

@@ -23,14 +23,15 @@ class Volume:
     """Absolute path in the node."""
     read_only: bool = False
 
+    def __str__(self) -> str:
+        """As a scenario file and `--volume` write it."""
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
+
 
 def volume_list() -> Kind:
     """Host folders for the nodes; a relative source is relative to the YAML file."""
     allowed = f"a list of volumes, each {_VOLUME}"
     schema = {"type": "string", "pattern": "^[^:]+:/[^:]+(:(ro|rw))?$"}
-
-    def dump(volume: Volume) -> str:
-        return f"{volume.source}:{volume.target}{':ro' if volume.read_only else ''}"
 
     def volumes(first: dict[str, Value]) -> Kind:
         def read(item: Value) -> Volume:
@@ -41,7 +42,7 @@ def volume_list() -> Kind:
                 raise item.refused("one volume for each folder in the node", already)
             return volume
 
-        return list_of(Kind(_VOLUME, read, schema, dump), allowed)
+        return list_of(Kind(_VOLUME, read, schema, str), allowed)
 
     return volumes({})._replace(read=lambda value: volumes({}).read(value))
 

@@ -21,7 +21,7 @@ def test_a_second_run_is_refused_and_told_who_has_the_cluster(lab: Lab):
     first = lab.start("run", lab.script(HOLD, "hold.py"))
     first.wait_for("holding", 2)
     second = lab("run", lab.script(WHO, "who.py"), "--", "second")
-    assert second.code == 1
+    assert second.code == 2
     assert f"cluster {lab.name} is busy with a run of hold (process {first.process.pid}, for" in second.err
     assert "--wait" in second.err
     assert "| second" not in second.out
@@ -52,7 +52,7 @@ def test_a_wait_that_is_too_short_ends_with_who_was_waited_for(lab: Lab):
     first = lab.start("run", lab.script(HOLD, "hold.py"))
     first.wait_for("holding")
     second = lab("run", lab.script(WHO, "who.py"), "--wait", "1s")
-    assert second.code == 1
+    assert second.code == 2
     assert "busy with a run of hold" in second.err
     assert "(waited 1 s)" in second.err
     first.send(signal.SIGINT)

@@ -183,11 +183,19 @@ def test_auto_falls_back_to_the_local_engine_and_says_so_in_one_line(local_lab: 
     assert lab("run", "--engine", "auto", lab.script("print('ok')"), DOCKER_HOST=NOBODY).code == 0
 
 
-def test_down_without_a_docker_engine_says_which_engine_it_looked_at(local_lab: Lab):
+def test_down_says_that_something_may_be_left_on_an_engine_that_does_not_answer(local_lab: Lab):
+    ended = local_lab("down", "--engine", "auto", DOCKER_HOST=NOBODY)
+    assert ended.code == 3
+    assert ended.out == ""
+    assert (
+        f"no Docker engine answers: its socket does not exist; whether cluster {local_lab.name} is still" in ended.err
+    )
+    assert local_lab("down", "--engine", "local", DOCKER_HOST=NOBODY).out == "nothing to remove\n"
+    assert local_lab("up", "--nodes", "1").code == 0
     ended = local_lab("down", "--engine", "auto", DOCKER_HOST=NOBODY)
     assert ended.code == 0
-    assert ended.out == "nothing to remove\n"
-    assert "no Docker engine answers" in ended.err
+    assert f"removed {local_lab.name}: 1 node" in ended.out
+    assert "warning: no Docker engine answers" in ended.err
 
 
 def test_records_can_be_read_without_any_engine(local_lab: Lab):

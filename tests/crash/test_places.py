@@ -175,7 +175,7 @@ def test_a_cluster_of_another_owner_is_neither_found_nor_removed(lab: Lab, tmp_p
         assert stranger("down").out == "nothing to remove\n"
         assert stranger("down", "--all").out == "nothing to remove\n"
         refused = stranger("exec", "node0", "--", "true")
-        assert refused.code == 1
+        assert refused.code == 2
         assert "there is no cluster" in refused.err
     finally:
         assert put_away(stranger) == []
@@ -190,7 +190,7 @@ def test_a_name_that_another_owner_uses_is_refused_with_a_sentence(docker_lab: L
     stranger.name = docker_lab.name
     try:
         ended = stranger("up", "--nodes", "1")
-        assert ended.code == 1, ended.said
+        assert ended.code == 2, ended.said
         assert "Traceback" not in ended.said
         assert "--name" in ended.err
     finally:
@@ -223,7 +223,7 @@ def test_garbage_in_the_lock_file_of_a_busy_cluster_still_says_busy(local_lab: L
     for garbage in GARBAGE:
         lock.write_bytes(garbage.encode("utf-8", "surrogateescape"))
         refused = lab("run", lab.script(FINE, "fine.py"))
-        assert refused.code == 1, refused.said
+        assert refused.code == 2, refused.said
         assert "is busy with" in refused.err
         assert "Traceback" not in refused.said
     assert "busy" in lab("status").out

@@ -52,7 +52,7 @@ def test_up_again_in_the_same_shape_changes_nothing():
 def test_up_in_another_shape_says_what_differs_and_how_to_change_it():
     engine = FakeEngine()
     Cluster(2, name="c", engine=engine).up()
-    with pytest.raises(ClusterError, match=r"nodes: 2, asked for 3; cpus: None, asked for 1\.5") as caught:
+    with pytest.raises(ClusterError, match=r"nodes: 2, asked for 3; cpus: none, asked for 1\.5") as caught:
         Cluster(3, name="c", engine=engine, cpus=1.5).up()
     assert "lab down" in caught.value.hint
 

@@ -25,6 +25,13 @@ def take_frames(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
         yield frame
 
 
+def close_answer(attached: Any) -> None:
+    """Close the answer from which docker-py took a stream, before the stream: else Python 3.13 complains of it."""
+    answer = getattr(attached, "_response", None)
+    if answer is not None:
+        answer.close()
+
+
 class DockerChannel(Stream):
     """A stream of which the agent's standard output is received.
 
@@ -56,6 +63,7 @@ class DockerChannel(Stream):
 
     def close(self) -> None:
         """Let go of the stream; the agent lives on."""
+        close_answer(self._attached)
         super().close()
         if self._attached is not self._socket:
             self._attached.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.docker.direct import DirectApi, Refused, unix_socket
-from lab.errors import EngineUnavailable
+from lab.errors import EngineAbsent, EngineUnavailable
 from lab.words import clip
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ class Connection:
         try:
             self._direct.ping()
         except OSError as error:
-            raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
+            absent = isinstance(error, FileNotFoundError) and "DOCKER_HOST" not in os.environ
+            kind = EngineAbsent if absent else EngineUnavailable
+            raise kind(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
 
     @property
     def client(self) -> docker.DockerClient:

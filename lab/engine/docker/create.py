@@ -14,7 +14,7 @@ from lab.engine.docker.state import find, node_state
 from lab.engine.payload import node_archive
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
-from lab.errors import ClusterError, ImageError, LabError
+from lab.errors import ClusterError, ImageUnfit, LabError
 from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
 
@@ -74,6 +74,6 @@ def _explain_lost(connection: Connection, channel: Channel, image: str) -> LabEr
     said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
     last = f": {said[-1]}" if said else ""
     if state.exit_code == boot.NO_TORCH:
-        return ImageError(f"image {image} has no Python that can import torch", "use an image with torch installed")
+        return ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
     hint = "raise --memory" if state.out_of_memory or state.exit_code == 137 else "`lab doctor` may know more"
     return ClusterError(f"{channel.node.name} {state.sentence()} while it was starting{last}", hint)

@@ -13,7 +13,7 @@ from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, ImageError, LabError, NodeLost
+from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -88,9 +88,11 @@ class DockerEngine:
             if not isinstance(error, Refused):
                 raise
             if error.status == 404 and "no such image" in error.explanation.lower():
-                raise ImageError(f"the engine has no image {image}", "build it with `lab image build`") from error
-            hint = "use another name with --name" if "already" in error.explanation else error.hint
-            raise ClusterError(f"the engine could not make cluster {cluster}: {error.explanation}", hint) from error
+                raise ImageUnfit(f"the engine has no image {image}", "build it with `lab image build`") from error
+            said = f"the engine could not make cluster {cluster}: {error.explanation}"
+            if "already" in error.explanation:  # another owner has one of that name
+                raise ClusterUnfit(said, "use another name with --name") from error
+            raise ClusterError(said, error.hint) from error
 
     # -- using
 

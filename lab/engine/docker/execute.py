@@ -14,7 +14,7 @@ import tty as terminal
 from contextlib import suppress
 from typing import Any
 
-from lab.engine.docker.channel import take_frames
+from lab.engine.docker.channel import close_answer, take_frames
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
@@ -40,6 +40,7 @@ def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
     finally:
         if saved is not None:
             termios.tcsetattr(0, termios.TCSADRAIN, saved)
+        close_answer(stream)
         connection.close()
     code = int(api.exec_inspect(created["Id"])["ExitCode"])
     if code in (126, 127):

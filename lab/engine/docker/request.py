@@ -11,7 +11,7 @@ from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.protocol import Request
-from lab.errors import ClusterError
+from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine, limits_for
 
@@ -49,13 +49,13 @@ def requests_for(
     """Network, volume and a container a node, in the order in which they are made; limits are parts of the machine.
 
     Raises:
-        ClusterError: a strict cluster cannot be that.
+        ClusterUnfit: a strict cluster cannot be that.
     """
     limits = shape.limits
     if machine is not None:
         limits = limits_for(shape.nodes, limits, machine, strict=shape.strict)
     if shape.strict and shape.volumes:
-        raise ClusterError(
+        raise ClusterUnfit(
             f"a strict cluster mounts no folder of this machine, and {shape.volumes[0].source} is to be one",
             "leave the volumes or --strict out",
         )

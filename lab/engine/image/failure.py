@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lab.errors import ImageError
+from lab.errors import ImageError, ImageUnfit
 from lab.words import clip
 
 _AIR_GAPPED = "without a registry: `lab image build --base LOCAL_IMAGE --wheels DIR` (docs/air-gapped.md)"
@@ -48,9 +48,9 @@ def is_transient(reason: str) -> bool:
     return _TRANSIENT.search(reason) is not None
 
 
-def pull_failed(image: str, reason: str) -> ImageError:
+def pull_failed(image: str, reason: str) -> ImageUnfit:
     """Returns the error for an image that is not here and cannot be pulled."""
-    return ImageError(f"the image {image} is not here and cannot be pulled: {one_line(reason)}", _hint(reason))
+    return ImageUnfit(f"the image {image} is not here and cannot be pulled: {one_line(reason)}", _hint(reason))
 
 
 def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str] = ()) -> ImageError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lab import __version__
 from lab.engine.image.failure import build_failed, is_transient, one_line, pull_failed
 from lab.engine.image.progress import BuildLog, ImageProgress, PullLog
-from lab.errors import EngineUnavailable, ImageError
+from lab.errors import EngineUnavailable, ImageError, ImageUnfit
 from lab.words import format_duration
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
         except ImageNotFound:
             return None
         except APIError as error:
-            raise ImageError(
+            raise ImageUnfit(
                 f"the image {image} cannot be looked up: {one_line(str(error.explanation))}",
                 "name an image as in `pytorch/pytorch:latest`",
             ) from error

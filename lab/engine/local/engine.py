@@ -20,7 +20,7 @@ from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, EngineUnavailable, NodeLost
+from lab.errors import ClusterError, EngineAbsent, NodeLost
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
@@ -32,16 +32,16 @@ class LocalEngine:
     """Clusters of process groups on this machine.
 
     Raises:
-        EngineUnavailable: this system is not Linux, or this Python has no torch.
+        EngineAbsent: this system is not Linux, or this Python has no torch.
     """
 
     name = ENGINE
 
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):
-            raise EngineUnavailable(f"the local engine runs on Linux, not on {sys.platform}", "install Docker")
+            raise EngineAbsent(f"the local engine runs on Linux, not on {sys.platform}", "install Docker")
         if importlib.util.find_spec("torch") is None:
-            raise EngineUnavailable(
+            raise EngineAbsent(
                 f"the local engine needs torch, which {sys.executable} does not have",
                 "pip install 'lab[local]', or start Docker",
             )

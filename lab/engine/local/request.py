@@ -10,7 +10,7 @@ from typing import Any
 from lab import __version__
 from lab.engine.local.layout import DESCRIPTION, LIFE, MARK, mark
 from lab.engine.protocol import Request
-from lab.errors import ClusterError
+from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 
 _MOST_NODES = 250
@@ -20,7 +20,7 @@ def requests_for(home: Path, cluster: str, shape: Shape, *, network: str, run: s
     """The folder with its description, and the process; `network` is the two middle octets of its addresses.
 
     Raises:
-        ClusterError: processes of this machine cannot be that.
+        ClusterUnfit: processes of this machine cannot be that.
     """
     _refuse_impossible(shape)
     folder = home / cluster
@@ -55,16 +55,16 @@ def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
 
 def _refuse_impossible(shape: Shape) -> None:
     if shape.nodes > _MOST_NODES:
-        raise ClusterError(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
+        raise ClusterUnfit(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
     for volume in shape.volumes:
         if str(volume.source) != volume.target:
-            raise ClusterError(
+            raise ClusterUnfit(
                 f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
                 f"use {volume.source} as the target too, or the docker engine",
             )
     if shape.strict:
-        raise ClusterError("the local engine cannot be strict: its workers are you", "use --engine docker")
+        raise ClusterUnfit("the local engine cannot be strict: its workers are you", "use --engine docker")
     if shape.image is not None:
-        raise ClusterError(
+        raise ClusterUnfit(
             f"the local engine has no images, so not {shape.image}", "leave --image out, or use --engine docker"
         )

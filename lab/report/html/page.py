@@ -16,6 +16,7 @@ from lab import __version__
 from lab.errors import RecordError
 from lab.explain.explain import explain
 from lab.operations import operation
+from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import RankResult
 from lab.report.html import bundle
@@ -32,7 +33,6 @@ from lab.report.picture.svg import svg_of
 from lab.verdict.evidence import read_evidence
 from lab.words import format_duration, format_value, plural
 
-NAME = "report.html"
 _MOST_TRACEBACK_LINES = 25
 _PHASES = {"forward": "#3f78c9", "backward": "#cc7a29", "loss": "#9360c4", "step": "#3d9455", "zero_grad": "#7d858f"}
 """Their colours."""
@@ -85,9 +85,9 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _write(record: Record, output: Path | None) -> Report:
-    path = output if output is not None else record.path / NAME
+    path = output if output is not None else record.path / REPORT
     if path.is_dir():
-        path = path / (NAME if path == record.path else f"{record.run}.html")
+        path = path / (REPORT if path == record.path else f"{record.run}.html")
     page = _Page(record)
     data = page.html().encode("utf-8", "replace")
     temporary = path.with_name(f".{path.name}.new")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,9 +13,21 @@ from pathlib import Path
 import pytest
 
 from lab.cli import call as subject
-from lab.cli.main import main
+from lab.cli.main import main, make_printable
+from lab.cli.names import NAMES
 from lab.cli.overview import VERBS
-from lab.errors import ClusterError, EngineUnavailable, LabError, RecordError, ScenarioError, UsageError
+from lab.errors import (
+    ClusterBusy,
+    ClusterError,
+    ClusterUnfit,
+    EngineUnavailable,
+    ImageError,
+    ImageUnfit,
+    LabError,
+    RecordError,
+    ScenarioError,
+    UsageError,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,7 +78,7 @@ def test_help_lists_every_verb_and_the_exit_codes(capsys: pytest.CaptureFixture[
     assert code == 0
     for verb in VERBS:
         assert f"  {verb} " in out
-    assert "0 passed, 1 failed, 2 bad usage or scenario, 3 no engine, 4 hung, 130 interrupted" in out
+    assert "0 passed, 1 failed, 2 refused (bad usage, scenario or cluster), 3 no engine, 4 hung, 130 interrupted" in out
 
 
 def test_no_word_at_all_shows_the_help(capsys: pytest.CaptureFixture[str]):
@@ -146,10 +160,25 @@ def test_bad_usage_is_a_sentence_and_exit_code_2(capsys: pytest.CaptureFixture[s
     assert "Traceback" not in err
 
 
+def parser_of(verb: str) -> subject.Parser:
+    parser = subject.Parser(prog=f"lab {verb}")
+    subject.load_verb(verb).add_arguments(parser)
+    return parser
+
+
 def test_what_follows_two_dashes_belongs_to_the_script():
-    assert subject.split_rest(["a", "--", "--epochs", "3", "--"]) == (["a"], ["--epochs", "3", "--"])
-    assert subject.split_rest(["a", "--"]) == (["a"], [])
-    assert subject.split_rest(["a"]) == (["a"], None)
+    parser = parser_of("run")
+    assert subject.split_rest(["a", "--", "--epochs", "3", "--"], parser) == (["a"], ["--epochs", "3", "--"])
+    assert subject.split_rest(["a", "--"], parser) == (["a"], [])
+    assert subject.split_rest(["a", "b"], parser) == (["a", "b"], None)
+
+
+@pytest.mark.parametrize("own", ["node0", "--name c node0", "node0 --name c", "--nam c node0 --engine=local"])
+@pytest.mark.parametrize("dashes", ["", "-- "])
+@pytest.mark.parametrize("command", ["pip list", "pip install -q --name x -- y", "true"])
+def test_a_command_in_a_node_begins_behind_the_node_with_and_without_two_dashes(own: str, dashes: str, command: str):
+    found = subject.split_rest(f"{own} {dashes}{command}".split(), parser_of("exec"))
+    assert found == (own.split(), command.split())
 
 
 # -- errors
@@ -160,6 +189,10 @@ def test_what_follows_two_dashes_belongs_to_the_script():
     [
         (LabError("x"), 1),
         (ClusterError("x"), 1),
+        (ClusterUnfit("x"), 2),
+        (ClusterBusy("x"), 2),
+        (ImageError("x"), 1),
+        (ImageUnfit("x"), 2),
         (RecordError("x"), 1),
         (UsageError("x"), 2),
         (ScenarioError("f:1:2: x"), 2),
@@ -297,3 +330,86 @@ def test_what_nobody_foresaw_is_a_sentence_and_the_traceback_is_kept(
     kept = Path(re.search(r"/\S+lab-error-\S+\.txt", said)[0])  # type: ignore[index]
     assert "ZeroDivisionError" in kept.read_text()
     kept.unlink()
+
+
+# -- what a stream cannot write
+
+
+def written(text: str, encoding: str, errors: str = "strict") -> bytes:
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding=encoding, errors=errors)
+    make_printable(stream)
+    stream.write(text)
+    stream.flush()
+    return buffer.getvalue()
+
+
+def test_signs_that_an_encoding_lacks_are_written_as_other_signs_of_the_same_width():
+    assert written("✔ a │ b … 3 × é 目", "ascii") == b"+ a | b ~ 3 x \\xe9 \\u76ee"
+    assert written("✔ 3 × é", "latin-1") == "+ 3 × é".encode("latin-1")
+    assert written("✔ \udcff", "utf-8") == "✔ \\udcff".encode()
+
+
+def test_whoever_chose_how_to_write_what_an_encoding_lacks_is_obeyed():
+    assert written("✔", "ascii", "replace") == b"?"
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), (">/dev/full", 1)])
+def test_output_that_cannot_be_written_is_no_traceback(closed: str, code: int):
+    said = subprocess.run(
+        ["/bin/sh", "-c", f"'{sys.executable}' -m lab.cli.main --help {closed}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (said.returncode, "Traceback" in said.stderr) == (code, False)
+    assert ("cannot write the output: No space left on device" in said.stderr) == (code == 1)
+
+
+# -- names for completion
+
+
+def test_every_kind_of_names_is_asked_for_by_the_script_of_each_shell(capsys: pytest.CaptureFixture[str]):
+    for shell in ("bash", "zsh"):
+        script = call(capsys, "completion", shell)[1]
+        for kind in NAMES:
+            assert f"lab completion --names {kind} 2>/dev/null" in script
+            assert re.search(rf"_lab_{kind}\b(?!\()", script), f"no argument asks for {kind}"
+
+
+def test_names_of_lessons_and_runs_are_printed(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    assert "scatter\n" in call(capsys, "completion", "--names", "lessons")[1]
+    assert "@scatter\n" in call(capsys, "completion", "--names", "scenarios")[1]
+    for name in ("one", "$(touch x)"):
+        (tmp_path / ".lab" / "runs" / name / "logs").mkdir(parents=True)
+    assert call(capsys, "completion", "--names", "runs") == (0, "one\n", "")
+
+
+def test_a_completion_script_for_no_shell_is_refused(capsys: pytest.CaptureFixture[str]):
+    code, _, err = call(capsys, "completion")
+    assert code == 2
+    assert "name one of bash, zsh" in err
+
+
+def test_bash_completes_the_names_that_the_lab_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "lab").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lab.cli.main "$@"\n')
+    (tmp_path / "lab").chmod(0o755)
+    (tmp_path / "script").write_text(call(capsys, "completion", "bash")[1])
+    complete = (
+        'source ./script; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _shtab_lab; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    for words, expected in (
+        (["lab", "learn", "scat"], ["scatter", "scatter_object_list", "scatter_rows"]),
+        (["lab", "run", "@scatter_r"], ["@scatter_rows"]),
+        (["lab", "run", "scri"], ["script"]),
+    ):
+        said = subprocess.run(
+            ["bash", "-c", complete, "bash", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert sorted(said.stdout.split()) == expected, said.stderr

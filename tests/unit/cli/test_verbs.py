@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +16,7 @@ import pytest
 
 from lab.cli.main import main
 from lab.engine import select
-from lab.errors import EngineUnavailable
+from lab.errors import EngineAbsent, EngineUnavailable
 from lab.plan.cluster import Shape
 from lab.run.lock import ClusterLock
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
@@ -36,7 +39,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 
 def no_local() -> None:
-    raise EngineUnavailable("no torch", "install it")
+    raise EngineAbsent("no torch", "install it")
 
 
 @pytest.fixture
@@ -73,9 +76,9 @@ def test_up_as_text(lab):
 def test_up_in_another_shape_as_json_is_an_error_in_json(lab):
     lab("up", "--nodes", "2", "--name", "c")
     code, out, err = lab("up", "--nodes", "3", "--name", "c", "--json")
-    assert code == 1
+    assert code == 2
     assert "nodes: 2, asked for 3" in json.loads(out)["error"]
-    assert json.loads(out)["exit_code"] == 1
+    assert json.loads(out)["exit_code"] == 2
     assert "another shape" in err
 
 
@@ -98,7 +101,7 @@ def test_variables_of_a_run_are_added_to_those_of_the_scenario_whatever_the_clus
 def test_a_run_on_a_cluster_that_is_not_as_asked_for_is_refused(lab, scenarios: list[str]):
     lab("up", "--nodes", "2", "--name", "c", "--cpus", "2")
     code, _, err = lab("run", *scenarios, "--name", "c", "--cpus", "1")
-    assert code == 1
+    assert code == 2
     assert "cluster c is up in another shape (cpus: 2.0, asked for 1.0)" in err
     assert lab("run", *scenarios, "--name", "c", "--cpus", "2")[0] == 0
 
@@ -293,7 +296,8 @@ def test_following_a_run_ends_when_whoever_ran_it_is_dead(lab, tmp_path: Path):
     (record / "result.json").unlink()
     answers: list[Any] = []
     follower = threading.Thread(target=lambda: answers.append(lab("logs", "--follow")), daemon=True)
-    with held("c"):
+    with (record / "logs" / "index.jsonl").open("ab") as index:
+        fcntl.flock(index, fcntl.LOCK_EX)  # as whoever writes it does
         follower.start()
         follower.join(0.5)
         assert follower.is_alive()
@@ -370,3 +374,185 @@ def test_logs_show_what_would_act_on_a_terminal_unless_they_are_asked_for_as_the
         (("--raw",), "node0/rank0 | a\x1b]0;t\x07\r\x1b[31mb\n"),
     ):
         assert lab("logs", *words)[1] == shown
+
+
+# -- names that are nearly right, and engines that do not answer
+
+
+def test_a_run_on_a_cluster_that_is_not_there_says_so_and_what_may_have_been_meant(lab):
+    assert "there is no cluster demo: making one for the run\n" in lab("run", "s/one.yaml", "--name", "demo")[2]
+    lab("up", "--nodes", "2", "--name", "demo")
+    said = lab("run", "s/one.yaml", "--name", "demoo")[2]
+    assert "warning: there is no cluster demoo (did you mean 'demo'?): making one for the run\n" in said
+    assert "there is no cluster" not in lab("run", "s/one.yaml", "--name", "demo")[2]
+    assert "there is no cluster" not in lab("run", "s/one.yaml")[2]
+
+
+def test_a_name_that_is_nearly_that_of_a_cluster_is_told(lab):
+    lab("up", "--nodes", "1", "--name", "demo")
+    assert lab("down", "--name", "dmo")[1] == "nothing to remove: there is no cluster dmo (did you mean 'demo'?)\n"
+    assert "no cluster dmo (did you mean 'demo'?)" in lab("status", "--name", "dmo")[1]
+    code, _, err = lab("exec", "node0", "--name", "dmo", "true")
+    assert (code, "there is no cluster dmo (did you mean 'demo'?)" in err) == (2, True)
+    lab("run", "s/one.yaml", "--name", "demo", "--nodes", "1")
+    assert "there are no runs on cluster dmo in .lab/runs (did you mean 'demo'?)" in lab("logs", "--name", "dmo")[2]
+
+
+def test_a_command_in_a_node_needs_no_dashes(lab):
+    lab("up", "--nodes", "1", "--name", "c")
+    assert lab("exec", "--name", "c", "node0", "pip", "list", "--name", "x")[0] == 0
+    assert lab("exec", "node0", "--name", "c", "pip", "list")[0] == 0
+
+
+def test_down_tells_of_an_engine_that_does_not_answer(lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch):
+    def no_docker() -> None:
+        raise EngineUnavailable("no Docker", "start it")
+
+    monkeypatch.setitem(select.OPENERS, "docker", no_docker)
+    monkeypatch.setitem(select.OPENERS, "local", lambda: engine)
+    unknown = "no Docker; whether cluster c is still there is not known"
+    assert lab("down", "--name", "c") == (3, "", f"lab: {unknown}\n  hint: start it\n")
+    assert "whether a cluster is still there" in lab("down", "--all")[2]
+    lab("up", "--nodes", "1", "--name", "c")
+    code, out, err = lab("down", "--name", "c")
+    assert (code, "removed c: 1 node" in out, f"warning: {unknown}" in err) == (0, True, True)
+
+
+def test_down_is_silent_of_an_engine_that_is_not_on_this_machine_unless_it_was_used(
+    lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+):
+    def no_docker() -> None:
+        raise EngineAbsent("no Docker", "start it")
+
+    monkeypatch.setitem(select.OPENERS, "docker", no_docker)
+    monkeypatch.setitem(select.OPENERS, "local", lambda: engine)
+    assert lab("down", "--name", "c") == (0, "nothing to remove\n", "")
+    with ClusterLock("docker", "c").held("lab up"):
+        pass
+    assert lab("down", "--name", "c")[0] == 3
+    assert lab("down", "--all")[0] == 3
+    assert lab("down", "--name", "d")[0] == 0
+
+
+# -- old runs
+
+
+def test_runs_say_their_size_and_which_go_on(lab):
+    lab("run", "s/one.yaml", "--name", "c")
+    (run,) = as_json(lab("runs", "--json"))
+    files = [path for path in (Path(".lab/runs") / run["run"]).rglob("*") if path.is_file()]
+    assert (run["size_bytes"], run["in_progress"]) == (sum(path.stat().st_size for path in files), False)
+    assert "size" in lab("runs")[1].splitlines()[0]
+    with (Path(".lab/runs") / run["run"] / "logs" / "index.jsonl").open() as index:
+        fcntl.flock(index, fcntl.LOCK_EX)
+        assert as_json(lab("runs", "--json"))[0]["in_progress"] is True
+        assert "it goes on" in lab("runs")[1]
+
+
+def runs_of_the_past(lab, count: int) -> list[str]:
+    """Runs that began a day after each other, the last one today; oldest first."""
+    for _ in range(count):
+        lab("run", "s/one.yaml", "--name", "c")
+    names = sorted(path.name for path in Path(".lab/runs").iterdir())
+    for days, name in enumerate(reversed(names)):
+        plan = Path(".lab/runs") / name / "plan.json"
+        os.utime(plan, (time.time() - days * 86400,) * 2)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("words", "gone"),
+    [
+        (["--keep", "2"], 2),
+        (["--keep", "9"], 0),
+        (["--keep", "0"], 4),
+        (["--older-than", "36h"], 2),
+        (["--older-than", "1w"], 0),
+        (["--older-than", "12h", "--keep", "3"], 1),
+        (["--older-than", "36h", "--keep", "1"], 2),
+    ],
+)
+def test_old_runs_are_removed_by_number_and_age(lab, words: list[str], gone: int):
+    names = runs_of_the_past(lab, 4)
+    would = as_json(lab("runs", "--prune", *words, "--dry-run", "--json"))
+    assert [one["run"] for one in would["removed"]] == names[:gone]
+    assert sorted(path.name for path in Path(".lab/runs").iterdir()) == names
+    assert as_json(lab("runs", "--prune", *words, "--json")) == would
+    assert sorted(path.name for path in Path(".lab/runs").iterdir()) == names[gone:]
+
+
+def test_a_run_that_goes_on_is_never_removed(lab):
+    first, second = runs_of_the_past(lab, 2)
+    with (Path(".lab/runs") / first / "logs" / "index.jsonl").open() as index:
+        fcntl.flock(index, fcntl.LOCK_EX)
+        said = lab("runs", "--prune", "--keep", "0")[1]
+    assert said.startswith("removed 1 run, ")
+    assert second in said
+    assert f"{first} goes on and stays" in said
+    assert [path.name for path in Path(".lab/runs").iterdir()] == [first]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--prune"], "--prune needs to know what may go"),
+        (["--keep", "3"], "say what --prune does"),
+        (["--dry-run"], "say what --prune does"),
+        (["--prune", "--keep", "-1"], "a whole number, 0 or more"),
+        (["--prune", "--older-than", "7"], "an age such as 30m, 12h, 7d or 4w"),
+    ],
+)
+def test_pruning_that_says_not_what_is_refused(lab, words: list[str], sentence: str):
+    code, _, err = lab("runs", *words)
+    assert (code, sentence in err) == (2, True)
+
+
+# -- lessons
+
+
+def test_a_lesson_is_copied_to_be_changed_with_all_that_it_needs(lab):
+    assert lab("new", "--from", "resume", "--folder", "mine")[0] == 0
+    assert {path.name for path in Path("mine").iterdir()} == {"resume.yaml", "resume.py", "training.py"}
+    assert as_json(lab("validate", "mine", "--json"))[0]["valid"] is True
+    assert "mine/resume.yaml is there already" in lab("new", "--from", "resume", "--folder", "mine")[2]
+    assert lab("new", "--from", "reshard", "--folder", "mine")[0] == 0, "a module that both need"
+    Path("mine/training.py").write_text("changed")
+    assert "mine/training.py is there already" in lab("new", "--from", "loading_memory", "--folder", "mine")[2]
+
+
+def test_a_copy_of_a_lesson_has_a_name_of_its_own(lab):
+    assert lab("new", "my-scatter", "--from", "scatter")[0] == 0
+    assert Path("my_scatter.yaml").read_text().startswith("name: my-scatter\n")
+    assert as_json(lab("run", "my_scatter.yaml", "--dry-run", "--json"))["scenario"] == "my-scatter"
+
+
+def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab):
+    library = as_json(lab("scenarios", "--json"))
+    assert {"scatter", "all_reduce"} <= {lesson["name"] for lesson in library}
+    assert Path(as_json(lab("run", "@scatter", "--dry-run", "--json"))["script"]).is_absolute()
+    assert as_json(lab("run", "@ddp-story", "--dry-run", "--json"))["script"].endswith("/ddp/story.py")
+    Path("scenarios").mkdir()
+    assert lab("new", "--from", "scatter")[1].startswith("wrote scenarios/scatter.yaml and scenarios/scatter.py")
+    own = as_json(lab("run", "@scatter", "--dry-run", "--json"))["script"]
+    assert own == str(Path("scenarios/scatter.py").absolute())
+    assert len(as_json(lab("scenarios", "--json"))) == len(library)
+    rows = lab("scenarios")[1].splitlines()
+    assert rows[1].startswith("scenarios/scatter.yaml ")
+    assert rows[2].startswith("@rank_table ")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
+        (["run", "scatter"], "hint: the lesson of that name is @scatter"),
+        (["learn", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
+        (["new", "--from", "scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
+        (["validate", "@scater"], "there is no lesson 'scater' (did you mean 'scatter'?)"),
+        (["learn", "scatter", "--folder", "s"], "there is no lesson 'scatter' in s"),
+        (["new"], "a new scenario needs a name, or a lesson to begin with"),
+    ],
+)
+def test_a_lesson_that_is_not_there_is_refused(lab, words: list[str], sentence: str):
+    code, _, err = lab(*words)
+    assert (code, sentence in err) == (2, True), err

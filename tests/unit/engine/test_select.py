@@ -65,9 +65,10 @@ def test_every_engine_can_be_asked_for_and_opened():
     assert set(OPENERS) == {*CHOICES} - {"auto"}
 
 
-def test_available_engines_leaves_out_those_that_do_not_answer(engines):
+def test_available_engines_are_those_that_answer_and_the_others_say_why_not(engines):
     engines["docker"] = "no Docker"
-    assert available_engines() == [engines["local"]]
+    found, silent = available_engines()
+    assert (found, {name: why.message for name, why in silent.items()}) == ([engines["local"]], {"docker": "no Docker"})
 
 
 # -- names

@@ -72,7 +72,7 @@ def test_a_source_is_kept_once_and_only_from_the_folder_of_the_scenario(tmp_path
     (folder / "pkg" / "model.py").write_text("changed\n")
     writer.keep(folder, "pkg/model.py")
     writer.close()
-    assert [path.name for path in tmp_path.rglob("runs/*/**/*") if path.is_file()] == ["model.py"]
+    assert [path.name for path in tmp_path.rglob("runs/*/**/*.py")] == ["model.py"]
     assert (writer.path / "pkg" / "model.py").read_text() == "import torch\n"
 
 

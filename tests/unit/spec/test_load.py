@@ -214,6 +214,8 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(folder: Path) -> Non
 def test_an_expression_is_tried_before_the_run_only_where_the_ranks_are_known(folder: Path) -> None:
     text = "script: train.py\nexpect: {notes: {a: '[1, 2][rank]'}}\n"
     assert load(text).expect.notes == {"a": "[1, 2][rank]"}
+    for some in ("list(range(nnodes))[5] + rank", "10 // (world_size - 1) + rank", "[1][node_rank - 2]"):
+        assert load(f"script: train.py\nexpect: {{notes: {{a: '{some}'}}}}\n").expect.notes == {"a": some}
     assert "for rank 2: list index out of range" in refusal_of(f"nodes: 3\nnproc_per_node: 1\n{text}")
 
 

@@ -13,7 +13,7 @@ from lab.spec.load import load_scenario
 
 TABLE = Path(__file__).with_name("refusals.txt")
 WORDS = {"SCRIPT ": "script: train.py\n", "WORLD ": "nodes: 2\nnproc_per_node: 1\n"}
-SIGNS = {"⏎": "\n", "⇥": "\t", "␀": "\0", "␇": "\a"}
+SIGNS = {"⏎": "\n", "⇥": "\t", "⍽": "\u00a0", "␀": "\0", "␇": "\a"}
 
 
 def refusals() -> Iterator[Any]:

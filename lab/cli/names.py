@@ -1,0 +1,50 @@
+"""Names of what is there, for shells that complete a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from lab.plan.cluster import ClusterInfo
+
+
+def _lessons() -> Iterable[str]:
+    from lab.spec.lessons import lessons
+
+    return lessons()
+
+
+def _scenarios() -> Iterable[str]:
+    from lab.spec.lessons import SIGN
+
+    return [f"{SIGN}{name}" for name in _lessons()]
+
+
+def _runs() -> Iterable[str]:
+    from lab.record.read import list_records
+
+    return [record.run for record in list_records()]
+
+
+def _found() -> list[ClusterInfo]:
+    from lab.engine.select import available_engines
+
+    engines, _ = available_engines()
+    return [info for engine in engines for info in engine.find()]
+
+
+def _clusters() -> Iterable[str]:
+    return [info.name for info in _found()]
+
+
+def _nodes() -> Iterable[str]:
+    return {node.name for info in _found() for node in info.nodes}
+
+
+NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "lessons": _lessons,
+    "scenarios": _scenarios,
+    "runs": _runs,
+    "clusters": _clusters,
+    "nodes": _nodes,
+}
+"""Kind of names -> those that there are now."""

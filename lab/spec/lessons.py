@@ -1,0 +1,92 @@
+"""Lessons by name: those in `scenarios` of the current folder, and those that come with the lab."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from lab.errors import UsageError
+from lab.spec.problems import did_you_mean
+
+SIGN = "@"
+"""`@scatter`, in the place of a file, is the lesson of that name."""
+OWN_FOLDER = Path("scenarios")
+"""What the current folder calls its own scenarios."""
+_SUFFIXES = (".yaml", ".yml")
+_HEAD = 1000
+"""Characters of a file in which it says its name."""
+
+
+def library_folder() -> Path:
+    """The lessons that come with the lab: in the package when it is installed, in the root of a checkout otherwise."""
+    package = Path(__file__).resolve().parents[1]
+    candidates = (package / "scenarios", package.parent / "scenarios")
+    return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+
+
+def lesson_folders() -> list[Path]:
+    """Where a lesson is looked for, in this order."""
+    library = library_folder()
+    if not OWN_FOLDER.is_dir():
+        return [library]
+    return [OWN_FOLDER] if os.path.samefile(OWN_FOLDER, library) else [OWN_FOLDER, library]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Every YAML file below a folder, in order, without those in hidden folders."""
+    found = []
+    for where, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(where, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    return sorted(found)
+
+
+def lessons(folders: Sequence[Path] | None = None) -> dict[str, list[Path]]:
+    """Name -> files of that name, in the first of the folders that has one; by default those of `lesson_folders`."""
+    found: dict[str, list[Path]] = {}
+    for folder in lesson_folders() if folders is None else folders:
+        here: dict[str, list[Path]] = {}
+        for file in files_below(folder):
+            here.setdefault(file.stem.replace("-", "_"), []).append(file)
+        found = {**here, **found}
+    return found
+
+
+def find_lesson(name: str, folders: Sequence[Path] | None = None) -> Path:
+    """The file of a lesson.
+
+    Args:
+        name: that of the file or the one that stands in it, such as `scatter` or `@scatter`; - and _ are the same.
+        folders: where to look; None: see `lesson_folders`.
+
+    Raises:
+        UsageError: there is none of that name, or several; the message names near matches.
+    """
+    known = lessons(folders)
+    plain = name.removeprefix(SIGN)
+    wanted = plain.replace("-", "_")
+    files = known.get(wanted) or [file for file in chain(*known.values()) if _says_its_name_is(file, wanted)]
+    if len(files) > 1:
+        raise UsageError(f"{plain!r} could be {' or '.join(map(str, files))}", "name the file")
+    if not files:
+        where = f" in {' or '.join(map(str, folders))}" if folders else ""
+        meant = did_you_mean(plain, known)
+        raise UsageError(f"there is no lesson {plain!r}{where}{meant}", "`lab scenarios` lists them")
+    return files[0]
+
+
+def _says_its_name_is(file: Path, name: str) -> bool:
+    try:
+        head = file.read_text(encoding="utf-8", errors="replace")[:_HEAD]
+    except OSError:
+        return False
+    said = re.search(r"^name: *([\w-]+)", head, re.MULTILINE)
+    return said is not None and said[1].replace("-", "_") == name
+
+
+def named_file(path: Path) -> Path:
+    """What a person meant by a path: the file of the lesson where it is `@NAME`, else the path itself."""
+    return find_lesson(str(path)) if str(path).startswith(SIGN) else path
