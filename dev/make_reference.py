@@ -1,4 +1,4 @@
-"""The JSON Schema and the reference of scenarios, from the declaration of their keys."""
+"""The JSON Schema and the reference of scenarios, from the declaration of their keys; the list of a record's files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lab.record.layout import FILES
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.keys import Key, keys_of
@@ -37,7 +38,7 @@ def schema() -> str:
 
 
 def reference(page: str) -> str:
-    """The page with everything between `<!-- NAME -->` and `<!-- end -->` replaced."""
+    """The reference of scenarios, with its tables and lists written anew."""
     parts = {
         "keys": "\n".join(_table(Scenario, skip=("expect",))),
         "keys of expect": "\n".join(_table(Expect)),
@@ -48,6 +49,17 @@ def reference(page: str) -> str:
         f"{_words(VARIABLES)}. Allowed are numbers, text, lists, comparisons, `if`/`else`, comprehensions, f-strings "
         f"and {_words(FUNCTIONS)}. It is computed on the host by a safe evaluator, within bounds on time and size.",
     }
+    return _with(page, parts)
+
+
+def record(page: str) -> str:
+    """The page on records, with the list of their files written anew."""
+    rows = [f"| `{name}` | {what} |" for name, what in FILES.items()]
+    return _with(page, {"files": "\n".join(["| file | what it is |", "|---|---|", *rows])})
+
+
+def _with(page: str, parts: Mapping[str, str]) -> str:
+    """The page with everything between `<!-- NAME -->` and `<!-- end -->` replaced."""
     for name, text in parts.items():
         folded = (
             text if text.startswith("|") else textwrap.fill(text, 120, subsequent_indent="  " * text.startswith("- "))
@@ -125,7 +137,11 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
+PAGES = {"scenario-reference.md": reference, "record.md": record}
+"""Those of which parts are made here."""
+
 if __name__ == "__main__":
-    page = DOCS / "scenario-reference.md"
-    page.write_text(reference(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, made in PAGES.items():
+        text = (DOCS / name).read_text(encoding="utf-8")
+        (DOCS / name).write_text(made(text), encoding="utf-8")
     (DOCS / "scenario.schema.json").write_text(schema(), encoding="utf-8")

@@ -7,6 +7,8 @@ first used, so that `import lab` costs nothing.
 from __future__ import annotations
 
 __version__ = "0.1.0"
+DISTRIBUTION = "torch-lab"
+"""What pip calls the lab: `lab` on the public index is another project, which has a package `lab` too."""
 
 TYPE_CHECKING = False  # not from typing, which takes longer to import than all else that `lab --help` needs
 if TYPE_CHECKING:

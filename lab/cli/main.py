@@ -6,7 +6,15 @@ import gc
 import os
 import sys
 
-from lab import __version__
+try:
+    from lab import DISTRIBUTION, __version__  # noqa: F401  # only ours has the first
+except ImportError:  # `lab/__init__.py` is not ours
+    sys.stderr.write(
+        "lab: another distribution has put its package `lab` over that of torch-lab, and each breaks the other\n"
+        "  hint: pip uninstall that one (`lab` on the public index is one such), then "
+        "pip install --force-reinstall torch-lab; best in a virtual environment of its own\n"
+    )
+    sys.exit(2)
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:

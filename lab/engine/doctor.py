@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lab import DISTRIBUTION
 from lab.words import format_bytes
 
 AGENT_BYTES = 150 * 1024**2
@@ -43,7 +44,30 @@ class Wanted:
 def examine_machine(wanted: Wanted) -> list[Check]:
     """Python, memory, cores and disk for the size that is wanted."""
     python = Check("ok", "python", f"{sys.version.split()[0]} ({sys.executable})")
-    return [python, memory_check(_available_bytes(), wanted), cores_check(os.cpu_count() or 1, wanted), _disk()]
+    return [
+        python,
+        *namesakes(),
+        memory_check(_available_bytes(), wanted),
+        cores_check(os.cpu_count() or 1, wanted),
+        _disk(),
+    ]
+
+
+def namesakes() -> list[Check]:
+    """Other distributions with a package `lab`, which pip puts into the same folder without a word."""
+    import importlib.metadata
+
+    found = []
+    for other in importlib.metadata.distributions():
+        files = f"\n{other.read_text('RECORD') or ''}"
+        if "\nlab/__init__.py," in files and other.metadata["Name"] != DISTRIBUTION:
+            name = other.metadata["Name"]
+            fix = (
+                f"pip uninstall {name}; pip install --force-reinstall {DISTRIBUTION}; best in an environment of its own"
+            )
+            what = f"the distribution {name} {other.version} has a package `lab` too: where files have the same name, "
+            found.append(Check("failed", "package", f"{what}those that were installed last have won", fix))
+    return found
 
 
 def memory_check(available_bytes: int | None, wanted: Wanted) -> Check:

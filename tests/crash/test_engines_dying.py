@@ -230,7 +230,7 @@ def test_without_docker_and_without_torch_a_fix_is_named(without_torch: Lab, ver
     ended = lab(verb, *with_engine(words, choice), DOCKER_HOST=NOBODY)
     assert ended.code == 3, ended.said
     assert "torch" in ended.said
-    assert "pip install 'lab[local]'" in ended.said
+    assert "pip install 'torch-lab[local]'" in ended.said
     assert "Traceback" not in ended.said
     if choice == "auto":
         assert "no Docker engine answers" in ended.said

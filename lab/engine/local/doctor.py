@@ -8,6 +8,7 @@ import resource
 import sys
 from pathlib import Path
 
+from lab import DISTRIBUTION
 from lab.engine.doctor import Check, Wanted
 from lab.node.recorder import build
 
@@ -23,7 +24,7 @@ def _torch() -> list[Check]:
     try:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return [Check("failed", "torch", "not installed", "pip install 'lab[local]'")]
+        return [Check("failed", "torch", "not installed", f"pip install '{DISTRIBUTION}[local]'")]
     return [Check("ok", "engine", f"local, with torch {version}"), _recorder(version)]
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lab import DISTRIBUTION
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
@@ -43,7 +44,7 @@ class LocalEngine:
         if importlib.util.find_spec("torch") is None:
             raise EngineAbsent(
                 f"the local engine needs torch, which {sys.executable} does not have",
-                "pip install 'lab[local]', or start Docker",
+                f"pip install '{DISTRIBUTION}[local]', or start Docker",
             )
         self.home = home_folder()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lab import DISTRIBUTION
 from lab.errors import UsageError
 from lab.record.read import Record
 from lab.report.export.slices import Slice
@@ -35,7 +36,7 @@ def perfetto_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> bytes
     except ImportError:
         raise UsageError(
             "Perfetto's format needs the package perfetto, which is not installed",
-            "pip install 'lab[perfetto]'; or take --chrome, which Perfetto's UI opens as well",
+            f"pip install '{DISTRIBUTION}[perfetto]'; or take --chrome, which Perfetto's UI opens as well",
         ) from None
     return _Writer(proto).write(trace, make_tracks(record, trace, steps))
 

@@ -16,6 +16,7 @@ from lab.cli import call as subject
 from lab.cli.main import main, make_printable
 from lab.cli.names import NAMES
 from lab.cli.overview import VERBS
+from lab.engine.doctor import namesakes
 from lab.errors import (
     ClusterBusy,
     ClusterError,
@@ -413,3 +414,38 @@ def test_bash_completes_the_names_that_the_lab_prints(capsys: pytest.CaptureFixt
             timeout=60,
         )
         assert sorted(said.stdout.split()) == expected, said.stderr
+
+
+# -- another package of the same name
+
+
+def test_a_package_that_was_put_over_ours_is_told_in_a_sentence(tmp_path: Path):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text('__version__ = "8.3"\n')
+    (tmp_path / "lab" / "cli").symlink_to(ROOT / "lab" / "cli")
+    said = subprocess.run(
+        [sys.executable, "-m", "lab.cli.main", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.startswith("lab: another distribution has put its package `lab` over that of torch-lab")
+    assert "pip install --force-reinstall torch-lab" in said.stderr
+
+
+def test_doctor_names_a_distribution_with_a_package_of_our_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lab", "torch-lab", "labs"):
+        folder = tmp_path / f"{name.replace('-', '_')}-8.3.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 8.3\n")
+        (folder / "RECORD").write_text("labs/__init__.py,,\n" if name == "labs" else "lab/x.py,,\nlab/__init__.py,,\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    (found,) = namesakes()
+    assert (found.level, found.what) == ("failed", "package")
+    assert "the distribution lab 8.3 has a package `lab` too" in found.found
+    assert "pip uninstall lab; pip install --force-reinstall torch-lab" in found.fix

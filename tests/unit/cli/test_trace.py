@@ -102,5 +102,5 @@ def test_without_the_package_for_perfetto_a_sentence_says_what_to_do(
     assert main(["trace", "new-reduce", "--perfetto", "b.pftrace"]) == 2
     said = capsys.readouterr().err
     assert "Perfetto's format needs the package perfetto, which is not installed" in said
-    assert "pip install 'lab[perfetto]'" in said
+    assert "pip install 'torch-lab[perfetto]'" in said
     assert not (here / "b.pftrace").exists()

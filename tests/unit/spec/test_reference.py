@@ -13,6 +13,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from lab.errors import ScenarioError, UsageError
+from lab.record.layout import FILES, readme
 from lab.spec.load import load_scenario
 from lab.spec.units import parse_duration, parse_size
 
@@ -26,6 +27,15 @@ def test_the_schema_and_the_reference_are_as_the_keys_are_declared() -> None:
     made = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))
     assert made["schema"]() == SCHEMA, "run dev/reference"
     assert made["reference"](REFERENCE) == REFERENCE, "run dev/reference"
+
+
+def test_the_docs_and_every_record_say_the_same_of_its_files() -> None:
+    made = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))
+    page = (ROOT / "docs" / "record.md").read_text(encoding="utf-8")
+    assert made["record"](page) == page, "run dev/reference"
+    for name, what in FILES.items():
+        assert f"\n{name}\n    {what}\n" in readme()
+        assert f"\n| `{name}` | {what} |\n" in page
 
 
 def test_the_schema_describes_every_key_and_allows_no_other() -> None:
