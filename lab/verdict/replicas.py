@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lab.trace.training import Module, Parameter
@@ -32,6 +34,7 @@ def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
     findings = []
     for replicas in _replicas(evidence):
         found = _other_parameters(replicas) or _other_order(replicas) or _apart(replicas, evidence)
+        found = found or _stepped_by_some(replicas, evidence)
         findings += [found] if found is not None else []
     return findings
 
@@ -134,6 +137,35 @@ def _apart(replicas: _Replicas, evidence: Evidence) -> Finding | None:
     elif not any(call.phase == "backward" and call.operation.reduces for trace in traces for call in trace.calls):
         sentence += " No backward had exchanged gradients."
     return _finding("diverged", sentence, replicas, odd)
+
+
+def _stepped_by_some(replicas: _Replicas, evidence: Evidence) -> Finding | None:
+    """Ranks whose optimizers changed the module, where those of others never did, though all exchanged its gradients.
+
+    Unless the others may have got the weights in some other way.
+    """
+    modules, traces = replicas.modules, {rank: evidence.trace.ranks[rank] for rank in replicas.modules}
+    stepped = {rank: bool(module.norms) for rank, module in modules.items()}
+    moved = all(len(set(module.norms.values())) > 1 for module in modules.values() if module.norms)
+    if len(set(stepped.values())) == 1 or not moved:
+        return None
+    sources = {rank: [mark for mark in trace.marks if mark.name == "step"] for rank, trace in traces.items()}
+    first = min((marks[0].begin for rank, marks in sources.items() if stepped[rank] and marks), default=math.inf)
+    for trace in traces.values():
+        after = [call for call in trace.calls if call.begin > first]
+        own = [call for call in after if call.phase == "backward" and call.operation.reduces]
+        others = [call for call in after if call.phase not in ("backward", "forward") and call.operation.moves_data]
+        if not own or (others and not stepped[trace.rank]):
+            return None
+    _, odd = majority(stepped)
+    ours, rest = [rank for rank in modules if stepped[rank]], [rank for rank in modules if not stepped[rank]]
+    lines = [sources[rank][0].source for rank in ours if sources[rank]]
+    sentence = (
+        f"{name_ranks(ours)} stepped the parameters of {replicas.title}{f' at {listing(lines)}' if lines else ''}, and "
+        f"{name_ranks(rest)} never did, where all exchanged their gradients: the replicas are no longer the same."
+    )
+    found = _finding("diverged", sentence, replicas, odd)
+    return replace(found, lines=(*lines, *found.lines))
 
 
 def _alike(norms: Mapping[int, Sequence[float | None]]) -> bool:

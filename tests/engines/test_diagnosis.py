@@ -25,7 +25,6 @@ QUICK = {
 """They show what no other test here shows, and take no long time; all others are for the night."""
 UNTOLD = {
     "changed_before_wait": "who changed the tensor is not named",
-    "steps_on_rank0_only": "parameters that only some ranks step are not compared",
 }
 """What is not told so far, and why."""
 

@@ -121,3 +121,32 @@ def test_modules_are_compared_with_those_of_the_same_turn_in_their_group(made: T
             made.line(rank, "ddp", 4, d=1, g="alone", params=[["x", "float32", [2]]], buckets=[[0]], rebuilt=False)
         module(made, rank, PARAMETERS, d=2 if rank == 0 else 1)
     assert found(made) == []
+
+
+def trained(made: TraceMaker, stepping: int = 0, *, between: str = "") -> None:
+    """A rank steps the module, the others do not; all exchange gradients."""
+    for rank in range(3):
+        module(made, rank, PARAMETERS)
+        for turn in (1, 2, 3):
+            made.line(rank, "mark", 10 * turn, n="backward", e=0, at="train.py:30")
+            made.call(rank, "all_reduce", 10 * turn + 1, 10 * turn + 2, [[1.0]], [[3.0]], red="SUM", via="backward")
+            made.line(rank, "mark", 10 * turn + 3, n="backward", e=1)
+            if rank == stepping:
+                made.mark(rank, "step", 10 * turn + 4, 10 * turn + 5, at="train.py:31")
+            if between:
+                made.call(rank, between, 10 * turn + 6, 10 * turn + 7, [[1.0]], [[1.0]])
+    for steps in (1, 2):
+        norms(made, stepping, steps, float(steps), 1.0)
+
+
+def test_a_module_that_only_some_ranks_step_is_told(made: TraceMaker) -> None:
+    trained(made)
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks, finding.lines) == ("diverged", (0,), ("train.py:31", "train.py:20"))
+    assert finding.sentence.startswith("Rank 0 stepped the parameters of the DDP module at train.py:20 at train.py:31")
+    assert "ranks 1 and 2 never did" in finding.sentence
+
+
+def test_nothing_is_said_where_the_weights_may_have_been_sent_round(made: TraceMaker) -> None:
+    trained(made, between="broadcast")
+    assert found(made) == []
