@@ -11,6 +11,9 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
 
+_BY_A_SIGNAL = 128
+"""An exit code above it tells of a signal."""
+_LAST_SIGNAL = 64
 Announce = Callable[[str], None]
 """Takes a line of progress, such as `node1: importing torch`."""
 
@@ -57,6 +60,9 @@ class Trouble:
     """Whether its agent cannot answer either."""
 
 
+AGENT_STOPPED = Trouble("was stopped: its agent had a SIGSTOP", silent=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeState:
     """What the engine knows about a node after its channel closed."""
@@ -80,8 +86,10 @@ class NodeState:
             return "runs, but its agent does not answer"
         if self.out_of_memory:
             return "was killed by the kernel: out of memory"
-        if self.exit_code == 137:
-            return "was killed (SIGKILL)"
+        if self.exit_code is not None and 0 < self.exit_code - _BY_A_SIGNAL <= _LAST_SIGNAL:
+            from lab.node.processes import signal_name
+
+            return f"was killed ({signal_name(self.exit_code - _BY_A_SIGNAL)})"
         return f"ended with exit code {self.exit_code}"
 
 

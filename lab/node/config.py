@@ -28,3 +28,8 @@ class Config(NamedTuple):
     """A limit for the agent to enforce; None where the kernel does."""
     kept: tuple[str, ...] = ()
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
+
+
+def ended_file(socket: str) -> str:
+    """Where it is said how the agent ended that listened at a socket: its exit code, or 128 and a signal."""
+    return f"{socket}.ended"

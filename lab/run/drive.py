@@ -130,15 +130,13 @@ class Driver:
                 prepare = prepare._replace(store=store, emptied=self.emptied)
             self.agents.say(node, *files, prepare)
         self.agents.await_nodes(
-            lambda: self.collector.prepared >= nodes or self._cannot_begin(),
+            lambda: self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent),
             _ANSWER_DEADLINE_S,
             lambda: f"{_names(nodes - self.collector.prepared)} to prepare the run",
         )
-        if self.facts.lost_nodes:
-            lost = self.facts.lost_nodes[0]
-            raise NodeLost(
-                f"{lost.node} {lost.how} before the run began", "make a new cluster with `lab down` and `lab up`"
-            )
+        gone = [(lost.node, lost.how) for lost in self.facts.lost_nodes]
+        for node, how in (*gone, *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent))):
+            raise NodeLost(f"{node} {how} before the run began", "make a new cluster with `lab down` and `lab up`")
 
     def _cannot_begin(self) -> bool:
         return bool(self.facts.refused or self.facts.lost_nodes or self.facts.engine_lost)

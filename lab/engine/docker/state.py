@@ -7,7 +7,7 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
-from lab.engine.protocol import NodeState, Trouble
+from lab.engine.protocol import AGENT_STOPPED, NodeState, Trouble
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Limits
 
@@ -66,9 +66,28 @@ def trouble(connection: Connection, node: Node) -> Trouble | None:
         return None  # it is gone: its channel tells that
     if found["State"]["Paused"]:
         return Trouble("was paused", silent=True)
+    if found["State"]["Running"] and _is_stopped(found["State"]["Pid"], node.handle):
+        return AGENT_STOPPED
     if found["State"]["Running"] and not found["NetworkSettings"]["Networks"]:
         return Trouble("was disconnected from its network", silent=False)
     return None
+
+
+def _is_stopped(first: int, container: str) -> bool:
+    """Whether a signal has stopped a container's first process, or the agent, which is the only child of that.
+
+    The engine does not tell. It is seen where the engine is on this machine: there is a process of that number then, of
+    which the kernel says that it is the container's.
+    """
+    from lab.node import processes  # takes a while to import, and a short run does not need it
+
+    try:
+        with open(f"/proc/{first}/cgroup") as groups, open(f"/proc/{first}/task/{first}/children") as children:
+            if container not in groups.read():
+                return False
+            return any(map(processes.is_stopped, (first, *map(int, children.read().split()))))
+    except OSError:
+        return False
 
 
 def memory_bytes(connection: Connection, node: Node) -> int | None:

@@ -19,7 +19,7 @@ from lab import DISTRIBUTION
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, EngineAbsent, NodeLost
 from lab.node import processes
@@ -66,7 +66,7 @@ class LocalEngine:
     def trouble(self, channel: Channel) -> Trouble | None:
         """What keeps a node from working although it is there."""
         stopped = isinstance(channel, LocalChannel) and processes.is_stopped(channel.peer_pid())
-        return Trouble("was stopped: its agent had a SIGSTOP", silent=True) if stopped else None
+        return AGENT_STOPPED if stopped else None
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold, shared pages divided among those who share them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +15,14 @@ from lab.engine.local.layout import DESCRIPTION, LIFE, address, is_cluster
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.node import processes
+from lab.node.config import ended_file
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 ENGINE = "local"
 _DYING_S = 0.3
 """What a killed agent listens at may close so much later than its connections."""
+_TELLING_S = 1.0
+"""The parent of the agents may say so much later how one ended."""
 
 
 def read_cluster(folder: Path) -> ClusterInfo | None:
@@ -77,7 +81,18 @@ def node_state(node: Node) -> NodeState:
             f"the process that holds the local nodes of cluster {handle.parent.name} was killed",
             "`lab down` removes the rest",
         )
-    return NodeState(running=False, exit_code=137, gone=gone)
+    return NodeState(running=False, exit_code=None if gone else _exit_code(node), gone=gone)
+
+
+def _exit_code(node: Node) -> int:
+    """How an agent ended, as its parent says."""
+    end = time.monotonic() + _TELLING_S
+    while time.monotonic() < end:
+        try:
+            return int(Path(ended_file(node.handle)).read_text())
+        except (OSError, ValueError):
+            time.sleep(0.005)
+    return 128 + signal.SIGKILL
 
 
 def _holder_died(life: Path) -> bool:

@@ -51,7 +51,9 @@ def test_every_engine_has_a_name_of_its_own():
         (NodeState(running=True), "runs, but its agent does not answer"),
         (NodeState(running=False, exit_code=137, out_of_memory=True), "was killed by the kernel: out of memory"),
         (NodeState(running=False, exit_code=137), "was killed (SIGKILL)"),
+        (NodeState(running=False, exit_code=139), "was killed (SIGSEGV)"),
         (NodeState(running=False, exit_code=1), "ended with exit code 1"),
+        (NodeState(running=False, exit_code=255), "ended with exit code 255"),
     ],
 )
 def test_the_end_of_a_node_is_a_sentence(state: NodeState, sentence: str):

@@ -279,6 +279,16 @@ def test_a_node_that_dies_before_the_run_began_is_an_error(drive, operation: str
     assert "go" not in operations(driven)
 
 
+def test_a_node_whose_agent_cannot_answer_before_the_run_began_is_not_waited_for(drive, monkeypatch):
+    monkeypatch.setattr(conversation, "_TICK_S", 0.02)
+    engine = FakeEngine(answers={"node1": {"claim": [], "prepare": [], "finish": []}})
+    engine.troubles["node1"] = Trouble("was stopped", silent=True)
+    driven = drive(engine)
+    with pytest.raises(NodeLost, match="node1 was stopped before the run began"):
+        driven.drive()
+    assert "go" not in operations(driven)
+
+
 def test_a_node_that_was_removed_is_said_to_be(drive):
     engine = FakeEngine(
         {0: [END], 1: [END]}, states={n: NodeState(running=False, gone=True) for n in ("node0", "node1")}
