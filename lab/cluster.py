@@ -254,17 +254,19 @@ class Cluster:
         with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock)
             own = cluster is None
+            run = f"{len(scenarios)}-runs" if own and not options.keep else None
             try:
                 for scenario in scenarios:
                     started(scenario)
-                    if own and not has_wishes(scenario):
-                        cluster = self._place.still_there() or self._place.make(
-                            shape_for_all(scenarios, options, self._place.asked),
-                            run=None if options.keep else f"{len(scenarios)}-runs",
-                        )
+                    if not has_wishes(scenario):
+                        shape = cluster.shape if cluster else shape_for_all(scenarios, options, self._place.asked)
+                        cluster = self._place.still_there() or self._place.make(shape, run)
                     outcomes.append(self._outcome(cluster, scenario, options, watcher))
                     ended(scenario, outcomes[-1])
-                    if outcomes[-1].exit_code in (Interrupted.exit_code, EngineUnavailable.exit_code):
+                    code = outcomes[-1].exit_code
+                    if code == Interrupted.exit_code or (
+                        code == EngineUnavailable.exit_code and self._place.engine_is_gone()
+                    ):
                         break  # the rest is not wanted, or cannot be had
             finally:
                 if own and not options.keep:

@@ -102,6 +102,8 @@ class Removed:
     networks: int = 0
     volumes: int = 0
     files: int = 0
+    stuck: tuple[str, ...] = ()
+    """Paths of what could not be removed; it is in nobody's way."""
 
     def __add__(self, other: Removed) -> Removed:
         return Removed(
@@ -110,6 +112,7 @@ class Removed:
             networks=self.networks + other.networks,
             volumes=self.volumes + other.volumes,
             files=self.files + other.files,
+            stuck=(*self.stuck, *other.stuck),
         )
 
     def __bool__(self) -> bool:

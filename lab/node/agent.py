@@ -42,6 +42,8 @@ class Agent:
         self.connections: list[Connection] = []
         self.listener: socket.socket | None = None
         self.run: NodeRun | None = None
+        self.unclean = ""
+        """What a run left that could not be ended or removed: the node is none for another run."""
         self.client: Connection | None = None
         self.claimed_at = self.heard = time.monotonic()
         """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
@@ -93,9 +95,16 @@ class Agent:
                 connection.send(messages.Busy(claim.run, holder.run, holder.owner, time.monotonic() - self.claimed_at))
                 return
             self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
-        self.client, self.claimed_at = connection, time.monotonic()
-        self.heard = self.claimed_at
-        self.run = NodeRun(claim, self.config, connection.send, self.left)
+        if self.unclean:
+            connection.send(messages.Refused(claim.run, "node", f"an earlier run left {self.unclean}"))
+            return
+        try:
+            self.run = NodeRun(claim, self.config, connection.send, self.left)
+        except OSError as error:
+            connection.send(messages.Refused(claim.run, "node", str(error)))
+            return
+        self.client = connection
+        self.claimed_at = self.heard = time.monotonic()
         connection.send(messages.Claimed(claim.run, time.time(), boot_id()))
 
     def _prepare(self, connection: Connection, prepare: messages.Prepare) -> None:
@@ -112,6 +121,7 @@ class Agent:
     def _finish(self, connection: Connection, finish: messages.Finish) -> None:
         run = self._run_of(finish)
         run.clean(lambda: connection.congested, connection.drain)
+        self.unclean = ", ".join(run.left)
         connection.send(messages.Finished(finish.run))
         self.run = self.client = None
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
@@ -132,6 +142,7 @@ class Agent:
             client.send(messages.Refused(run.run, "run", why))
         run.emit = lambda _: None
         run.clean()
+        self.unclean = ", ".join(run.left)
         self.run = None
 
     def _for_run(self, action: Callable[[NodeRun], object]) -> None:

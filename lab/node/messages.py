@@ -162,7 +162,7 @@ class Refused(NamedTuple):
 
     run: str
     what: str
-    """Kind of that message; `run` where the agent gave the whole run up."""
+    """Kind of that message; `node` where the node is none for any run, `run` where the agent gave the whole run up."""
     reason: str
 
 

@@ -36,9 +36,11 @@ class NodeRun:
         self.going = False
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
+        self.left: list[str] = []
+        """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config.node, self._tell)
         self._told = 0.0
-        self._left = left
+        self._strays = left
         """What it leaves elsewhere in its container; None where that cannot be told."""
         if left is not None:
             left.remember()
@@ -68,9 +70,8 @@ class NodeRun:
             RuntimeError: a process of the run does not end.
         """
         self._end_processes()
-        left = processes.descendants(os.getpid())
-        if left:
-            raise RuntimeError(f"{len(left)} processes of the run do not end")
+        if self.left:
+            raise RuntimeError(f"there are still {', '.join(self.left)}")
         folder = self.place.fresh_copy()
         results = self.place.keep("results.json", json.dumps(asked.results))
         argv = [asked.reference.partition(":")[0], asked.reference]
@@ -243,8 +244,9 @@ class NodeRun:
         for step in (self._end_processes, lambda: self._pass_on_last_words(congested, drain), self._remove_files):
             try:
                 step()
-            except Exception:
+            except Exception as error:
                 traceback.print_exc()
+                self.left.append(f"what its agent did not come to ({type(error).__name__}: {error})")
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
@@ -253,12 +255,13 @@ class NodeRun:
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S) and self.users.many:
             for user in {self.users.worker(worker.local_rank) for worker in self.workers.values()}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
-        if self.workers:
-            processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)
+        if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)):
+            self.left.append(f"{len(pids)} processes that do not end")
         deadline = time.monotonic() + 2.0
         while self.running and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.0005)
+        self.left += [f"rank {worker.rank}" for worker in self.workers.values() if worker.status is None]
         if self.store_pid:
             os.kill(self.store_pid, signal.SIGKILL)
             os.waitpid(self.store_pid, 0)
@@ -277,9 +280,9 @@ class NodeRun:
         for worker in self.workers.values():
             worker.close()
         self.workers = {}
-        self.place.remove(self._tell_of_cleaning)
-        if self._left is not None:
-            self._left.remove(self._tell_of_cleaning)
+        self.left += self.place.remove(self._tell_of_cleaning)
+        if self._strays is not None:
+            self.left += self._strays.remove(self._tell_of_cleaning)
 
     def _tell_of_cleaning(self) -> None:
         """Say once a second that the agent is at it: whoever waits for the end of the run would give up."""

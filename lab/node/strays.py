@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -47,15 +46,14 @@ class Strays:
         """A run begins."""
         self._before = self._listing()
 
-    def remove(self, tell: Callable[[], object]) -> None:
+    def remove(self, tell: Callable[[], object]) -> list[str]:
         """A run is over, and no process of it is left: remove what is there now and was not before it.
 
-        `tell` is called while that goes on.
+        `tell` is called while that goes on. Returns what cannot be removed.
         """
-        for path in self._listing() - self._before:
-            if not remove_tree(path, tell):
-                print(f"cannot remove {path}", file=sys.stderr)
+        stays = [path for path in self._listing() - self._before if not remove_tree(path, tell)]
         remove_system_v()
+        return stays
 
     def _listing(self) -> set[str]:
         found: set[str] = set()

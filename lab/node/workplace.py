@@ -70,10 +70,9 @@ class Workplace:
             file.write(text)
         return path
 
-    def remove(self, tell: Callable[[], object]) -> None:
-        """Remove both folders with all that is in them; `tell` is called while that goes on."""
-        for folder in (self._home, self._own):
-            remove_tree(folder, tell)
+    def remove(self, tell: Callable[[], object]) -> list[str]:
+        """Remove both folders and what is in them; returns those that stay. `tell` is called while that goes on."""
+        return [folder for folder in (self._home, self._own) if not remove_tree(folder, tell)]
 
     def _unpack(self, folder: str) -> None:
         data = zlib.decompress(b"".join(self._archive))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lab.errors import ClusterBusy
+from lab.errors import ClusterBusy, NodeLost
 from lab.node import wire
 from lab.node.messages import (
     Busy,
@@ -29,6 +29,8 @@ from lab.run.observe import Observer
 from lab.verdict.facts import RunFacts
 from lab.words import format_duration
 
+NO_RUN = "node"
+"""Stands for a message where the node is none for any run: an earlier one could not be cleaned up."""
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""
 WHILE_IT_RUNS = ("run", "go", "ping")
@@ -56,6 +58,7 @@ class Collector:
 
         Raises:
             ClusterBusy: somebody else has the node.
+            NodeLost: the node is none for any run.
             RecordError: the record cannot be written.
         """
         self.heard += 1
@@ -104,6 +107,10 @@ class Collector:
 
     def _refused(self, node: str, message: Refused) -> None:
         """An agent does not act on something: it cannot start the run, or has it no more."""
+        if message.what == NO_RUN:
+            raise NodeLost(
+                f"{node} cannot take a run: {message.reason}", "make a new cluster with `lab down` and `lab up`"
+            )
         if message.what in BEFORE_THE_START:
             self.fact(Refusal(time.time(), node, f"{node} could not start the run: {message.reason}"))
         elif message.what in WHILE_IT_RUNS and node not in self.finished:

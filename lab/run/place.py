@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.protocol import Engine
+from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterUnfit, LabError, NodeLost, UsageError, unforeseen
+from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for
 from lab.plan.plan import make_plan
@@ -68,9 +68,7 @@ class Place:
         if info is not None and info.stays and (not lock.crashed or self._whole(info)):
             self._refuse_other_shape(info)
             return info
-        removed = self.engine.remove(self.name, settle=lock.crashed)
-        if removed:
-            self.announce(f"removed what was left of cluster {self.name}: {_why_unusable(info)}")
+        self._remove_rest(_why_unusable(info), settle=lock.crashed)
         if remake and info is not None and info.run is None and info.state == "partial":
             return self.make(replace(info.shape, **self.asked), run=None)
         return None
@@ -108,23 +106,40 @@ class Place:
         info = self.find()
         if info is not None and info.state == "ready":
             return info
-        self.engine.remove(self.name)
+        self._remove_rest(_not_running(info) if info is not None else "it had no nodes left")
         return None
 
+    def engine_is_gone(self) -> bool:
+        """Whether the engine does not answer; a run may have found only that what held its nodes was killed."""
+        try:
+            self.find()
+        except EngineUnavailable:
+            return True
+        return False
+
+    def _remove_rest(self, why: str, *, settle: bool = False) -> None:
+        removed = self.engine.remove(self.name, settle=settle)
+        if removed:
+            self.announce(f"removed what was left of cluster {self.name}: {why}")
+        self._warn_of(removed)
+
+    def _warn_of(self, removed: Removed) -> None:
+        for path in removed.stuck:
+            self.announce(f"warning: {path} cannot be removed: it holds something that is not yours to remove")
+
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        """Run on a cluster, or on one that is made for the run where there is none, or a broken one."""
+        """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""
         writer = RecordWriter(options.runs, scenario.name)
         try:
             if cluster is not None:
                 try:
                     return self._run_on(cluster, scenario, options, observer, writer)
-                except NodeLost as lost:  # a node was restarted, say: it is there, and has no agent
+                except NodeLost as lost:  # a node was restarted, say, or could not be cleaned
                     writer.discard()
-                    if self.engine.remove(self.name):
-                        self.announce(f"removed what was left of cluster {self.name}: {lost.message}")
+                    self._remove_rest(lost.message)
                     writer = RecordWriter(options.runs, scenario.name)
-                    if cluster.run is None:
-                        return self._run_on(self.make(cluster.shape, run=None), scenario, options, observer, writer)
+                    again = self.make(cluster.shape, run=cluster.run)
+                    return self._run_on(again, scenario, options, observer, writer)
             return self._run_on_own(scenario, options, observer, writer)
         finally:
             writer.discard_if_empty()
@@ -147,7 +162,7 @@ class Place:
         """Remove a cluster that was made for runs; if that fails, say so."""
         try:
             with uninterrupted():
-                self.engine.remove(self.name)
+                self._warn_of(self.engine.remove(self.name))
         except LabError as error:  # the run has its own verdict
             self.announce(
                 f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"
@@ -189,6 +204,10 @@ def _why_unusable(info: ClusterInfo | None) -> str:
         return f"it was made for run {info.run}, which is dead"
     if info.state == "ready":
         return "a node had not received its agent"
+    return _not_running(info)
+
+
+def _not_running(info: ClusterInfo) -> str:
     odd = [f"{node.name} was {node.state}" for node in info.nodes if node.state in _STANDSTILLS]
     if odd:
         return ", ".join(odd)

@@ -9,6 +9,7 @@ import pytest
 
 from lab.cluster import Cluster, RunOptions
 from lab.errors import ClusterBusy, ClusterError, EngineUnavailable, LabError, RecordError, UsageError
+from lab.node.messages import Refused
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
@@ -208,6 +209,12 @@ def test_ctrl_c_ends_many_runs_and_not_only_the_one_that_runs():
 
 def test_an_engine_that_goes_away_ends_many_runs():
     engine = FakeEngine({0: [END]}, states={"node0": EngineUnavailable("it is gone")})
+
+    def fail(call: str) -> None:
+        if "node_state" in engine.calls:
+            raise EngineUnavailable("it is gone")
+
+    engine.failure = fail
     outcomes = Cluster(name="c", engine=engine).run_all(many(3))
     assert [outcome.exit_code for outcome in outcomes] == [3]
 
@@ -339,3 +346,43 @@ def test_a_cluster_that_turns_out_to_be_broken_is_made_again_for_the_run():
     assert "removed what was left of cluster c: node1 was killed (SIGKILL) before the run began" in told
     assert cluster.info() == made
     assert len(list_records()) == 1
+
+
+def test_a_cluster_of_which_a_node_could_not_be_cleaned_is_made_again_for_the_run():
+    left = Refused("", "node", "an earlier run left /var/lab/run")
+    engine, told = FakeEngine(answers={"node0": {"claim": [left]}}), list[str]()
+    create = engine.create
+
+    def create_mended(*words, **more):
+        if "connect" in engine.calls:
+            engine.answers.clear()
+        return create(*words, **more)
+
+    engine.create = create_mended  # type: ignore[method-assign]
+    outcomes = Cluster(name="c", engine=engine, announce=told.append).run_all(many(2))
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0]
+    assert "removed what was left of cluster c: node0 cannot take a run: an earlier run left /var/lab/run" in told
+    assert engine.calls.count("create") == 2
+    assert engine.clusters == {}
+    assert len(list_records()) == 2
+
+
+def test_a_cluster_that_stays_is_looked_at_before_each_of_many_runs():
+    engine, told = FakeEngine(), list[str]()
+    cluster = Cluster(2, name="c", engine=engine, announce=told.append)
+    made, _ = cluster.up()
+
+    def break_once(scenario: Scenario, outcome: object) -> None:
+        if scenario.name == "s0":
+            engine.clusters["c"] = replace(made, nodes=(replace(made.nodes[0], state="exited"), made.nodes[1]))
+
+    outcomes = cluster.run_all(many(3), ended=break_once)
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0, 0]
+    assert told.count("removed what was left of cluster c: node0 of 2 nodes were not running") == 1
+    assert cluster.info() == made
+
+
+def test_many_runs_go_on_when_only_what_held_the_nodes_of_one_was_killed():
+    engine = FakeEngine({0: [END]}, states={"node0": EngineUnavailable("what held the nodes was killed")})
+    outcomes = Cluster(name="c", engine=engine).run_all(many(2), ended=lambda *_: engine.acts.clear())
+    assert [outcome.exit_code for outcome in outcomes] == [3, 0]

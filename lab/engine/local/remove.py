@@ -21,7 +21,7 @@ def remove(home: Path, cluster: str | None) -> Removed:
     """Remove the cluster of this name, or all of them.
 
     Raises:
-        ClusterError: a process does not end.
+        ClusterError: a process does not end, or a folder cannot be removed.
     """
     prefix = f"{home}/{cluster or ''}"
     folders = [f for f in ([home / cluster] if cluster else sorted(home.glob("*"))) if is_cluster(f)]
@@ -44,9 +44,25 @@ def remove(home: Path, cluster: str | None) -> Removed:
     for folder in folders:
         for path in set(folder.glob("*")) - {folder / DESCRIPTION}:  # which tells what the rest is, if this is killed
             remove_tree(path)
-        remove_tree(folder)
+    stuck = [str(_set_aside(folder)) for folder in folders if not remove_tree(folder)]
     names = {folder.name for folder in folders}
-    return Removed(clusters=tuple(sorted(names)), nodes=nodes or len(killed), files=len(folders))
+    return Removed(clusters=tuple(sorted(names)), nodes=nodes or len(killed), files=len(folders), stuck=tuple(stuck))
+
+
+def _set_aside(folder: Path) -> Path:
+    """Free the name of a cluster whose folder holds something that this user cannot remove; returns where it is now.
+
+    Raises:
+        ClusterError: not even that can be done.
+    """
+    aside = folder.with_name(f".{folder.name}-{time.time_ns()}")
+    try:
+        return folder.rename(aside)
+    except OSError as error:
+        raise ClusterError(
+            f"{folder} cannot be removed: it holds something that you may not remove",
+            "have it removed, or use another name with --name",
+        ) from error
 
 
 def _marked(mark: str, *, exact: bool) -> list[int]:
