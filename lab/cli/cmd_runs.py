@@ -80,7 +80,9 @@ def _table(found: list[tuple[Record, Result, int]], style: Style) -> str:
     rows = []
     for record, result, size_bytes in found:
         ranks, took = str(len(result.ranks)), format_duration(result.duration_s)
-        reason = "it goes on" if record.in_progress else clip(result.reason, _LONGEST_REASON)
-        rows.append([result.run, result.verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
+        goes_on = record.in_progress
+        verdict = "goes on" if goes_on else result.verdict
+        reason = "" if goes_on else clip(result.reason, _LONGEST_REASON)
+        rows.append([result.run, verdict, result.engine, ranks, took, format_bytes(size_bytes), reason])
     rows.append(["", "", "", "", "", format_bytes(sum(size for _, _, size in found)), plural(len(found), "run")])
     return table_text(["run", "verdict", "engine", "ranks", "time", "size", "reason"], rows, style)

@@ -72,7 +72,7 @@ def _not_written(error: OSError) -> int:
 
 def make_printable(stream: Any) -> None:
     """Let a stream take any text: what its encoding lacks is written in other letters, if nobody said otherwise."""
-    if stream.errors not in ("strict", "backslashreplace"):
+    if stream.errors not in ("strict", "backslashreplace", "surrogateescape"):
         return
     if stream.encoding.lower() in ("utf-8", "utf8"):
         stream.reconfigure(errors="backslashreplace")

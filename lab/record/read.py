@@ -104,7 +104,9 @@ class Record:
             return replace(found, ranks=tuple(rank for rank in found.ranks if 0 <= rank.rank < MOST_RANKS))
         except Misfit:
             reason = "the result on record is damaged: it has no verdict"
-            if data is None:
+            if self.in_progress:
+                reason = "the run goes on: there is no result yet"
+            elif data is None:
                 reason = "the record ends before a result: the lab was killed, or the run is still going on"
             return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
 

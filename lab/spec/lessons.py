@@ -89,4 +89,4 @@ def _says_its_name_is(file: Path, name: str) -> bool:
 
 def named_file(path: Path) -> Path:
     """What a person meant by a path: the file of the lesson where it is `@NAME`, else the path itself."""
-    return find_lesson(str(path)) if str(path).startswith(SIGN) else path
+    return find_lesson(str(path)) if str(path).startswith(SIGN) and not path.suffix else path

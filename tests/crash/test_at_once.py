@@ -125,3 +125,18 @@ def test_two_ups_at_once_make_one_cluster(lab: Lab):
     assert [end.code for end in ended] == [0, 0], [end.said for end in ended]
     assert sum("already up in this shape" in end.out for end in ended) == 1
     assert len(lab("status", "--json").json()) == 1
+
+
+@pytest.mark.local_first
+def test_a_run_that_goes_on_is_never_pruned_and_one_whose_command_was_killed_is(lab: Lab):
+    run = lab.start("run", lab.script(HOLD, "hold.py"), "--nodes", "1")
+    run.wait_for("holding")
+    pruned = lab("runs", "--prune", "--keep", "0", "--json").json()
+    assert (pruned["removed"], len(pruned["in_progress"])) == ([], 1)
+    assert "no result yet" in lab("show").out
+    run.send(signal.SIGKILL)
+    run.end()
+    pruned = lab("runs", "--prune", "--keep", "0", "--json").json()
+    assert (len(pruned["removed"]), pruned["in_progress"]) == (1, [])
+    assert lab("runs", "--json").json() == []
+    lab("down")

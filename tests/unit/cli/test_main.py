@@ -349,6 +349,7 @@ def test_signs_that_an_encoding_lacks_are_written_as_other_signs_of_the_same_wid
     assert written("✔ a │ b … 3 × é 目", "ascii") == b"+ a | b ~ 3 x \\xe9 \\u76ee"
     assert written("✔ 3 × é", "latin-1") == "+ 3 × é".encode("latin-1")
     assert written("✔ \udcff", "utf-8") == "✔ \\udcff".encode()
+    assert written("✔", "ascii", "surrogateescape") == b"+", "as in the locale C"
 
 
 def test_whoever_chose_how_to_write_what_an_encoding_lacks_is_obeyed():
