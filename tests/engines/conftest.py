@@ -193,7 +193,7 @@ def judge_again(result: Result) -> None:
 
 
 def scenario_of(script: str | Path, *args: object, expect: Expect | None = None, **more: Any) -> Scenario:
-    more.setdefault("timeout_s", 60.0)
+    more.setdefault("timeout_s", 150.0)
     scenario = scenario_from_script(SCRIPTS / script)
     return replace(scenario, args=tuple(str(arg) for arg in args), expect=expect or Expect(), **more)
 
