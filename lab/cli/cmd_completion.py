@@ -20,8 +20,8 @@ _ASK = "lab completion --names {} 2>/dev/null"
 _FILES = {"bash": 'compgen -f -- "$1"; ', "zsh": "_files; "}
 """Where files may be named too."""
 _FUNCTIONS = {
-    "bash": '_lab_{kind}() {{ {files}compgen -W "$({ask})" -- "$1"; }}',
-    "zsh": '_lab_{kind}() {{ {files}compadd -- ${{(f)"$({ask})"}} }}',
+    "bash": '{name}() {{ {files}compgen -W "$({ask})" -- "$1"; }}',
+    "zsh": '{name}() {{ {files}compadd -- ${{(f)"$({ask})"}} }}',
 }
 _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
 """Else bash would take what follows the @ of a lesson for the name of a machine."""
@@ -29,7 +29,7 @@ _AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    parser.add_argument("shell", choices=_supported(), nargs="?", help="your shell")
+    parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
     parser.add_argument(
         "--names", choices=list(NAMES), help="print the names that there are, as such a script asks for"
     )
@@ -42,9 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(sorted(names)))  # none that a shell would make something else of
         return 0
     if not arguments.shell:
-        raise UsageError("a completion script is for a shell", f"name one of {', '.join(_supported())}")
+        raise UsageError("a completion script is for a shell", f"name one of {', '.join(SHELLS)}")
     import shtab
 
+    if arguments.shell not in shtab.SUPPORTED_SHELLS:
+        raise UsageError(
+            f"the package shtab that is installed knows nothing of {arguments.shell}", "install a later one"
+        )
     preamble = {shell: "\n".join(_functions(shell)) for shell in _FUNCTIONS}
     print(shtab.complete(whole_parser(), shell=arguments.shell, preamble=preamble))
     return 0
@@ -66,21 +70,19 @@ def _functions(shell: str) -> Iterator[str]:
         yield _AT_IS_PART_OF_A_WORD
     for kind in NAMES:
         files = _FILES[shell] if kind == "scenarios" else ""
-        yield _FUNCTIONS[shell].format(kind=kind, files=files, ask=_ASK.format(kind))
+        yield _FUNCTIONS[shell].format(name=_function(kind), files=files, ask=_ASK.format(kind))
+
+
+def _function(kind: str) -> str:
+    return "_lab_scenarios_or_files" if kind == "scenarios" else f"_lab_{kind}"  # shtab sees by _files that / goes on
 
 
 def _how_to_ask(kind: str) -> dict[str, str]:
     """What stands in the script of each shell for names of a kind."""
     ask, files = _ASK.format(kind), kind == "scenarios"
     return {
-        "bash": f"_lab_{kind}",
-        "zsh": f"_lab_{kind}",
+        "bash": _function(kind),
+        "zsh": _function(kind),
         "fish": f"({ask}; __fish_complete_path (commandline -ct))" if files else f"({ask})",
         "tcsh": "f" if files else f"`lab completion --names {kind}`",
     }
-
-
-def _supported() -> list[str]:
-    import shtab
-
-    return [shell for shell in SHELLS if shell in shtab.SUPPORTED_SHELLS]

@@ -37,7 +37,11 @@ def _clusters() -> Iterable[str]:
 
 
 def _nodes() -> Iterable[str]:
-    return {node.name for info in _found() for node in info.nodes}
+    from lab.engine.ownership import default_name
+
+    found = _found()
+    own = [info for info in found if info.name == default_name()]  # the one that is meant without --name
+    return {node.name for info in own or found for node in info.nodes}
 
 
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
