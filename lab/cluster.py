@@ -200,7 +200,7 @@ class Cluster:
         Where the cluster is not up, one is made for the run and removed after it.
 
         Args:
-            scenario: a YAML file, a script, or a `Scenario`.
+            scenario: a YAML file, a script, a lesson as `@scatter`, or a `Scenario`.
             args: arguments for the script, after those of the scenario.
             observer: watches; see `lab.run.observe`.
             options: how to run it; or its fields as keyword arguments, such as `cold=True`.
