@@ -233,7 +233,7 @@ class Cluster:
         """Run many scenarios one after the other on one warm cluster.
 
         Where the cluster is not up, one that is large enough for all is made and removed at the end. A scenario
-        with resources or volumes of its own, which that cluster lacks, gets a cluster of its own.
+        with resources or volumes of its own gets its own cluster.
 
         Args:
             scenarios: what to run.
@@ -261,7 +261,8 @@ class Cluster:
                     if not has_wishes(scenario):
                         shape = cluster.shape if cluster else shape_for_all(scenarios, options, self._place.asked)
                         cluster = self._place.still_there() or self._place.make(shape, run)
-                    outcomes.append(self._outcome(cluster, scenario, options, watcher))
+                    alone = replace(options, outputs=options.outputs and options.outputs / scenario.name)
+                    outcomes.append(self._outcome(cluster, scenario, alone, watcher))
                     ended(scenario, outcomes[-1])
                     code = outcomes[-1].exit_code
                     if code == Interrupted.exit_code or (
@@ -285,9 +286,8 @@ class Cluster:
         try:
             if has_wishes(scenario):
                 asked = asked_for_own(scenario, self._place.asked, cluster.shape if cluster else None)
-                place = replace(
-                    self._place, name=own_name(self.name), asked={key: one for key, one in asked.items() if one}
-                )
+                asked = {key: value for key, value in asked.items() if value}
+                place = replace(self._place, name=own_name(self.name), asked=asked)
                 with ClusterLock(self.engine.name, place.name).held(
                     f"a run of {scenario.name}", options.wait_s
                 ) as lock:

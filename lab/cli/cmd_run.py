@@ -53,6 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let the ranks of a node be one user, as under torchrun: they may open each other's private files",
     )
+    parser.add_argument(
+        "--outputs",
+        type=Path,
+        metavar="DIR",
+        help="put the files that the run makes there (default: into its record)",
+    )
     parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
     parser.add_argument(
         "--allow-volumes",

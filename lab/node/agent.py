@@ -6,7 +6,6 @@ Unix socket (the local engine); see `wire`. One run at a time; a run whose clien
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import selectors
@@ -19,11 +18,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import messages, processes, strays, typed, users, warm, wire
+from . import messages, output_messages, outputs, processes, strays, typed, users, warm, wire
 from .config import Config
 from .connection import Connection
 from .noderun import NodeRun
-from .recorder import install as recorder
 from .recorder.journal import boot_id
 from .store import StoreError
 
@@ -45,6 +43,8 @@ class Agent:
         self.unclean = ""
         """What a run left that could not be ended or removed: the node is none for another run."""
         self.client: Connection | None = None
+        self.outputs: outputs.Outputs | None = None
+        """What the run has made, between its end and the fetching."""
         self.claimed_at = self.heard = time.monotonic()
         """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
         self.stacks_due: float | None = None
@@ -61,6 +61,7 @@ class Agent:
             messages.Stacks: self._ask_for_stacks,
             messages.Check: lambda _, check: self._run_of(check).check(check),
             messages.Finish: self._finish,
+            output_messages.Fetch: self._fetch,
         }
 
     # -- messages
@@ -120,10 +121,23 @@ class Agent:
 
     def _finish(self, connection: Connection, finish: messages.Finish) -> None:
         run = self._run_of(finish)
-        run.clean(lambda: connection.congested, connection.drain)
-        self.unclean = ", ".join(run.left)
-        connection.send(messages.Finished(finish.run))
-        self.run = self.client = None
+        run.end(lambda: connection.congested, connection.drain)
+        self.outputs = run.outputs(finish)
+        made = self.outputs.told()
+        connection.send(made) if made is not None else self._leave_nothing(connection, run)
+
+    def _fetch(self, connection: Connection, fetch: output_messages.Fetch) -> None:
+        run = self._run_of(fetch)
+        for piece in self.outputs.pieces(fetch.paths) if self.outputs else ():
+            connection.send(piece)
+            connection.drain()
+        self._leave_nothing(connection, run)
+
+    def _leave_nothing(self, connection: Connection, run: NodeRun) -> None:
+        run.clean()
+        self.unclean = ", ".join(dict.fromkeys(run.left))
+        connection.send(messages.Finished(run.run))
+        self.run = self.client = self.outputs = None
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
@@ -142,7 +156,7 @@ class Agent:
             client.send(messages.Refused(run.run, "run", why))
         run.emit = lambda _: None
         run.clean()
-        self.unclean = ", ".join(run.left)
+        self.unclean = ", ".join(dict.fromkeys(run.left))
         self.run = None
 
     def _for_run(self, action: Callable[[NodeRun], object]) -> None:
@@ -256,16 +270,6 @@ class Agent:
         os._exit(0)
 
 
-def import_torch() -> None:
-    """Import what nearly every script imports, and make it cheap to fork."""
-    gc.disable()
-    import torch
-
-    repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
-    recorder.find_compiled()
-    warm.import_frozen(("torch.distributed", "torch.nn.parallel", recorder.PRELOADED))
-
-
 def main() -> None:
     """Entry point in a container: the configuration is the last argument."""
     config = typed.read(Config, json.loads(sys.argv[-1]))
@@ -278,7 +282,7 @@ def serve(config: Config) -> None:
     processes.become_subreaper()
     os.umask(0o022)
     os.makedirs(config.root, exist_ok=True)
-    import_torch()
+    warm.import_torch()
     Agent(config, _prepare_container(config) if config.container else None).serve()
 
 

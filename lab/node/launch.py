@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import processes, trace_file, warm, worker
-from .messages import Claim, WorkerStart
+from .messages import Claim, Exited, WorkerStart
 from .users import Users
 from .worker_messages import Raised
 
@@ -91,6 +91,26 @@ class Worker:
                 return halts, status
             name = processes.signal_name(os.WSTOPSIG(status)) if os.WIFSTOPPED(status) else None
             halts.append(name or "")
+
+    def exited(self, ended: float, node: str, run: str, *, starved: bool) -> Exited:
+        """What there is to say of its end; `starved`: the kernel killed it because memory ran out."""
+        status, raised = self.status or 0, self.raised
+        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        return Exited(
+            rank=self.rank,
+            time=ended,
+            node=node,
+            run=run,
+            code=None if killed_by else os.WEXITSTATUS(status),
+            signal=processes.signal_name(killed_by),
+            out_of_memory=starved or self.out_of_memory,
+            stopped=self.stopped,
+            error=raised.error if raised else "",
+            traceback=raised.traceback if raised else "",
+            raised=raised.time if raised else None,
+            stack=self.stack.decode("utf-8", "replace") if killed_by else "",
+            memory_bytes=self.memory_bytes,
+        )
 
     def begin_stack(self) -> None:
         """Have the worker write its stack, and forget what it wrote before."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Union
 
 from .config import OUTPUT_BYTES
+from .output_messages import Fetch, Made, Piece
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -119,9 +120,15 @@ class Check(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """Asks the agent to leave nothing of the run."""
+    """Asks the agent to leave nothing of the run; where it made files that are wanted, not before they were fetched."""
 
     run: str
+    outputs: Optional[tuple[str, ...]] = None
+    """Patterns that name the files that are wanted; empty: all that the run made; None: none."""
+    outputs_bytes: int = 0
+    """More than this is not fetched."""
+    shared: str = ""
+    """A folder beside the one that was shipped whose files are wanted too."""
 
 
 # -- from an agent to the lab
@@ -286,8 +293,8 @@ class Note(NamedTuple):
     run: str = ""
 
 
-Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish]
+Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish, Fetch]
 Answer = Union[
     Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited, Cleaning,
-    Finished,
+    Made, Piece, Finished,
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 
-from . import check, launch, limits, messages, note, processes, store, strays, users, wire, workplace
+from . import check, launch, limits, messages, note, outputs, processes, store, strays, users, wire, workplace
 from .config import Config
 from .statement import waiting_statements
 from .worker_messages import Imported, Raised
@@ -174,28 +174,9 @@ class NodeRun:
             self._read_all(worker)
             worker.read_stack()
             self._limits.tell(worker)
-            self.emit(self._exited(worker, ended))
-
-    def _exited(self, worker: launch.Worker, ended: float) -> messages.Exited:
-        status = worker.status or 0
-        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        killed_by_kernel = killed_by == signal.SIGKILL and not worker.stopped and self._limits.killed_by_kernel()
-        raised = worker.raised
-        return messages.Exited(
-            rank=worker.rank,
-            time=ended,
-            node=self.config.node,
-            run=self.run,
-            code=None if killed_by else os.WEXITSTATUS(status),
-            signal=processes.signal_name(killed_by),
-            out_of_memory=killed_by_kernel or worker.out_of_memory,
-            stopped=worker.stopped,
-            error=raised.error if raised else "",
-            traceback=raised.traceback if raised else "",
-            raised=raised.time if raised else None,
-            stack=worker.stack.decode("utf-8", "replace") if killed_by else "",
-            memory_bytes=worker.memory_bytes,
-        )
+            unasked_kill = os.WIFSIGNALED(worker.status) and os.WTERMSIG(worker.status) == signal.SIGKILL
+            starved = unasked_kill and not worker.stopped and self._limits.killed_by_kernel()
+            self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
 
     def watch_memory(self) -> None:
         """Do what the kernel does for a container."""
@@ -239,14 +220,26 @@ class NodeRun:
                 text = worker.stack.decode("utf-8", "replace")
                 self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 
-    def clean(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
-        """Leave nothing: end every process, pass on their last words, remove every file; what fails keeps no rest."""
-        for step in (self._end_processes, lambda: self._pass_on_last_words(congested, drain), self._remove_files):
+    def end(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
+        """End every process and pass on their last words."""
+        self._each(self._end_processes, lambda: self._pass_on_last_words(congested, drain))
+
+    def clean(self) -> None:
+        """Leave nothing: end what runs, remove every file; what fails keeps no rest."""
+        self._each(self.end, self._remove_files)
+
+    def _each(self, *steps: Callable[[], object]) -> None:
+        for step in steps:
             try:
                 step()
             except Exception as error:
                 traceback.print_exc()
                 self.left.append(f"what its agent did not come to ({type(error).__name__}: {error})")
+
+    def outputs(self, asked: messages.Finish) -> outputs.Outputs:
+        """What its processes made, which have ended."""
+        ranks = {self.users.worker(one.local_rank).uid: one.rank for one in reversed(self.workers.values())}
+        return outputs.Outputs(asked, self.place, ranks)
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)

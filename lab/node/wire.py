@@ -46,7 +46,9 @@ def encode(message: Message) -> bytes:
 def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return write_bytes(value)
-    return value._asdict() if hasattr(value, "_asdict") else [_plain(item) for item in value]
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def decode(line: bytes) -> Message | Malformed | None:

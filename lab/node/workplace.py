@@ -26,6 +26,10 @@ class Workplace:
         self.folder = os.path.join(self._home, "work")
         """The scenario's folder as the workers have it."""
         self._archive: list[bytes] = []
+        self.shipped: set[str] = set()
+        """Paths of the files in it that were shipped."""
+        self.shipped_at = 0
+        """ctime of the last of them, in nanoseconds."""
         for folder in (self._home, self._own):
             if not remove_tree(folder):
                 raise OSError(f"{folder} holds something that cannot be removed")
@@ -42,6 +46,7 @@ class Workplace:
         if files.last:
             with self._users.files_of_workers():
                 self._unpack(self.folder)
+            self.shipped_at = _now(self._own)
 
     def home_beside(self, folder: str) -> str:
         """A folder for what whoever works in another one makes without being asked: caches, temporary files."""
@@ -78,6 +83,14 @@ class Workplace:
         data = zlib.decompress(b"".join(self._archive))
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for entry in archive:
+                self.shipped.add(entry.name)
                 if self._users.many:  # what its owner may do with it, all workers may
                     entry.mode |= (entry.mode & 0o700) >> 3
                 archive.extract(entry, folder)
+
+
+def _now(folder: str) -> int:
+    """The time by the clock that stamps files, which is coarser than others."""
+    path = os.path.join(folder, "clock")
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    return os.stat(path).st_ctime_ns

@@ -9,7 +9,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from . import agent, processes, typed
+from . import agent, processes, typed, warm
 from .config import Config, ended_file
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     sys.argv = [""]
     life_fd = os.open(life, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(life_fd, fcntl.LOCK_EX)
-    agent.import_torch()
+    warm.import_torch()
     me, nodes = os.getpid(), dict[int, Config]()
     for config in configs:
         pid = os.fork()

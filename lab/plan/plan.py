@@ -71,6 +71,8 @@ class Plan:
     backend: str
     timeout_s: float
     trace: Tracing
+    outputs: tuple[str, ...] | None
+    """Patterns that name the files that are brought back; empty: all that the run makes; None: none."""
     workers: tuple[WorkerPlan, ...]
 
     @property
@@ -144,6 +146,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         backend=scenario.backend,
         timeout_s=scenario.timeout_s if options.timeout_s is None else options.timeout_s,
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),
+        outputs=scenario.outputs,
         workers=tuple(workers),
     )
 

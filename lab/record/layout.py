@@ -13,6 +13,7 @@ RESULT = "result.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
 TRACE = "trace"
+OUTPUTS = "files"
 CHECK_LOG = "check.log"
 REPORT = "report.html"
 PERFETTO = "trace.pftrace"
@@ -33,6 +34,8 @@ FILES = {
     "standard error, rank -1 the scenario's check",
     f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",
     f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",
+    f"{OUTPUTS}/...": "files that ranks made or changed in their working folder; once where several made the "
+    f"same, else below {OUTPUTS}/rank<N>",
     REPORT: "the run as one page, once `lab report` has written it",
     PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
     CHROME: "the trace for Chrome and others, once `lab trace --chrome` has written it",

@@ -94,6 +94,17 @@ class Expectation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Output:
+    """A file that a run made and that came back."""
+
+    path: str
+    """Below the folder of outputs."""
+    ranks: tuple[int, ...] = ()
+    """Who made it; several, where theirs are alike."""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The outcome of one run."""
 
@@ -112,6 +123,12 @@ class Result:
     """Seconds from the start of the first worker to the verdict; None where the record ends before that."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """Faults that were applied, in order."""
+    outputs: tuple[Output, ...] = ()
+    """Files that it made and that came back."""
+    outputs_left_out: tuple[str, ...] = ()
+    """Files that did not, each with the reason."""
+    outputs_folder: Path | None = None
+    """Where they are on the host; None where there are none."""
     exit_code: int = 0
     """Exit code of the command line for this verdict."""
     path: Path | None = None
@@ -160,7 +177,8 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as in `result.json`."""
         data = asdict(self)
-        data["path"] = str(self.path) if self.path else None
+        for name in ("path", "outputs_folder"):
+            data[name] = str(data[name]) if data[name] else None
         for rank in data["ranks"]:
             rank["log_path"] = str(rank["log_path"]) if rank["log_path"] else None
         return data

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from lab.record.result import Result
 from lab.report.style import Style
+from lab.words import format_bytes, listing
 
 _MOST_EXPECTATIONS = 10
 _STACK_LINES = 8
+_MOST_OUTPUTS = 3
 
 
 def verdict_text(result: Result, style: Style) -> str:
@@ -24,7 +26,20 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))
+    lines += [style.paint(line, "dim") for line in _outputs(result)]
     return "\n".join(lines)
+
+
+def _outputs(result: Result) -> list[str]:
+    lines = []
+    if result.outputs:
+        named = [f"{one.path} ({format_bytes(one.bytes)})" for one in result.outputs[:_MOST_OUTPUTS]]
+        more = len(result.outputs) - len(named)
+        lines.append(f"  files: {listing([*named, f'{more} more' if more else ''])} in {result.outputs_folder}")
+    if result.outputs_left_out:
+        more = len(result.outputs_left_out) - 1
+        lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {more} more)' if more else ''}")
+    return lines
 
 
 def unmet_sentences(result: Result) -> list[str]:

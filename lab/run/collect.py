@@ -22,10 +22,12 @@ from lab.node.messages import (
     Started,
     Trace,
 )
+from lab.node.output_messages import Made, Piece
 from lab.node.recorder.journal import boot_id
 from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
+from lab.run.outputs import Outputs
 from lab.verdict.facts import RunFacts
 from lab.words import format_duration
 
@@ -40,10 +42,11 @@ WHILE_IT_RUNS = ("run", "go", "ping")
 class Collector:
     """Collects the facts of one run, for its record and for whoever watches it."""
 
-    def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer) -> None:
+    def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer, outputs: Outputs) -> None:
         self.facts = facts
         self.writer = writer
         self.observer = observer
+        self.outputs = outputs
         self.claimed: set[str] = set()
         self.prepared: set[str] = set()
         self.finished: set[str] = set()
@@ -77,6 +80,10 @@ class Collector:
             self.prepared.add(node)
         elif isinstance(message, Finished):
             self.finished.add(node)
+        elif isinstance(message, Made):
+            self.outputs.tell(node, message)
+        elif isinstance(message, Piece):
+            self.outputs.take(node, message)
         elif isinstance(message, Busy):
             raise ClusterBusy(
                 f"{node} is busy with run {message.holder} of {message.owner}, for {format_duration(message.age_s)}",

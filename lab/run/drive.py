@@ -10,12 +10,14 @@ from typing import Any
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
 from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store, WorkerStart
+from lab.node.output_messages import Fetch
 from lab.plan.plan import Plan
 from lab.record import events
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.observe import Observer
+from lab.run.outputs import LIMIT_BYTES, Outputs
 from lab.run.ship import file_messages
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.words import format_duration
@@ -49,6 +51,8 @@ class Driver:
         facts: RunFacts,
         user: tuple[int, int] | None = None,
         emptied: str = "",
+        outputs: Outputs,
+        shared: str = "",
     ) -> None:
         self.plan = plan
         self.observer = observer
@@ -60,7 +64,10 @@ class Driver:
         self.facts = facts
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
-        self.collector = Collector(facts, writer, observer)
+        self.outputs = outputs
+        self.shared = shared
+        """A folder that goes with the nodes, whose files are brought back too."""
+        self.collector = Collector(facts, writer, observer, outputs)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
 
     def drive(
@@ -227,24 +234,34 @@ class Driver:
         self._note_duration()
 
     def _finish(self) -> None:
-        """Have every agent clean up: not for ever, but as long as they are heard to be at it."""
-        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
+        """Have every agent clean up, once the files that are wanted were fetched."""
         nodes = self.collector.claimed & set(self.agents.alive) - self.agents.silent
+        wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
+        finish = Finish(self.plan.run, wanted, LIMIT_BYTES)
         with suppress(LabError):
-            self.agents.say_all(Finish(self.plan.run))
-            heard = self.collector.heard
-            end = time.monotonic() + patience_s
-            while not self._all_finished(nodes):
-                with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
-                    self.agents.listen(lambda: self._all_finished(nodes), end)
-                if time.monotonic() >= end:
-                    if self.facts.interrupted or self.collector.heard <= heard:
-                        break
-                    heard, end = self.collector.heard, end + patience_s
+            for node in list(self.agents.alive):
+                self.agents.say(node, finish._replace(shared=self.shared) if node == "node0" else finish)
+            self._hear_out(lambda: nodes <= self.collector.finished | self.outputs.told | self._gone(nodes))
+            for node, paths in self.outputs.choose().items():
+                self.agents.say(node, Fetch(self.plan.run, tuple(paths)))
+            self._hear_out(lambda: nodes <= self.collector.finished | self._gone(nodes))
+        self.outputs.close()
         self.agents.close()
 
-    def _all_finished(self, nodes: set[str]) -> bool:
-        return self.collector.finished >= nodes & set(self.agents.alive)
+    def _hear_out(self, done: Callable[[], bool]) -> None:
+        """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
+        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
+        heard, end = self.collector.heard, time.monotonic() + patience_s
+        while not done():
+            with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
+                self.agents.listen(done, end)
+            if time.monotonic() >= end:
+                if self.facts.interrupted or self.collector.heard <= heard:
+                    break
+                heard, end = self.collector.heard, end + patience_s
+
+    def _gone(self, nodes: set[str]) -> set[str]:
+        return nodes - set(self.agents.alive)
 
 
 def _names(nodes: Iterable[str]) -> str:

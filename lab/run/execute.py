@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.engine.ownership import owner
@@ -12,9 +13,11 @@ from lab.engine.protocol import Channel, Engine
 from lab.node.users import FIRST_UID, GROUP
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
+from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
 from lab.run.drive import Driver
 from lab.run.observe import Observer
+from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder
 from lab.spec.load import dump_scenario
 from lab.verdict.facts import RunFacts, begin_facts
@@ -32,8 +35,11 @@ def execute(
     channels: list[Channel],
     writer: RecordWriter,
     observer: Observer,
+    outputs: Path | None = None,
 ) -> Result:
     """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
+
+    Files that it makes are brought back into `outputs`; None: into its record.
 
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
@@ -44,7 +50,7 @@ def execute(
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
     writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place})
-    facts = begin_facts(plan, memory_bytes)
+    facts, brought = begin_facts(plan, memory_bytes), Outputs(outputs or writer.path / OUTPUTS)
     driver = Driver(
         plan,
         engine,
@@ -55,6 +61,8 @@ def execute(
         facts=facts,
         user=_user_of_workers(plan, cluster),
         emptied=cluster.shared if plan.fresh else "",
+        outputs=brought,
+        shared=cluster.shared if cluster.run else "",
     )
 
     def run_check(facts: RunFacts) -> None:
@@ -71,7 +79,7 @@ def execute(
         raise
     from lab.run.outcome import outcome
 
-    return outcome(plan, cluster, facts, writer)
+    return outcome(plan, cluster, facts, writer, brought)
 
 
 def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None:

@@ -25,6 +25,8 @@ class RunOptions(PlanOptions):
     """Keep a cluster that is made for the run."""
     runs: Path = RUNS
     """Folder that holds the records."""
+    outputs: Path | None = None
+    """Folder for files that runs make; None: the record of each."""
     allow_volumes: bool = False
     """Let a scenario file mount folders of this machine that lie outside of its own."""
 

@@ -12,6 +12,7 @@ from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import RankResult, Result
 from lab.record.write import RecordWriter
+from lab.run.outputs import Outputs
 from lab.spec.expressions import rank_variables
 from lab.verdict.evidence import Evidence
 from lab.verdict.expectations import settle
@@ -21,7 +22,7 @@ from lab.verdict.judge import judge
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 
 
-def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter) -> Result:
+def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter, outputs: Outputs) -> Result:
     """The result of a run that is over, which is written into its record.
 
     Raises:
@@ -40,6 +41,9 @@ def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWri
         ranks=ranks,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
+        outputs=tuple(outputs.brought),
+        outputs_left_out=tuple(outputs.left_out),
+        outputs_folder=outputs.folder if outputs.brought else None,
         exit_code=130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict],
     )
     writer.finish(result)

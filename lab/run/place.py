@@ -182,7 +182,7 @@ class Place:
         try:
             channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])
             try:
-                return execute(plan, cluster, self.engine, channels, writer, observer)
+                return execute(plan, cluster, self.engine, channels, writer, observer, options.outputs)
             finally:
                 for channel in channels:
                     channel.close()

@@ -6,12 +6,14 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from lab.spec.kinds import Kind, read_text
+from lab.spec.kinds import Kind, list_of, read_text
 from lab.spec.problems import did_you_mean, holding, missing_file, names_in, near, shown
-from lab.spec.value import Value
+from lab.spec.value import TRUE, Value
 
 _SCRIPT = "the path of a script beside this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"
+_OUTPUT = "a file, a folder or a pattern below the working folder, such as out or '*.pt'"
+_OUTPUTS = "a list of files, folders and patterns below the working folder, such as [out, '*.pt'], or false"
 _CHECK_MAX_BYTES = 1024 * 1024
 
 
@@ -53,6 +55,28 @@ def check() -> Kind:
         return text
 
     return Kind(_CHECK, read, {"type": "string", "pattern": r"^[^:]+\.py:[^\W\d]\w*$"})
+
+
+def outputs() -> Kind:
+    """Names and patterns of files in the working folder; of none, `false`, which is None here."""
+    files = list_of(Kind(_OUTPUT, _read_output, {"type": "string", "minLength": 1}), _OUTPUTS)
+
+    def read(value: Value) -> tuple[str, ...] | None:
+        if value.kind == "boolean":
+            return () if value.raw.lower() in TRUE else None
+        found: tuple[str, ...] = files.read(value)
+        return found
+
+    schema = {"anyOf": [files.schema, {"type": "boolean"}]}
+    return Kind(_OUTPUTS, read, schema, lambda data: False if data is None else list(data))
+
+
+def _read_output(value: Value) -> str:
+    text = read_text(value, _OUTPUT, quotable=False)
+    parts = PurePosixPath(text).parts
+    if not parts or text.startswith("/") or ".." in parts:
+        raise value.refused(_OUTPUT, ", which leads out of it" if parts else "")
+    return str(PurePosixPath(text))
 
 
 def script_problem(path: Path) -> str:

@@ -139,6 +139,9 @@ class Scenario:
     volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
     in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
+    outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
+    """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
+    patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
     trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)

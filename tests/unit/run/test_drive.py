@@ -34,6 +34,7 @@ from lab.node.recorder.journal import boot_id
 from lab.plan.cluster import Shape
 from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
 from lab.record.events import Clock
+from lab.record.layout import OUTPUTS
 from lab.record.read import Record
 from lab.record.write import RecordWriter
 from lab.run import conversation
@@ -42,6 +43,7 @@ from lab.run.collect import clock_of
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.observe import Silence
+from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
@@ -87,6 +89,7 @@ class Driven:
             facts=begin_facts(self.plan, None),
             user=user,
             emptied=emptied,
+            outputs=Outputs(self.writer.path / OUTPUTS),
         )
         try:
             facts = self.driver.drive(self.archive, **more)

@@ -36,6 +36,7 @@ resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
 volumes:
   - data:/data:ro
   - /:/host
+outputs: [out, '*.pt']
 trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
@@ -99,6 +100,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=folder / "data", target="/data", read_only=True),
             Volume(source=Path("/"), target="/host"),
         ),
+        outputs=("out", "*.pt"),
         trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},
@@ -144,6 +146,13 @@ def test_a_record_says_what_differs_from_the_default_and_what_the_reader_looks_f
         "name: scenario\nscript: train.py\nbackend: gloo\nargs:\n- '0.10'\n- 'yes'\n"
         "timeout: 60s\nexpect:\n  verdict: hung\n"
     )
+
+
+@pytest.mark.parametrize(("text", "outputs"), [("false", None), ("true", ()), ("[./out/, a/*.pt]", ("out", "a/*.pt"))])
+def test_which_files_come_back_can_be_said(folder: Path, text: str, outputs: tuple[str, ...] | None) -> None:
+    scenario = load(f"script: train.py\noutputs: {text}\n")
+    assert scenario.outputs == outputs
+    assert load(dump_scenario(scenario)).outputs == outputs
 
 
 @pytest.mark.parametrize(("text", "tracing"), [("false", Tracing(on=False)), ("true", Tracing()), ("{}", Tracing())])

@@ -1,0 +1,78 @@
+"""Files that ranks make come back from the nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, Result
+from tests.engines.conftest import written
+
+Run = Callable[..., Result]
+
+SCRIPT = """\
+import os
+rank = os.environ["RANK"]
+os.makedirs("out", exist_ok=True)
+if rank == "0":
+    open("out/model.pt", "wb").write(os.urandom(1) * 300_000)
+open("same.txt", "w").write("the same")
+open("mine.txt", "w").write(rank)
+os.symlink("/etc/passwd", "link")
+open("large.bin", "wb").truncate(100 << 20)
+open("data.txt", "a").write("!")
+"""
+
+
+def files(result: Result) -> dict[str, int]:
+    assert result.outputs_folder is not None
+    there = {
+        str(path.relative_to(result.outputs_folder)): path.stat().st_size
+        for path in result.outputs_folder.rglob("*")
+        if path.is_file()
+    }
+    assert {one.path: one.bytes for one in result.outputs} == there
+    return there
+
+
+def test_what_a_run_makes_and_changes_is_in_its_record(run: Run, tmp_path: Path) -> None:
+    script = written(tmp_path / "s", SCRIPT)
+    (tmp_path / "s" / "data.txt").write_text("shipped")
+    (tmp_path / "s" / "other.txt").write_text("shipped")
+
+    result = run(script, nodes=2)
+
+    assert result.passed, result.reason
+    assert result.path is not None
+    assert result.outputs_folder == result.path / "files"
+    assert files(result) == {
+        "rank0/out/model.pt": 300_000,
+        "same.txt": 8,
+        "data.txt": 8,
+        "rank0/mine.txt": 1,
+        "rank1/mine.txt": 1,
+    }
+    assert (result.outputs_folder / "data.txt").read_text() == "shipped!"
+    assert result.outputs_left_out == ("rank0/large.bin: it is 105 MB", "rank1/large.bin: it is 105 MB")
+    assert Result.load(result.path) == result
+
+    again = run(script, nodes=2, outputs=tmp_path / "here")
+    assert again.outputs_folder == tmp_path / "here"
+    assert files(again) == files(result)
+
+
+@pytest.mark.local_first
+def test_what_a_rank_that_fails_has_made_comes_back(run: Run, tmp_path: Path) -> None:
+    result = run(written(tmp_path / "s", "open('a', 'w').write('a')\nraise SystemExit(3)"), nodes=1)
+    assert result.verdict == "failed"
+    assert files(result) == {"rank0/a": 1}
+
+
+def test_the_shared_folder_of_a_cluster_for_one_run_comes_back(engine: str, tmp_path: Path) -> None:
+    script = written(tmp_path / "s", "import os\nopen(os.environ['LAB_SHARED'] + '/a', 'w').write('shared')")
+    cluster = Cluster(nodes=1, name=f"outputs-{os.getpid()}", engine=engine)
+    result = cluster.run(script, runs=tmp_path / "runs")
+    assert files(result) == {"shared/a": 6}
