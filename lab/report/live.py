@@ -44,7 +44,8 @@ class LiveOutput:
         """Show what is being done."""
         if self._status is not None:
             self._wipe()
-            print(self._status_style.paint(harmless(text), "dim"), file=self._status, flush=True)
+            tone = "yellow" if text.startswith("warning") else "dim"
+            print(self._status_style.paint(harmless(text), tone), file=self._status, flush=True)
 
     def tick(self, elapsed_s: float, running: int) -> None:
         """Show that the run goes on, on a terminal, in a line that is wiped again."""
