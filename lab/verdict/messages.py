@@ -24,7 +24,10 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
         other = pending.get(peer) if peer is not None else None
         if rank in told or (other is not None and other.rank in told):
             continue
-        if other is not None and other.on == (rank,) and other.call.operation.sends != wait.call.operation.sends:
+        if peer is not None and peer not in evidence.ranks:
+            found.append(_nobody_of_that_number(wait, peer, evidence))
+            told.add(rank)
+        elif other is not None and other.on == (rank,) and other.call.operation.sends != wait.call.operation.sends:
             send, receive = (wait, other) if wait.call.operation.sends else (other, wait)
             found.append(_passing_by(send, receive, evidence))
             told |= {rank, other.rank}
@@ -39,6 +42,15 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
                 found.append(_nobody_there(wait, evidence, waits))
                 told.add(rank)
     return found
+
+
+def _nobody_of_that_number(wait: Wait, peer: int, evidence: Evidence) -> Finding:
+    """A message to or from a rank that there is not."""
+    took, last = format_duration(waited(evidence, [wait])), max(evidence.ranks)
+    sentence = (
+        f"Rank {wait.rank} waited in {describe_wait(wait)} {took}: there is no rank {peer}, the last one is {last}."
+    )
+    return _finding(sentence, (wait.rank,), (wait,), evidence)
 
 
 def _in_mixed_ring(rank: int, waits: Mapping[int, Wait]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lab.trace.model import Buffer
 from lab.trace.training import Module, Parameter
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, majority
@@ -15,6 +16,8 @@ from lab.words import listing, name_ranks, ordinal, plural
 _CLOSE = 1e-4
 """Norms that differ by less than this part of them are taken to be the same: processors round differently."""
 _MOST_NAMES = 3
+_OF_DDP = ("backward", "forward", "DDP()")
+"""Phases in which DDP itself calls."""
 
 
 class _Replicas(NamedTuple):
@@ -118,7 +121,7 @@ def _apart(replicas: _Replicas, evidence: Evidence) -> Finding | None:
     modules = replicas.modules
     turns = sorted(set.intersection(*(set(module.norms) for module in modules.values())))
     apart = [steps for steps in turns if not _alike({rank: module.norms[steps] for rank, module in modules.items()})]
-    if not apart or apart[-1] != turns[-1]:
+    if not apart or apart[-1] != turns[-1] or _are_averaged(replicas, evidence):
         return None
     steps = apart[0]
     norms = {rank: module.norms[steps] for rank, module in modules.items()}
@@ -147,15 +150,13 @@ def _stepped_by_some(replicas: _Replicas, evidence: Evidence) -> Finding | None:
     modules, traces = replicas.modules, {rank: evidence.trace.ranks[rank] for rank in replicas.modules}
     stepped = {rank: bool(module.norms) for rank, module in modules.items()}
     moved = all(len(set(module.norms.values())) > 1 for module in modules.values() if module.norms)
-    if len(set(stepped.values())) == 1 or not moved:
+    if len(set(stepped.values())) == 1 or not moved or _are_averaged(replicas, evidence):
         return None
     sources = {rank: [mark for mark in trace.marks if mark.name == "step"] for rank, trace in traces.items()}
     first = min((marks[0].begin for rank, marks in sources.items() if stepped[rank] and marks), default=math.inf)
     for trace in traces.values():
         after = [call for call in trace.calls if call.begin > first]
-        own = [call for call in after if call.phase == "backward" and call.operation.reduces]
-        others = [call for call in after if call.phase not in ("backward", "forward") and call.operation.moves_data]
-        if not own or (others and not stepped[trace.rank]):
+        if not any(call.phase == "backward" and call.operation.reduces for call in after):
             return None
     _, odd = majority(stepped)
     ours, rest = [rank for rank in modules if stepped[rank]], [rank for rank in modules if not stepped[rank]]
@@ -166,6 +167,24 @@ def _stepped_by_some(replicas: _Replicas, evidence: Evidence) -> Finding | None:
     )
     found = _finding("diverged", sentence, replicas, odd)
     return replace(found, lines=(*lines, *found.lines))
+
+
+def _are_averaged(replicas: _Replicas, evidence: Evidence) -> bool:
+    """Whether ranks may hold other weights by intent: gradients go elsewhere, or weights go round by other calls.
+
+    Such a call moves as many elements as the module has, or there is one for each size of its parameters.
+    """
+    for rank, module in replicas.modules.items():
+        sizes = [Buffer(one.dtype, one.shape).count for one in module.parameters]
+        moved = set[int]()
+        for call in evidence.trace.ranks[rank].calls:
+            if call.phase == "backward" and call.operation.reduces and call.group != module.group:
+                return True
+            if call.phase not in _OF_DDP and call.operation.moves_data:
+                moved.add(sum(buffer.count for buffer in call.own))
+        if sizes and (moved >= set(sizes) or max(moved, default=0) >= sum(sizes)):
+            return True
+    return False
 
 
 def _alike(norms: Mapping[int, Sequence[float | None]]) -> bool:

@@ -206,3 +206,15 @@ def test_a_message_whose_sender_waits_for_one_that_computes_is_a_consequence(mad
     hang(made, stack(0, 12, "recv"), stack(1, 12, "recv"), stack(2, 30))
     first = causes(made)[0]
     assert (first.kind, first.ranks) == ("never_entered", (2,))
+
+
+def test_a_message_to_a_rank_that_there_is_not_is_told_as_that(made: TraceMaker) -> None:
+    made.call(2, "send", 1000, None, [[1.0]], peer=3, at="train.py:12")
+    for rank in (0, 1):
+        made.call(rank, "barrier", 1000, None, at="train.py:16")
+    hang(made, stack(0, 16, "barrier"), stack(1, 16, "barrier"), stack(2, 12, "send"))
+    first = causes(made)[0]
+    assert (first.kind, first.ranks) == ("unmatched", (2,))
+    assert first.sentence == (
+        "Rank 2 waited in send to rank 3 at train.py:12 7 s: there is no rank 3, the last one is 2."
+    )

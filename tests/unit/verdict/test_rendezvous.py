@@ -154,3 +154,31 @@ def test_ranks_that_got_out_of_the_rendezvous_had_come_to_it(made: TraceMaker) -
     reason = judge(read_evidence(made.record(stop=False))).reason
     assert "did not come to it" not in reason
     assert "all 3 ranks came to it; rank 1 did not get connected to the others" in reason
+
+
+def entered(made: TraceMaker, rank: int, *, destroyed: bool = False) -> None:
+    """It got out of init_process_group, and stays in a collective."""
+    made.line(rank, "mark", 4, n="init_process_group", e=1)
+    if destroyed:
+        made.line(rank, "mark", 5, n="destroy_process_group", e=0, g="0", at="train.py:8")
+        made.line(rank, "mark", 6, n="destroy_process_group", e=1)
+    made.call(rank, "all_reduce", 10, None, [[1.0]], at="train.py:9")
+
+
+def test_ranks_that_entered_worlds_of_different_sizes_do_not_wait_for_each_other(made: TraceMaker) -> None:
+    for rank in range(3):
+        look(made, rank, world=2 if rank == 1 else 3)
+        if rank < 2:
+            entered(made, rank)
+    hang(made, *(stack(rank, 9, "all_reduce") for rank in (0, 1)), stack(2, 3, "init_process_group"))
+    [finding] = find_causes(read_evidence(made.record(stop=False)))
+    assert (finding.kind, finding.ranks) == ("rendezvous", (1,))
+    assert "ranks 0 and 2 expected 3 ranks and rank 1 expected 2 ranks" in finding.sentence
+
+
+def test_a_world_that_a_rank_has_destroyed_is_not_compared(made: TraceMaker) -> None:
+    for rank in range(3):
+        look(made, rank, world=2 if rank == 1 else 3)
+        entered(made, rank, destroyed=rank == 1)
+    hang(made, *(stack(rank, 9, "all_reduce") for rank in range(3)))
+    assert "rendezvous" not in [finding.kind for finding in find_causes(read_evidence(made.record(stop=False)))]

@@ -134,7 +134,7 @@ def trained(made: TraceMaker, stepping: int = 0, *, between: str = "") -> None:
             if rank == stepping:
                 made.mark(rank, "step", 10 * turn + 4, 10 * turn + 5, at="train.py:31")
             if between:
-                made.call(rank, between, 10 * turn + 6, 10 * turn + 7, [[1.0]], [[1.0]])
+                made.call(rank, between, 10 * turn + 6, 10 * turn + 7, [[1.0] * 32], [[1.0] * 32])
     for steps in (1, 2):
         norms(made, stepping, steps, float(steps), 1.0)
 
@@ -149,4 +149,19 @@ def test_a_module_that_only_some_ranks_step_is_told(made: TraceMaker) -> None:
 
 def test_nothing_is_said_where_the_weights_may_have_been_sent_round(made: TraceMaker) -> None:
     trained(made, between="broadcast")
+    assert found(made) == []
+
+
+@pytest.mark.parametrize("intent", ["averages", "hook"])
+def test_nothing_is_said_of_replicas_that_are_to_differ_for_a_while(made: TraceMaker, intent: str) -> None:
+    made.group("1", range(3), 1)
+    for rank in range(3):
+        module(made, rank, PARAMETERS)
+        norms(made, rank, 1, 1.0 + rank, 1.0)
+        if intent == "averages":
+            made.call(rank, "all_reduce", 20, 21, [[1.0] * 32], [[1.0] * 32], red="SUM")
+        else:
+            made.line(rank, "mark", 20, n="backward", e=0, at="train.py:30")
+            made.call(rank, "all_reduce", 21, 22, [[1.0]], [[1.0]], red="SUM", group="1", via="backward")
+            made.line(rank, "mark", 23, n="backward", e=1)
     assert found(made) == []
