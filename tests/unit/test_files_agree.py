@@ -7,8 +7,9 @@ from pathlib import Path
 
 import yaml
 
-from lab import __version__
+from lab import DISTRIBUTION, __version__
 from lab.engine.image.image import DEFAULT_IMAGE
+from lab.spec.lessons import library_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,3 +30,15 @@ def test_the_image_and_the_constraints_hold_the_same_torch():
 
 def test_the_changelog_speaks_of_this_version():
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_distribution_has_the_name_that_hints_give_it():
+    project = (ROOT / "pyproject.toml").read_text()
+    assert re.findall(r'^name = "(.+)"', project, re.MULTILINE)[0] == DISTRIBUTION
+    for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.ipynb")):
+        assert set(re.findall(r"([\w-]+)\[(?:local|perfetto)\]", path.read_text())) <= {DISTRIBUTION}, path
+
+
+def test_the_wheel_has_the_lessons_where_an_installed_lab_looks_for_them():
+    assert '"scenarios" = "lab/scenarios"' in (ROOT / "pyproject.toml").read_text()
+    assert library_folder() == ROOT / "scenarios"

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.plan.cluster import Shape
+from lab.record.layout import FILES
 from lab.run.lock import ClusterLock
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
@@ -556,3 +558,16 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
 def test_a_lesson_that_is_not_there_is_refused(lab, words: list[str], sentence: str):
     code, _, err = lab(*words)
     assert (code, sentence in err) == (2, True), err
+
+
+def test_every_file_of_a_record_is_in_the_list_that_lies_in_it(lab):
+    Path("s/verify.py").write_text("def ok(results):\n    return True\n")
+    Path("s/two.yaml").write_text("script: train.py\nnodes: 2\nexpect: {check: 'verify.py:ok'}\n")
+    lab("run", "s/two.yaml", "--name", "c")
+    assert lab("report")[0] == 0
+    (record,) = Path(".lab/runs").iterdir()
+    listed = [name.replace("<N>", "*") for name in FILES]
+    names = [str(path.relative_to(record)) for path in record.rglob("*") if path.is_file()]
+    assert [name for name in names if not any(fnmatch(name, pattern) for pattern in listed)] == []
+    assert {"README.txt", "report.html", "logs/index.jsonl", "train.py"} <= set(names)
+    assert all(f"\n{name}\n" in (record / "README.txt").read_text() for name in FILES)
