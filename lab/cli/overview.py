@@ -6,6 +6,7 @@ VERBS = {
     "status": "show clusters and their nodes",
     "logs": "show what ranks printed",
     "exec": "run a command in a node",
+    "cp": "copy files and folders to and from a node",
     "shell": "open a shell in a node",
     "down": "remove a cluster and everything that belongs to it",
     "runs": "list runs",

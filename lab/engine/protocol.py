@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
@@ -189,6 +189,20 @@ class Engine(Protocol):
 
         Returns:
             Its exit code.
+        """
+
+    def read_files(self, node: Node, path: str) -> IO[bytes]:
+        """A file or folder of a node, by its absolute path, as a tar whose entries begin with its name.
+
+        Raises:
+            ClusterError: there is none, or it cannot be read.
+        """
+
+    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
+        """Unpack a tar into a folder of a node, which has to be there.
+
+        Raises:
+            ClusterError: it is not, or cannot be written.
         """
 
     def examine(self, wanted: Wanted) -> list[Check]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 from lab.engine.doctor import Check, Wanted
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
@@ -235,6 +235,13 @@ class FakeEngine:
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         self._called("execute")
         return 0
+
+    def read_files(self, node: Node, path: str) -> IO[bytes]:
+        self._called("read_files")
+        raise ClusterError(f"cannot read {path} on {node.name}")
+
+    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
+        self._called("write_files")
 
     def examine(self, wanted: Wanted) -> list[Check]:
         return [Check(level="ok", what="engine", found="fake")]

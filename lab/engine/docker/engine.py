@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from lab.engine import ownership as label
 from lab.engine.docker import state
@@ -117,6 +117,29 @@ class DockerEngine:
         except Refused as refused:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
 
+    def read_files(self, node: Node, path: str) -> IO[bytes]:
+        """A file or folder of a node as a tar."""
+        from lab.engine.archive import empty
+
+        def read() -> IO[bytes]:
+            archive = empty()
+            for piece in self.connection.api.get_archive(node.handle, path)[0]:
+                archive.write(piece)
+            archive.seek(0)
+            return archive
+
+        try:
+            return self.connection.call(read)
+        except Refused as refused:
+            raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
+
+    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
+        """Unpack a tar into a folder of a node."""
+        try:
+            self.connection.call(lambda: self.connection.api.put_archive(node.handle, folder, archive))
+        except Refused as refused:
+            raise ClusterError(f"cannot write into {folder} on {node.name}: {_why(refused)}") from refused
+
     # -- removing
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
@@ -135,3 +158,7 @@ class DockerEngine:
 def _taken(error: BaseException) -> bool:
     """Whether nothing was made because somebody else, with other locks, has just made a cluster of that name."""
     return isinstance(error, Refused) and error.status == 409 and "network" in error.explanation
+
+
+def _why(refused: Refused) -> str:
+    return "No such file or directory" if refused.status == 404 else refused.explanation

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
 from lab.engine.local.channel import LocalChannel, agent_pid
@@ -21,7 +21,7 @@ from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, EngineAbsent, NodeLost
+from lab.errors import ClusterError, EngineAbsent, NodeLost, UsageError
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
@@ -142,6 +142,24 @@ class LocalEngine:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
         except FileNotFoundError:
             raise ClusterError(f"there is no command {argv[0]!r} on {node.name}") from None
+
+    def read_files(self, node: Node, path: str) -> IO[bytes]:
+        """A file or folder of this machine as a tar."""
+        from lab.engine.archive import pack
+
+        try:
+            return pack(Path(path), Path(path).name)
+        except UsageError as error:
+            raise ClusterError(f"{error.message} on {node.name}") from error
+
+    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
+        """Unpack a tar into a folder of this machine."""
+        from lab.engine.archive import name_of, unpack
+
+        try:
+            unpack(archive, Path(folder) / name_of(archive))
+        except UsageError as error:
+            raise ClusterError(f"{error.message} on {node.name}") from error
 
     # -- removing
 

@@ -6,11 +6,13 @@ import json
 import select
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab import Cluster
+from lab.engine.archive import pack, unpack
 from lab.engine.doctor import Wanted
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
@@ -227,3 +229,27 @@ def test_a_check_that_is_not_well_says_what_to_do(subject: Engine):
         assert check.level in ("ok", "warning", "failed")
         assert check.found
         assert check.fix or check.level == "ok", check
+
+
+def test_what_was_copied_to_a_node_is_seen_by_all_and_comes_back(
+    subject: Engine, there: ClusterInfo, tmp_path: Path
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c").write_text("text")
+    first, second = there.nodes
+    with pack(tmp_path / "a", "new") as archive:
+        subject.write_files(first, there.shared, archive)
+    with subject.read_files(second, f"{there.shared}/new") as archive:
+        unpack(archive, tmp_path / "back")
+    assert (tmp_path / "back" / "b" / "c").read_text() == "text"
+
+
+def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: ClusterInfo, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("text")
+    with pytest.raises(ClusterError, match=r"cannot read /none/here.*: No such file or directory"):
+        subject.read_files(there.nodes[0], "/none/here")
+    with (
+        pack(tmp_path / "a", "a") as archive,
+        pytest.raises(ClusterError, match=r"cannot write .*/none/here.*: No such file or directory"),
+    ):
+        subject.write_files(there.nodes[0], "/none/here", archive)

@@ -571,3 +571,10 @@ def test_every_file_of_a_record_is_in_the_list_that_lies_in_it(lab):
     assert [name for name in names if not any(fnmatch(name, pattern) for pattern in listed)] == []
     assert {"README.txt", "report.html", "logs/index.jsonl", "train.py"} <= set(names)
     assert all(f"\n{name}\n" in (record / "README.txt").read_text() for name in FILES)
+
+
+@pytest.mark.parametrize("words", [("a", "b"), ("node0:a", "node1:b"), ("0:a", "1:")])
+def test_cp_copies_between_here_and_a_node_only(lab: Any, words: tuple[str, str]) -> None:
+    code, _, err = lab("cp", *words)
+    assert code == 2
+    assert f"one of {words[0]} and {words[1]} has to be in a node, and the other one here" in err

@@ -1,0 +1,65 @@
+"""`lab cp`: copy files and folders between this machine and a node that is up."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path, PurePosixPath
+
+from lab.cli import arguments as shared
+from lab.cli.answer import say
+from lab.cli.cmd_exec import find_node, running_cluster
+from lab.cluster import Cluster
+from lab.engine.archive import pack, unpack
+from lab.errors import UsageError
+from lab.node.users import FIRST_UID, GROUP
+from lab.plan.cluster import ClusterInfo
+from lab.words import listing
+
+_IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "lab cp [options] NODE:PATH PATH  |  lab cp [options] PATH NODE:PATH"
+    parser.epilog = (
+        "A path in a node that does not begin with / is below the folder that all nodes share. A target that ends "
+        "with / or is empty is a folder to copy into. On the local engine, paths in a node are those of this machine."
+    )
+    parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
+    parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
+    shared.add_cluster(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Copy, and say what was left out."""
+    source, target = _IN_NODE.fullmatch(arguments.source), _IN_NODE.fullmatch(arguments.target)
+    if (source is None) == (target is None):
+        raise UsageError(
+            f"one of {arguments.source} and {arguments.target} has to be in a node, and the other one here",
+            "write node0:model.pt for model.pt in the folder that all nodes share",
+        )
+    cluster = Cluster(name=arguments.name, engine=arguments.engine)
+    info = running_cluster(cluster)
+    if source is not None:
+        left_out = _copy_from(cluster, info, source[1], source[2], arguments.target)
+        if left_out:
+            say(f"left out, for they are neither files nor folders: {listing(left_out[:5])}")
+    elif target is not None:
+        _copy_to(cluster, info, Path(arguments.source), target[1], target[2])
+    return 0
+
+
+def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target: str) -> list[str]:
+    there, here = PurePosixPath(info.shared, path), Path(target)
+    if target.endswith("/") or here.is_dir():
+        here /= there.name
+    with cluster.engine.read_files(find_node(info, node), str(there)) as archive:
+        return unpack(archive, here)
+
+
+def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path: str) -> None:
+    there = PurePosixPath(info.shared, path)
+    if not path or path.endswith("/"):
+        there /= source.resolve().name
+    with pack(source, there.name, owner=(FIRST_UID, GROUP)) as archive:
+        cluster.engine.write_files(find_node(info, node), str(there.parent), archive)
