@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
+from lab.node import processes
 from lab.run.observe import Silence
 from lab.spec.load import scenario_from_script
 
@@ -42,12 +43,14 @@ class Program:
     def path(self) -> Path:
         return PROGRAMS / self.name
 
+    def __str__(self) -> str:
+        words = f" {self.words}" if self.words else ""
+        return f"{self.name}{words}{' by itself' if self.ranks == 0 else ''}"
 
-QUICK = (
-    Program("multinode.py", "3 2"),
-    Program("small_gpt.py"),
-)
+
+QUICK = (Program("multinode.py", "2 1", ranks=2),)
 LONG = (
+    Program("small_gpt.py"),
     Program("spawn_ddp.py", "PORT", ranks=0),
     Program("rpc_parameter_server.py", "PORT", ranks=0),
     Program("zero_optimizer.py", "PORT", ranks=0),
@@ -63,6 +66,26 @@ LONG = (
         ranks=0,
     ),
     Program("queues.py", ranks=0),
+    Program("hogwild.py", ranks=0),
+    Program("batching_rpc.py", "PORT", ranks=0),
+    Program("launches_itself.py"),
+    Program("launches_itself.py", "PORT", ranks=0),
+    Program("starts_torchrun.py", ranks=0),
+    Program("local_rank_argument.py", "--steps 3"),
+    Program("local_rank_argument.py", ranks=1),
+    Program("recorded_error.py"),
+    Program("train_package.py", "--name=value plain"),
+    Program("run_module.py", "--epochs 2"),
+    Program("exits.py"),
+    *(Program("exits.py", how, ranks=1) for how in ("usage", "text", "hard", "signal", "hook", "assert", "interrupt")),
+    Program("handlers.py"),
+    Program("spawned_loader.py", ranks=1),
+    Program("progress.py"),
+    Program("locked_prints.py"),
+    Program("uneven_join.py"),
+    Program("main_process_first.py"),
+    Program("file_store.py", "FOLDER"),
+    Program("device_mesh.py"),
 )
 
 
@@ -97,9 +120,21 @@ def elsewhere(program: Program, folder: Path) -> tuple[int, Lines]:
         options = ["--standalone", f"--nproc-per-node={program.ranks}", f"--log-dir={logs}", "--redirects=3"]
         words = ["-m", "torch.distributed.run", *options, *words]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run([sys.executable, *words], cwd=work, env=environment, capture_output=True, timeout=300)
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=300)
+        except BaseException:  # its workers are in sessions of their own
+            processes.kill([*processes.descendants(process.pid), process.pid])
+            raise
     files = {int(path.parent.name): path for path in logs.rglob("stdout.log")}
-    return done.returncode, sorted_lines({rank: path.read_bytes() for rank, path in files.items()} or {0: done.stdout})
+    return process.returncode, sorted_lines({rank: path.read_bytes() for rank, path in files.items()} or {0: said})
 
 
 @pytest.mark.timeout(600)
@@ -107,7 +142,7 @@ def elsewhere(program: Program, folder: Path) -> tuple[int, Lines]:
 @pytest.mark.parametrize(
     "program",
     [*QUICK, *(pytest.param(program, marks=pytest.mark.long) for program in LONG)],
-    ids=lambda program: f"{program.name}{'-by-itself' if program.ranks == 0 else ''}",
+    ids=str,
 )
 def test_a_program_from_elsewhere_prints_and_ends_as_it_does_there(
     program: Program, engine: str, make_cluster: Callable[..., Cluster], tmp_path: Path

@@ -1,0 +1,5 @@
+"""A package beside the script that uses it, with data of its own."""
+
+from .loop import fit
+
+__all__ = ["fit"]
