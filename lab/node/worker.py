@@ -130,6 +130,7 @@ def _main_module(path: str) -> types.ModuleType:
 
 
 def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
+    """Run the script; returns its exit code, or the number of the signal that is to end it, negative."""
     try:
         with io.open_code(path) as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
@@ -139,10 +140,10 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
         if status:
             _report(_without_own_frames(error), spec)
         return status
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-        return 130
+    except KeyboardInterrupt as error:
+        _without_own_frames(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -signal.SIGINT
     except BaseException as error:
         _report(_without_own_frames(error), spec)
         sys.excepthook(type(error), error, error.__traceback__)
@@ -230,6 +231,9 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
         traceback.print_exc()
         code = code or 1
     recorder.stop()
+    if code < 0:  # only now, as an interpreter that was interrupted
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
     os._exit(code)
 
 
