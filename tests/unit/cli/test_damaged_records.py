@@ -190,6 +190,7 @@ def test_the_record_is_whole_before(damaged: Damaged, capsys: pytest.CaptureFixt
         assert main(words) == 0, (words, capsys.readouterr())
 
 
+@pytest.mark.timeout(1800)
 @settings(max_examples=settings.default.max_examples // 3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_wrong_value_anywhere_spoils_no_view(

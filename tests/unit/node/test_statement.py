@@ -101,6 +101,7 @@ def agent() -> Iterator[Agent]:
     agent.close()
 
 
+@pytest.mark.timeout(1800)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(datagrams(), min_size=AT_ONCE, max_size=AT_ONCE + 2))
 def test_no_datagram_harms_an_agent_or_what_the_lab_makes_of_it(agent: Agent, sent: list[bytes]) -> None:
