@@ -2,6 +2,7 @@
 """The program `lab` as it is installed: says a word if it is interrupted before it can do more, not a traceback.
 
 An entry point would be called by a script of pip's, which imports `re` before anything of ours: a third of a start.
+What comes before the first line of any script, while Python itself starts, Python answers in its own words.
 """
 
 import _signal  # type: ignore[import-not-found]  # what `signal` is made of, for a tenth of its time

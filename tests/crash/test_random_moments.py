@@ -17,7 +17,7 @@ INTERRUPTS = 13
 """On each engine, of each command."""
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.parametrize("what", ["up", "run", "run on a cluster", "down"]),
 ]
 

@@ -285,7 +285,7 @@ echo descriptors $(ls /proc/$agent/fd | wc -l)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_nothing_of_a_warm_cluster_grows_over_1000_runs(
     run: Run, cluster: Cluster, engine: str, traces: Callable[[Cluster, Node], Traces]
 ) -> None:
