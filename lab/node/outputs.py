@@ -18,8 +18,6 @@ _DEEPEST = 64
 _PIECE_BYTES = 96 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_BY_THE_WAY = ("__pycache__", ".*", "*.pyc")
-"""What programs leave without being asked; somebody who wants it says so by a pattern."""
 
 
 class Outputs:
@@ -61,7 +59,7 @@ class Outputs:
         if patterns is None or not self._ranks:
             return
         for folder, prefix in (place.folder, ""), (self._asked.shared, SHARED):
-            for below, facts in _files(folder, () if patterns else _BY_THE_WAY) if folder else ():
+            for below, facts in _files(folder, unasked=bool(patterns)) if folder else ():
                 old = facts.st_ctime_ns <= place.shipped_at and (prefix or below in place.shipped)
                 if not old and _is_named(below, patterns):
                     rank = self._ranks.get(facts.st_uid, min(self._ranks.values()))
@@ -111,14 +109,17 @@ class Outputs:
             os.close(here)
 
 
-def _files(top: str, skipped: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Every plain file below a folder, and what it is; not what lies too deep, or cannot be looked into."""
+def _files(top: str, *, unasked: bool) -> Iterator[tuple[str, os.stat_result]]:
+    """Every plain file below a folder, and what it is; not what lies too deep, or cannot be looked into.
+
+    What programs leave `unasked` (caches, what is hidden) is passed over unless somebody says that it is wanted.
+    """
     waiting = [""]
     while waiting:
         where = waiting.pop()
         with suppress(OSError), os.scandir(os.path.join(top, where)) as entries:
             for entry in entries:
-                if any(fnmatchcase(entry.name, pattern) for pattern in skipped):
+                if not unasked and (entry.name[0] == "." or entry.name == "__pycache__" or entry.name.endswith(".pyc")):
                     continue
                 below = f"{where}{entry.name}"
                 facts = entry.stat(follow_symlinks=False)

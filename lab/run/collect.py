@@ -125,7 +125,7 @@ class Collector:
             self.finished.add(node)
         elif message.what == "check":
             self.fact(Exited(-1, time.time(), node, error=f"the check could not start: {message.reason}"))
-        elif message.what == "finish":
+        elif message.what in ("finish", "fetch"):
             self.finished.add(node)
 
     def _misunderstood(self, node: str, message: wire.Message | wire.Malformed) -> None:
