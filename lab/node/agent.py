@@ -135,7 +135,7 @@ class Agent:
 
     def _leave_nothing(self, connection: Connection, run: NodeRun) -> None:
         run.clean()
-        self.unclean = ", ".join(dict.fromkeys(run.left))
+        self.unclean = ", ".join(run.left)
         connection.send(messages.Finished(run.run))
         self.run = self.client = self.outputs = None
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
@@ -156,7 +156,7 @@ class Agent:
             client.send(messages.Refused(run.run, "run", why))
         run.emit = lambda _: None
         run.clean()
-        self.unclean = ", ".join(dict.fromkeys(run.left))
+        self.unclean = ", ".join(run.left)
         self.run = None
 
     def _for_run(self, action: Callable[[NodeRun], object]) -> None:

@@ -33,7 +33,7 @@ class NodeRun:
         self.place = workplace.Workplace(config.root, self.users)
         self.workers: dict[int, launch.Worker] = {}
         self.store_pid: int | None = None
-        self.going = False
+        self.going = self._ended = False
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
         self.left: list[str] = []
@@ -221,8 +221,10 @@ class NodeRun:
                 self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
 
     def end(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
-        """End every process and pass on their last words."""
-        self._each(self._end_processes, lambda: self._pass_on_last_words(congested, drain))
+        """End every process and pass on their last words; only the first time counts."""
+        if not self._ended:
+            self._ended = True
+            self._each(self._end_processes, lambda: self._pass_on_last_words(congested, drain))
 
     def clean(self) -> None:
         """Leave nothing: end what runs, remove every file; what fails keeps no rest."""
