@@ -48,6 +48,7 @@ class Cluster:
         cpus: CPU cores a node may use.
         memory_bytes: memory a node may use; None: on the docker engine, its part of the machine.
         processes: processes and threads a node may have; None: on the docker engine, as many as the machine suggests.
+        disk_bytes: what a run may write on a node; None: on the docker engine, its part of half of what is free.
         gpus: GPUs of each node.
         strict: give nodes no way out and little room: an internal network, a read-only root, no volumes.
         volumes: host folders that every node sees.
@@ -70,6 +71,7 @@ class Cluster:
         cpus: float | None = None,
         memory_bytes: int | None = None,
         processes: int | None = None,
+        disk_bytes: int | None = None,
         gpus: int | None = None,
         strict: bool = False,
         volumes: Sequence[Volume] = (),
@@ -93,6 +95,7 @@ class Cluster:
             "cpus": cpus,
             "memory_bytes": memory_bytes,
             "processes": processes,
+            "disk_bytes": disk_bytes,
             "gpus": gpus,
             "strict": strict or None,
             "volumes": tuple(volumes) or None,

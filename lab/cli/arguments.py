@@ -87,6 +87,13 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes and threads a node may have (default on Docker: 512, and 256 for each core of the machine)",
     )
+    parser.add_argument(
+        "--disk",
+        dest="disk_bytes",
+        type=size,
+        metavar="SIZE",
+        help="what a run may write on a node (default on Docker: its part of half of what is free; 256MiB if strict)",
+    )
     parser.add_argument("--gpus", type=positive, help="GPUs of each node")
     parser.add_argument(
         "--strict",
@@ -183,7 +190,8 @@ variable = _type(_variable)
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_shape` took, as `Cluster` wants it."""
-    said = {name: getattr(arguments, name) for name in ("image", "cpus", "memory_bytes", "processes", "gpus", "strict")}
+    names = ("image", "cpus", "memory_bytes", "processes", "disk_bytes", "gpus", "strict")
+    said = {name: getattr(arguments, name) for name in names}
     return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 
 

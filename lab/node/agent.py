@@ -27,6 +27,7 @@ from .store import StoreError
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
+_LOOK_S = 0.25
 _STACK_WAIT_S = 0.25
 
 
@@ -198,7 +199,9 @@ class Agent:
     def _patience(self) -> float:
         if self.stacks_due is not None:
             return max(0.0, self.stacks_due - time.monotonic())
-        return _MEMORY_TICK_S if self.run is not None and self.config.memory_bytes else _TICK_S
+        if self.run is None:
+            return _TICK_S
+        return _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.read_ready(ready))
@@ -213,7 +216,7 @@ class Agent:
             if connection.read_fd in ready:
                 self._read(connection)
         now = time.monotonic()
-        self._for_run(NodeRun.watch_memory)
+        self._for_run(NodeRun.look)
         self._for_run(lambda _: self._send_traces(now))
         if self.run is not None and now - self.heard > self.run.claim.lease_s:
             self._end_run(f"nothing was heard from its command for {self.run.claim.lease_s:g} s (was it stopped?)")
@@ -291,7 +294,7 @@ def _prepare_container(config: Config) -> strays.Strays:
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         users.open_the_way_to(path)
-    left = strays.Strays(config.kept)
+    left = strays.Strays((*config.kept, config.root))
     left.open_to_all()
     if os.path.isdir("/shared"):
         os.chmod("/shared", 0o777)

@@ -26,6 +26,10 @@ class Config(NamedTuple):
     """Where it listens; None: it speaks over its standard streams."""
     memory_bytes: Optional[int] = None
     """A limit for the agent to enforce; None where the kernel does."""
+    disk_bytes: Optional[int] = None
+    """What a run may write; None: as much as there is room for."""
+    shared: str = ""
+    """The folder that all nodes share."""
     kept: tuple[str, ...] = ()
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
 

@@ -22,6 +22,8 @@ _PIPE_BYTES = 1 << 20
 _STACK_LIMIT_BYTES = 256 * 1024
 _STACK_READS = 16
 _F_SETPIPE_SZ = 1031
+_MOST_HALTS = 100
+"""So often it is told that a worker was stopped or let go on."""
 _MOST_FORKS = 4
 """Processes of one worker whose stacks are asked for."""
 _STACK_DEADLINE_S = 0.2
@@ -60,6 +62,8 @@ class Worker:
     """What it has printed, with what was dropped of it."""
     note_bytes: int = 0
     """What its notes took, with those that were dropped."""
+    halts: int = 0
+    """How often it was stopped or let go on."""
     started: float = 0.0
     """Unix time at which the gate opened."""
 
@@ -83,14 +87,17 @@ class Worker:
     def look(self) -> tuple[list[str], int | None]:
         """What has become of it: each signal that stopped it, "" where it was let go on; its status if it ended."""
         halts: list[str] = []
-        while True:
+        for _ in range(_MOST_HALTS):  # it may be stopped and let go as fast as it is looked at
             pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             if not pid:
                 return halts, None
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 return halts, status
             name = processes.signal_name(os.WSTOPSIG(status)) if os.WIFSTOPPED(status) else None
-            halts.append(name or "")
+            self.halts += 1
+            if self.halts <= _MOST_HALTS:
+                halts.append(name or "")
+        return halts, None
 
     def exited(self, ended: float, node: str, run: str, *, starved: bool) -> Exited:
         """What there is to say of its end; `starved`: the kernel killed it because memory ran out."""

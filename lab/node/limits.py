@@ -53,9 +53,15 @@ class Limits:
             ("output", self._claim.output_bytes, worker.output_bytes),
             ("notes", NOTES_BYTES, worker.note_bytes),
         ):
-            if got > max(limit, self._told.get((worker.rank, what), 0)):
-                self._told[worker.rank, what] = got
-                self._say(what, limit, got - limit, worker.rank)
+            if got > limit:
+                self._tell_once(worker, what, limit, got - limit)
+        if worker.trace is not None and worker.trace.exceeded is not None:
+            self._tell_once(worker, *worker.trace.exceeded, 0)
+
+    def _tell_once(self, worker: Worker, what: str, limit: int, excess: int) -> None:
+        if self._told.get((worker.rank, what), -1) < excess:
+            self._told[worker.rank, what] = excess
+            self.say(what, limit, excess, worker.rank)
 
     def tell_of_node(self) -> None:
         """Say what the kernel refused to processes of the run, and what it killed besides workers."""
@@ -64,9 +70,10 @@ class Limits:
             ("memory", _limit("memory.max", "memory/memory.limit_in_bytes"), oom_kills() - self._killed),
         ):
             if count > 0:
-                self._say(what, limit, count)
+                self.say(what, limit, count)
 
-    def _say(self, what: str, limit: int, excess: int, rank: int | None = None) -> None:
+    def say(self, what: str, limit: int, excess: int, rank: int | None = None) -> None:
+        """Tell of a limit that was reached, see `Limited`."""
         self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess))
 
 

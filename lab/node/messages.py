@@ -221,10 +221,11 @@ class Limited(NamedTuple):
     run: str = ""
     rank: Optional[int] = None
     what: str = "output"
-    """`output` or `notes` of a rank, in bytes; `processes` or `memory` of a node."""
+    """`output`, `notes` or a kind of `trace` of a rank, in bytes; `disk`; `processes` or `memory` of a node."""
     limit: int = 0
     excess: int = 0
-    """How much was dropped; how often something was refused or killed."""
+    """How much was dropped, 0 where that is not known; how often something was refused or killed; of a disk, what the
+    rank had written when it was ended for it, 0 where it cannot be told who wrote."""
 
 
 class Started(NamedTuple):

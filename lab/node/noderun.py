@@ -9,7 +9,22 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 
-from . import check, launch, limits, messages, note, outputs, processes, store, strays, users, wire, workplace
+from . import (
+    check,
+    launch,
+    limits,
+    messages,
+    note,
+    outputs,
+    processes,
+    store,
+    strays,
+    users,
+    warm,
+    watch,
+    wire,
+    workplace,
+)
 from .config import Config
 from .statement import waiting_statements
 from .worker_messages import Imported, Raised
@@ -30,6 +45,10 @@ class NodeRun:
         self.emit = emit
         """Sends a message to the lab."""
         self.users = users.Users(claim, container=config.container)
+        self._strays = left
+        """What it leaves elsewhere in its container; None where that cannot be told."""
+        if left is not None:
+            left.remember(self.users.worker(0))
         self.place = workplace.Workplace(config.root, self.users)
         self.workers: dict[int, launch.Worker] = {}
         self.store_pid: int | None = None
@@ -39,11 +58,9 @@ class NodeRun:
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config.node, self._tell)
+        writable = [self.place.home, *(left.folders if left is not None else ())]
+        self._watch = watch.Watch(config, self._limits, self.users, writable)
         self._told = 0.0
-        self._strays = left
-        """What it leaves elsewhere in its container; None where that cannot be told."""
-        if left is not None:
-            left.remember()
 
     def _tell(self, message: messages.Limited) -> None:
         self.emit(message)
@@ -92,6 +109,7 @@ class NodeRun:
     def go(self) -> None:
         """Open every worker's gate."""
         self.going = True
+        self._watch.begin(self.workers.values())
         for worker in self.workers.values():
             worker.open_gate()
             self.emit(messages.Started(worker.rank, worker.started, self.config.node, self.run, worker.pid))
@@ -155,7 +173,7 @@ class NodeRun:
             if isinstance(told, Raised):  # later than now is a lie that would move the blame
                 worker.raised = told._replace(time=min(told.time, time.time()))
             elif isinstance(told, Imported):
-                self.imported.update(told.names)
+                self.imported.update({*told.names}.intersection(warm.missing_modules()))
             elif self._limits.has_room_for_note(worker, size):
                 self.emit(told._replace(node=self.config.node, run=self.run))
 
@@ -178,16 +196,10 @@ class NodeRun:
             starved = unasked_kill and not worker.stopped and self._limits.killed_by_kernel()
             self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
 
-    def watch_memory(self) -> None:
-        """Do what the kernel does for a container."""
-        if not self.config.memory_bytes or not self.going:
-            return
-        running = [worker for worker in self.workers.values() if worker.status is None]
-        worker, held, pids = limits.what_to_kill(self.config.memory_bytes, running, self.store_pid)
-        if worker is not None:
-            worker.out_of_memory, worker.memory_bytes = True, held
-            worker.ask_for_stack()
-        processes.kill(pids)
+    def look(self) -> None:
+        """Keep it within those of its limits that no kernel looks after."""
+        if self.going:
+            self._watch.look(self.workers.values(), self.store_pid)
 
     @property
     def running(self) -> bool:
@@ -265,11 +277,12 @@ class NodeRun:
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
         for worker in self.workers.values():
             self._read_all(worker)
+        while self.send_traces(congested):
+            drain()
+        for worker in self.workers.values():
             self._limits.tell(worker)
         if self.config.container and self.workers:
             self._limits.tell_of_node()
-        while self.send_traces(congested):
-            drain()
 
     def _remove_files(self) -> None:
         for worker in self.workers.values():

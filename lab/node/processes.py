@@ -40,14 +40,19 @@ def drop_privileges(uid: int, gid: int) -> None:
         return
     for capability in range(_LAST_CAPABILITY + 1):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    become(uid, gid)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _libc.capset(header, nothing)
     _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self belongs to root after the change of user
+
+
+def become(uid: int, gid: int) -> None:
+    """Become this user, who is in no other group; as root."""
+    os.setgroups([])
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
 
 
 def prefer_as_oom_victim() -> None:
@@ -136,9 +141,7 @@ def kill_all_of(uid: int, gid: int) -> None:
         return
     if pid == 0:
         try:
-            os.setgroups([])
-            os.setresgid(gid, gid, gid)
-            os.setresuid(uid, uid, uid)
+            become(uid, gid)
             os.kill(-1, signal.SIGKILL)
         finally:
             os._exit(0)

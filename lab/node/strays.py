@@ -1,7 +1,8 @@
 """What scripts leave in a container outside of the folders that they were given, and that none of it stays.
 
 A worker has a user of its own that owns nothing in the image. So it can leave something only in folders that anybody
-may write to, which are found when the node starts, and in the kernel's System V objects.
+may write to, which are found when the node starts, and in the kernel's System V objects. What an image lets them change
+besides cannot be made good: it is looked at after each run, and a node in which it was changed is not used again.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from .remove import remove_tree
+from .users import FIRST_UID, GROUP, User
 
 _PSEUDO = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs")
 )
 """File systems in which no file can be made."""
+_MOST_TOLD = 3
 _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
 
@@ -30,8 +34,17 @@ class Strays:
     """
 
     def __init__(self, kept: Iterable[str]) -> None:
-        self.folders = writable_folders(kept)
-        self._before: set[str] = set()
+        self._kept = frozenset(kept)
+        self._open = find_writable(self._kept, _is_open)
+        self._owned: dict[User, Writable] = {}
+        """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
+        self._places = self._open
+        self._before: dict[str, _Identity] = {}
+
+    @property
+    def folders(self) -> list[str]:
+        """Where the present run can write; before the first one, where any can."""
+        return self._places.folders
 
     def open_to_all(self) -> None:
         """Let workers of one node replace one another's files in these folders, as they could if they were one user.
@@ -42,34 +55,75 @@ class Strays:
             with suppress(OSError):  # read-only
                 os.chmod(folder, 0o777)
 
-    def remember(self) -> None:
-        """A run begins."""
-        self._before = self._listing()
+    def remember(self, user: User) -> None:
+        """A run begins, whose workers are this user, or others whom no image knows."""
+        self._places = self._open
+        if not _is_unknown(user.uid):
+            if user not in self._owned:
+                self._owned[user] = find_writable(self._kept, lambda facts: _is_open(facts) or _may_change(user, facts))
+            self._places = self._owned[user]
+        self._before = self._look()
 
     def remove(self, tell: Callable[[], object]) -> list[str]:
         """A run is over, and no process of it is left: remove what is there now and was not before it.
 
-        `tell` is called while that goes on. Returns what cannot be removed.
+        `tell` is called while that goes on. Returns what cannot be removed, and what the run changed for good: a phrase
+        each.
         """
-        stays = [path for path in self._listing() - self._before if not remove_tree(path, tell)]
+        now = self._look()
+        stays = [path for path in now.keys() - self._before.keys() if not remove_tree(path, tell)]
         remove_system_v()
-        return stays
+        changed = [path for path, identity in self._before.items() if now.get(path) != identity]
+        return [*stays, *(f"{path} changed" for path in sorted(changed)[:_MOST_TOLD])]
 
-    def _listing(self) -> set[str]:
-        found: set[str] = set()
-        for folder in self.folders:
+    def _look(self) -> dict[str, _Identity]:
+        found: dict[str, _Identity] = {}
+        for folder in self._places.folders:
+            with suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    with suppress(OSError):  # gone meanwhile
+                        found[entry.path] = _identity(entry.stat(follow_symlinks=False))
+        for path in self._places.files:
             with suppress(OSError):
-                found.update(os.path.join(folder, name) for name in os.listdir(folder))
+                facts = os.lstat(path)
+                found[path] = (*_identity(facts), facts.st_ctime_ns)
         return found
 
 
-def writable_folders(kept: Iterable[str]) -> list[str]:
-    """Every folder of this machine that anybody may write to, but for those that are kept and what is below them."""
-    left_out = set(kept)
-    found: list[str] = []
-    for top in ("/", *sorted(_mount_points() - left_out)):
-        if not any(top == folder or top.startswith(f"{folder}/") for folder in left_out):
-            found += writable_below(top, left_out)
+_Identity = tuple[int, ...]
+
+
+def _identity(facts: os.stat_result) -> _Identity:
+    return facts.st_ino, facts.st_uid, facts.st_gid, facts.st_mode
+
+
+class Writable(NamedTuple):
+    """What some users may change."""
+
+    folders: list[str]
+    files: list[str]
+
+
+def _is_unknown(uid: int) -> bool:
+    """Whether a user is one of those whom the lab makes up, and no image has files of."""
+    return FIRST_UID - 2 <= uid < FIRST_UID + 4096
+
+
+def _is_open(facts: os.stat_result) -> bool:
+    """Whether workers may change a file or folder: anybody may, or its image has files of users as theirs."""
+    return bool(facts.st_mode & stat.S_IWOTH or _is_unknown(facts.st_uid) or _may_change(User(-1, GROUP), facts))
+
+
+def _may_change(user: User, facts: os.stat_result) -> bool:
+    return facts.st_uid == user.uid or (facts.st_gid == user.gid and bool(facts.st_mode & stat.S_IWGRP))
+
+
+def find_writable(kept: Collection[str], may_change: Callable[[os.stat_result], bool]) -> Writable:
+    """Every folder and file of this machine that can be changed, but for those that are kept and what is below them."""
+    found = Writable([], [])
+    for top in ("/", *sorted(_mount_points() - set(kept))):
+        if not any(top == folder or top.startswith(f"{folder}/") for folder in kept):
+            find_below(top, kept, may_change, found)
     return found
 
 
@@ -83,23 +137,31 @@ def _mount_points() -> set[str]:
     return points - {"/"}
 
 
-def writable_below(top: str, left_out: set[str]) -> Iterator[str]:
-    """Those of them on the file system of a folder that are in it or are it."""
+def find_below(
+    top: str, left_out: Collection[str], may_change: Callable[[os.stat_result], bool], found: Writable
+) -> None:
+    """Add those on the file system of a folder that are in it or are it."""
     try:
-        device = os.lstat(top).st_dev
+        facts = os.lstat(top)
     except OSError:
         return
-    waiting = [top]
+    device, waiting = facts.st_dev, [top]
+    if may_change(facts):
+        found.folders.append(top)
     while waiting:
-        folder = waiting.pop()
         try:
-            facts = os.lstat(folder)
-            if facts.st_dev != device or folder in left_out:
-                continue
-            if facts.st_mode & stat.S_IWOTH:
-                yield folder
-            with os.scandir(folder) as entries:
-                waiting.extend(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    is_folder = entry.is_dir(follow_symlinks=False)
+                    if not is_folder and not entry.is_file(follow_symlinks=False):
+                        continue
+                    facts = entry.stat(follow_symlinks=False)
+                    if is_folder:
+                        if facts.st_dev != device or entry.path in left_out:
+                            continue
+                        waiting.append(entry.path)
+                    if may_change(facts):
+                        (found.folders if is_folder else found.files).append(entry.path)
         except OSError:  # gone meanwhile
             continue
 

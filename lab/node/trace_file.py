@@ -5,17 +5,23 @@ It is in memory: no line has to be written to a disk, and the memory of what has
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
-import mmap
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterator
 
-LIMIT_BYTES = 256 * 1024 * 1024
+LIMIT_BYTES = 256 << 20
 """Largest trace of one rank."""
-_CHUNK_BYTES = 192 * 1024
+HELD_BYTES = 128 << 20
+"""What all traces of a node may hold in its memory until they are sent."""
+_CHUNK_BYTES = 192 << 10
+_LONGEST_LINE_BYTES = _CHUNK_BYTES << 8
+"""Twice what the values of a call take where as many are recorded as can be asked for."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_KEEP_SIZE_PUNCH_HOLE = 3
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TraceFile:
@@ -25,27 +31,44 @@ class TraceFile:
         self.fd = os.memfd_create("trace")
         """Open for reading and appending; the worker gets a duplicate."""
         fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
+        self.exceeded: tuple[str, int] | None = None
+        """Of what there was more than so many bytes, so that the rest is dropped."""
         self._limit = limit_bytes
         self._passed_on = self._given_back = 0
-        self._full = False
+        self._end_sent = False
 
     def chunks(self, *, ended: bool = False) -> Iterator[bytes]:
         """What has been written since, in whole lines; if its writer has ended, what follows the last newline, too."""
-        while self.fd >= 0:
-            if self._full:
-                os.ftruncate(self.fd, 0)  # the worker goes on writing, and must not fill the memory
-                return
-            chunk, length = self._read(ended)
-            if not length:
-                return
-            if self._passed_on + length > self._limit:
-                self._full = True
-                yield self._last_line()
-                continue
-            self._passed_on += length
-            self._give_back()
+        while (chunk := self._next(ended)) is not None:
             if chunk:
                 yield chunk
+        if self.exceeded is not None:
+            self._free()
+            if not self._end_sent:
+                self._end_sent = True
+                yield _last_line(*self.exceeded)
+
+    def _next(self, ended: bool) -> bytes | None:
+        """The next lines, without what is no text; None where there is nothing to send now."""
+        if self.fd < 0 or self.exceeded is not None:
+            return None
+        chunk, length = self._read(ended)
+        if self._passed_on + length > self._limit:
+            self.cut("trace", self._limit)
+            return None
+        self._passed_on += length
+        self._give_back(self._passed_on)
+        return chunk if length else None
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that it takes."""
+        return os.fstat(self.fd).st_blocks * 512 if self.fd >= 0 else 0
+
+    def cut(self, excessive: str, limit_bytes: int) -> None:
+        """Drop what has not been sent, and what is still to come: there is too much of something."""
+        self.exceeded = self.exceeded or (excessive, limit_bytes)
+        self._free()
 
     def _read(self, ended: bool) -> tuple[bytes, int]:
         """The next lines, few unless one alone is long, and how many bytes of the file they take.
@@ -53,7 +76,7 @@ class TraceFile:
         The compiled recorder copies lines into the mapped file and has room in front of it, which reads as NUL.
         """
         size = _CHUNK_BYTES
-        while True:
+        while size <= _LONGEST_LINE_BYTES:
             found = os.pread(self.fd, size, self._passed_on)
             room = found.find(b"\0")
             written = found if room < 0 else found[:room]
@@ -64,25 +87,43 @@ class TraceFile:
                 # A line whose writer was killed may have room within it.
                 return (found.replace(b"\0", b""), len(found)) if ended else (b"", 0)
             size *= 4
+        self.cut("one line of its trace", _LONGEST_LINE_BYTES)
+        return b"", 0
 
-    def _give_back(self) -> None:
+    def _give_back(self, end: int) -> None:
         """Free the memory of what has been sent; the file keeps its length."""
-        end = self._passed_on // mmap.PAGESIZE * mmap.PAGESIZE
+        end = end // _PAGE_BYTES * _PAGE_BYTES
         if end > self._given_back:
-            with (
-                suppress(OSError, ValueError),
-                mmap.mmap(self.fd, end - self._given_back, offset=self._given_back) as pages,
-            ):
-                pages.madvise(mmap.MADV_REMOVE)
+            self._punch(self._given_back, end)
             self._given_back = end
 
-    def _last_line(self) -> bytes:
-        why = f"the trace is larger than {self._limit >> 20} MiB"
-        line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
-        return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+    def _free(self) -> None:
+        """Free all of its memory; who writes goes on, and may have it mapped, so that it keeps its length."""
+        if self.held_bytes:
+            self._punch(0, (os.fstat(self.fd).st_size // _PAGE_BYTES + 1) * _PAGE_BYTES)
+
+    def _punch(self, begin: int, end: int) -> None:
+        _libc.fallocate(self.fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_int64(begin), ctypes.c_int64(end - begin))
 
     def close(self) -> None:
         """Let go of the file."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def _last_line(excessive: str, limit_bytes: int) -> bytes:
+    why = f"there was more than {limit_bytes >> 20} MiB of {excessive}"
+    if excessive == "trace":
+        why = f"the trace is larger than {limit_bytes >> 20} MiB"
+    line = {"k": "cut", "t": time.monotonic_ns(), "why": why}
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+def bound_held(traces: Collection[TraceFile], limit_bytes: int = HELD_BYTES) -> None:
+    """Cut the traces that hold the most where all of them together hold too much, because they are not taken."""
+    held = {trace: trace.held_bytes for trace in traces}
+    while sum(held.values()) > limit_bytes:
+        largest = max(held, key=lambda trace: held[trace])
+        largest.cut("trace that had not been taken yet", limit_bytes)
+        held[largest] = 0

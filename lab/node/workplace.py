@@ -21,20 +21,21 @@ class Workplace:
 
     def __init__(self, root: str, users: Users) -> None:
         self._users = users
-        self._home = os.path.join(root, "run")
+        self.home = os.path.join(root, "run")
+        """Where workers may write."""
         self._own = os.path.join(root, "own")
-        self.folder = os.path.join(self._home, "work")
+        self.folder = os.path.join(self.home, "work")
         """The scenario's folder as the workers have it."""
         self._archive: list[bytes] = []
         self.shipped: set[str] = set()
         """Paths of the files in it that were shipped."""
         self.shipped_at = 0
         """ctime of the last of them, in nanoseconds."""
-        for folder in (self._home, self._own):
+        for folder in (self.home, self._own):
             if not remove_tree(folder):
                 raise OSError(f"{folder} holds something that cannot be removed")
         os.makedirs(self._own)
-        for folder in (self._home, self.folder, self.home_beside(self.folder)):
+        for folder in (self.home, self.folder, self.home_beside(self.folder)):
             os.mkdir(folder)
             if users.many:
                 users.give(folder, 0)
@@ -77,7 +78,7 @@ class Workplace:
 
     def remove(self, tell: Callable[[], object]) -> list[str]:
         """Remove both folders and what is in them; returns those that stay. `tell` is called while that goes on."""
-        return [folder for folder in (self._home, self._own) if not remove_tree(folder, tell)]
+        return [folder for folder in (self.home, self._own) if not remove_tree(folder, tell)]
 
     def _unpack(self, folder: str) -> None:
         data = zlib.decompress(b"".join(self._archive))

@@ -28,6 +28,8 @@ class Shape:
     memory_bytes: int | None = None
     processes: int | None = None
     """Processes and threads together."""
+    disk_bytes: int | None = None
+    """What a run may write on a node."""
     gpus: int = 0
     strict: bool = False
     """Whether nodes have no way out: an internal network, a read-only root, no volumes, tight limits."""
@@ -44,7 +46,7 @@ class Shape:
     @property
     def limits(self) -> Limits:
         """Those that were asked for."""
-        return Limits(memory_bytes=self.memory_bytes, processes=self.processes)
+        return Limits(memory_bytes=self.memory_bytes, processes=self.processes, disk_bytes=self.disk_bytes)
 
     @classmethod
     def from_json(cls, text: str) -> Shape:

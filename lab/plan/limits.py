@@ -15,6 +15,12 @@ _PROCESSES = 512
 _PROCESSES_PER_CORE = 256
 _STRICT_MEMORY_BYTES = 2 << 30
 _STRICT_PROCESSES = 256
+_STRICT_DISK_BYTES = 256 << 20
+_PART_OF_THE_DISK = 0.5
+"""Of what is free when the cluster is made."""
+_LEAST_DISK_BYTES = 1 << 30
+_DISK_BYTES = 16 << 30
+"""Where nobody says what is free."""
 _UNIT_BYTES = 256 << 20
 """Defaults are multiples of it, which read well."""
 
@@ -24,6 +30,8 @@ class Machine(NamedTuple):
 
     cores: int
     memory_bytes: int
+    free_disk_bytes: int | None = None
+    """None: it does not say."""
 
 
 class Limits(NamedTuple):
@@ -32,6 +40,8 @@ class Limits(NamedTuple):
     memory_bytes: int | None = None
     processes: int | None = None
     """Processes and threads together."""
+    disk_bytes: int | None = None
+    """What one run may write, or on a strict cluster what there is room for in each place that can be written to."""
 
     def to_json(self) -> str:
         """The limits as one line of text."""
@@ -46,10 +56,11 @@ class Limits(NamedTuple):
             return cls()
 
     def told(self) -> str:
-        """The limits as a person reads them: `4 GiB of memory, 1,024 processes and threads`."""
+        """The limits as a person reads them: `4 GiB of memory, 1,024 processes and threads, 8 GiB of disk`."""
         memory = f"{format_limit(self.memory_bytes)} of memory" if self.memory_bytes else "no limit of memory"
         count = f"{self.processes:,} processes and threads" if self.processes else "no limit of processes"
-        return f"{memory}, {count}"
+        disk = f"{format_limit(self.disk_bytes)} of disk" if self.disk_bytes else "no limit of disk"
+        return f"{memory}, {count}, {disk}"
 
 
 def limits_for(nodes: int, asked: Limits, machine: Machine, *, strict: bool = False) -> Limits:
@@ -57,8 +68,13 @@ def limits_for(nodes: int, asked: Limits, machine: Machine, *, strict: bool = Fa
     part = int(machine.memory_bytes * _PART_FOR_ALL_NODES / nodes)
     memory = min(max(part, _LEAST_MEMORY_BYTES), machine.memory_bytes)
     processes = _PROCESSES + _PROCESSES_PER_CORE * machine.cores
+    disk = _DISK_BYTES
+    if machine.free_disk_bytes is not None:
+        disk = max(int(machine.free_disk_bytes * _PART_OF_THE_DISK / nodes), _LEAST_DISK_BYTES)
     if strict:
-        memory, processes = min(memory, _STRICT_MEMORY_BYTES), _STRICT_PROCESSES
+        memory, processes, disk = min(memory, _STRICT_MEMORY_BYTES), _STRICT_PROCESSES, _STRICT_DISK_BYTES
     return Limits(
-        memory_bytes=asked.memory_bytes or memory // _UNIT_BYTES * _UNIT_BYTES, processes=asked.processes or processes
+        memory_bytes=asked.memory_bytes or memory // _UNIT_BYTES * _UNIT_BYTES,
+        processes=asked.processes or processes,
+        disk_bytes=asked.disk_bytes or disk // _UNIT_BYTES * _UNIT_BYTES,
     )

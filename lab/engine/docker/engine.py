@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker import state
@@ -70,7 +71,9 @@ class DockerEngine:
     def _machine(self) -> Machine:
         """The machine that the engine runs on."""
         facts = self.connection.call(self.connection.api.info)
-        return Machine(cores=int(facts["NCPU"]), memory_bytes=int(facts["MemTotal"]))
+        return Machine(
+            cores=int(facts["NCPU"]), memory_bytes=int(facts["MemTotal"]), free_disk_bytes=_free_bytes(facts)
+        )
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -153,6 +156,17 @@ class DockerEngine:
         from lab.engine.docker.doctor import examine
 
         return examine(self.connection, wanted)
+
+
+def _free_bytes(facts: Mapping[str, Any]) -> int | None:
+    """What is free where the engine keeps containers; None where that is another machine than this one."""
+    if facts.get("Name") != os.uname().nodename:
+        return None
+    try:
+        disk = os.statvfs(facts["DockerRootDir"])
+    except (OSError, KeyError):
+        return None
+    return disk.f_bavail * disk.f_frsize
 
 
 def _taken(error: BaseException) -> bool:

@@ -16,17 +16,14 @@ from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine, limits_for
 
 _AGENT_ROOT = "/var/lab"
+_SHARED = "/shared"
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
-_ROOM_BYTES = 256 << 20
-_ANYBODY = f"rw,exec,nosuid,nodev,size={_ROOM_BYTES},mode=0777"
-_AGENT_ONLY = f"rw,exec,nosuid,nodev,size={_ROOM_BYTES},mode=0755"
 _IN_MEMORY = {
-    **dict.fromkeys(("/tmp", "/var/tmp", "/run/lock"), _ANYBODY),
-    **dict.fromkeys((_AGENT_ROOT, boot.IMPORT_ROOT), _AGENT_ONLY),
+    **dict.fromkeys(("/tmp", "/var/tmp", "/run/lock"), "mode=0777"),
+    **dict.fromkeys((_AGENT_ROOT, boot.IMPORT_ROOT), "mode=0755"),
 }
 """Where a node with a read-only root can write, in its memory."""
-_SHARED_IN_MEMORY = {"type": "tmpfs", "device": "tmpfs", "o": f"size={_ROOM_BYTES},mode=0777"}
 _NO_ADDRESS_OF_THE_MACHINE = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 """Else what listens on the machine itself could be reached from an internal network."""
 _BECOME_BOOT = (
@@ -82,7 +79,7 @@ def requests_for(
         ),
         Request(
             what=f"volume {volume}",
-            body={"Name": volume, "Labels": labels, "DriverOpts": _SHARED_IN_MEMORY if shape.strict else {}},
+            body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
         *(
             Request(what=f"container {network}-{node}", body=_container(node, network, shape, limits, labels))
@@ -97,7 +94,9 @@ def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Ma
         "root": _AGENT_ROOT,
         "container": True,
         "import_root": boot.IMPORT_ROOT,
-        "kept": ["/shared", *(volume.target for volume in shape.volumes)],
+        "kept": [_SHARED, *(volume.target for volume in shape.volumes)],
+        "disk_bytes": None if shape.strict else limits.disk_bytes,
+        "shared": _SHARED,
     }
     return {
         "Image": shape.image or DEFAULT_IMAGE,
@@ -112,7 +111,7 @@ def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Ma
         "Labels": {**labels, label.NODE: node},
         "HostConfig": {
             "Binds": [
-                f"{network}-shared:/shared",
+                f"{network}-shared:{_SHARED}",
                 *(f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in shape.volumes),
             ],
             "CapDrop": ["ALL"],
@@ -122,12 +121,24 @@ def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Ma
             "LogConfig": {"Type": "none"},
             "NetworkMode": network,
             "SecurityOpt": ["no-new-privileges"],
-            "ShmSize": min(_SHM_BYTES, limits.memory_bytes or _SHM_BYTES),
+            "ShmSize": min(_SHM_BYTES, (limits.memory_bytes or 2 * _SHM_BYTES) // 2),
             **_limits(shape, limits),
-            **({"ReadonlyRootfs": True, "Tmpfs": dict(_IN_MEMORY)} if shape.strict else {}),
+            **({"ReadonlyRootfs": True, "Tmpfs": _in_memory(limits)} if shape.strict else {}),
         },
         "NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": [node]}}},
     }
+
+
+def _in_memory(limits: Limits) -> dict[str, str]:
+    return {folder: f"rw,exec,nosuid,nodev,{_size(limits)},{mode}" for folder, mode in _IN_MEMORY.items()}
+
+
+def _shared_in_memory(limits: Limits) -> dict[str, str]:
+    return {"type": "tmpfs", "device": "tmpfs", "o": f"{_size(limits)},mode=0777"}
+
+
+def _size(limits: Limits) -> str:
+    return f"size={limits.disk_bytes}" if limits.disk_bytes else "size=50%"
 
 
 def _limits(shape: Shape, limits: Limits) -> dict[str, Any]:

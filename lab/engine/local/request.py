@@ -48,6 +48,8 @@ def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
             "import_root": str(folder / "site"),
             "socket": str(folder / f"{node}.sock"),
             "memory_bytes": shape.memory_bytes,
+            "disk_bytes": shape.disk_bytes,
+            "shared": str(folder / "shared"),
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
     ]

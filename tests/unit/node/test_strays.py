@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from lab.node import strays
+from lab.node.users import User
 
 
 def test_a_tree_is_removed_however_deep_and_whatever_is_in_it(tmp_path: Path):
@@ -57,12 +61,73 @@ def test_a_folder_is_emptied_and_stays(tmp_path: Path):
     assert os.listdir(tmp_path) == []
 
 
-def test_folders_that_anybody_may_write_to_are_found_but_not_below_those_that_are_kept(tmp_path: Path):
+def test_folders_and_files_that_can_be_changed_are_found_but_not_below_those_that_are_kept(tmp_path: Path):
     for name in ("open", "open/inside", "kept", "kept/inside", "closed", "closed/open"):
         (tmp_path / name).mkdir()
     for name in ("open", "kept", "kept/inside", "closed/open"):
         (tmp_path / name).chmod(0o1777)
+    for name, mode in (("closed/open-file", 0o666), ("closed/file", 0o664), ("kept/open-file", 0o666)):
+        (tmp_path / name).write_text("x")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "closed" / "link").symlink_to("open-file")
 
-    found = strays.writable_below(str(tmp_path), {str(tmp_path / "kept")})
+    found = strays.Writable([], [])
+    strays.find_below(str(tmp_path), {str(tmp_path / "kept")}, lambda facts: bool(facts.st_mode & 0o002), found)
 
-    assert sorted(found) == [str(tmp_path / "closed" / "open"), str(tmp_path / "open")]
+    assert sorted(found.folders) == [str(tmp_path / "closed" / "open"), str(tmp_path / "open")]
+    assert found.files == [str(tmp_path / "closed" / "open-file")]
+
+
+@pytest.fixture
+def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What somebody left open in an image: a folder with a program, a file, a temporary folder."""
+    for name in ("open/program", "etc", "tmp"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "open" / "program" / "main.py").write_text("x")
+    (tmp_path / "open" / "settings").write_text("x")
+    (tmp_path / "etc" / "settings").write_text("x")
+    (tmp_path / "etc" / "settings").chmod(0o666)
+    for name in ("open", "tmp"):
+        (tmp_path / name).chmod(0o777)
+
+    def find(kept, may_change):
+        found = strays.Writable([], [])
+        strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), found)
+        return found
+
+    monkeypatch.setattr(strays, "find_writable", find)
+    monkeypatch.setattr(strays, "remove_system_v", lambda: None)
+    return tmp_path
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "open/program": lambda at: (at / "open/program").rename(at / "tmp/program"),
+    "open/settings": lambda at: (
+        (at / "open/settings").unlink(),
+        (at / "open/settings").write_text("x"),
+        (at / "open/settings").chmod(0o600),
+    ),
+    "etc/settings": lambda at: (at / "etc/settings").write_text("y"),
+}
+
+
+@pytest.mark.parametrize("what", [*CHANGES])
+def test_what_a_run_changed_in_an_image_is_told(image: Path, what: str):
+    left = strays.Strays([])
+    left.remember(User(20000, 20000))
+    CHANGES[what](image)
+
+    assert left.remove(lambda: None) == [f"{image / what} changed"]
+
+
+def test_what_a_run_left_beside_is_removed_and_the_node_is_as_it_was(image: Path):
+    left = strays.Strays([])
+    for _ in range(2):
+        left.remember(User(20000, 20000))
+        (image / "open/mine/deep").mkdir(parents=True)
+        (image / "tmp/mine").write_text("x")
+        (image / "open/program/main.py").read_text()
+
+        assert left.remove(lambda: None) == []
+        assert sorted(os.listdir(image / "open")) == ["program", "settings"]
+        assert os.listdir(image / "tmp") == []

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.node.trace_file import TraceFile
+from lab.node.trace_file import TraceFile, bound_held
 
 
 @pytest.fixture
@@ -97,9 +97,53 @@ def test_a_trace_that_grows_too_large_ends_with_the_reason_and_fills_no_memory(f
     cut = json.loads(last)
     assert (cut["k"], cut["why"]) == ("cut", "the trace is larger than 1 MiB")
 
+    assert file.exceeded == ("trace", 1 << 20)
     write(file, lines)
     assert list(file.chunks()) == []
-    assert os.fstat(file.fd).st_size == 0
+    assert file.held_bytes == 0
+
+
+def test_of_traces_that_nobody_takes_the_largest_is_cut_and_the_others_stay(file: TraceFile) -> None:
+    other = TraceFile()
+    write(file, b"x" * 700_000)
+    write(other, b"one\n")
+
+    bound_held([file, other], limit_bytes=1 << 20)
+    assert file.exceeded is None
+    write(file, b"x" * 700_000)
+    bound_held([file, other], limit_bytes=1 << 20)
+
+    assert file.exceeded == ("trace that had not been taken yet", 1 << 20)
+    assert file.held_bytes == 0
+    assert [json.loads(line)["k"] for line in file.chunks()] == ["cut"]
+    assert list(file.chunks()) == []
+    assert list(other.chunks()) == [b"one\n"]
+    other.close()
+
+
+def test_a_file_made_large_with_nothing_in_it_takes_neither_memory_nor_time() -> None:
+    trace = TraceFile(limit_bytes=1 << 20)
+    os.ftruncate(trace.fd, 1 << 40)
+    write(trace, b"after it\n")
+
+    assert list(trace.chunks()) == []
+    *_, last = trace.chunks(ended=True)
+
+    assert json.loads(last)["k"] == "cut"
+    assert trace.held_bytes == 0
+    trace.close()
+
+
+def test_a_line_without_an_end_is_not_read_into_the_memory_of_the_agent() -> None:
+    trace = TraceFile()
+    for _ in range(60):
+        write(trace, b"x" * (1 << 20))
+
+    assert [json.loads(line)["why"] for line in trace.chunks()] == [
+        "there was more than 48 MiB of one line of its trace"
+    ]
+    assert trace.held_bytes == 0
+    trace.close()
 
 
 def test_what_was_passed_on_takes_no_memory(file: TraceFile) -> None:

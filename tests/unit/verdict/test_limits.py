@@ -33,3 +33,22 @@ def test_limits_of_nodes_are_told_by_their_names():
         "; node0 reached its limit of 1,024 processes and threads"
         "; processes on node1 were killed for lack of memory: its limit is 512 MiB"
     )
+
+
+def test_of_a_trace_it_is_not_known_how_much_is_missing():
+    waits = Limited(1.0, "node0", "r", 0, "trace that had not been taken yet", 128 * MIB, 0)
+    assert limits_told([waits]) == (
+        "; rank 0 wrote more than 128 MiB of trace that had not been taken yet; the rest is dropped"
+    )
+
+
+def test_who_was_killed_for_the_disk_is_told_as_far_as_that_is_known():
+    full = Limited(1.0, "node0", "r", 1, "disk", 1024 * MIB, 1_200_000_000)
+    assert limits_told([full]) == "; rank 1 wrote more than 1 GiB to the disk of node0, and was killed for it"
+    assert limits_told([full._replace(excess=700_000_000)]) == (
+        "; rank 1 wrote 700 MB to the disk of node0, whose limit of 1 GiB was reached, and was killed for it"
+    )
+    assert limits_told([full._replace(rank=None)]) == (
+        "; the ranks of node0 wrote more than 1 GiB to the disk of node0, and were killed for it"
+    )
+    assert "somebody whom its agent cannot tell" in limits_told([full._replace(rank=None, excess=0)])

@@ -69,8 +69,8 @@ def test_standard_input_stays_open_when_the_first_client_goes():
 @pytest.mark.parametrize(
     ("asked", "host"),
     [
-        ({"memory_bytes": 2**31}, {"Memory": 2**31, "MemorySwap": 2**31, "ShmSize": 2**30}),
-        ({"memory_bytes": 2**29}, {"Memory": 2**29, "MemorySwap": 2**29, "ShmSize": 2**29}),
+        ({"memory_bytes": 2**32}, {"Memory": 2**32, "MemorySwap": 2**32, "ShmSize": 2**30}),
+        ({"memory_bytes": 2**29}, {"Memory": 2**29, "MemorySwap": 2**29, "ShmSize": 2**28}),
         ({"cpus": 1.5}, {"NanoCpus": 1_500_000_000}),
         ({"gpus": 2}, {"DeviceRequests": [{"Count": 2, "Capabilities": [["gpu"]]}]}),
     ],
@@ -83,17 +83,20 @@ def test_a_limit_stands_in_the_request_only_where_it_was_asked_for(asked: dict, 
 
 
 def test_limits_that_nobody_asked_for_are_parts_of_the_machine_and_stand_in_a_label():
-    machine = Machine(cores=2, memory_bytes=10 * 2**30)
+    machine = Machine(cores=2, memory_bytes=10 * 2**30, free_disk_bytes=40 * 2**30)
     node = bodies(machine=machine)[2]
     assert node["HostConfig"].items() >= {"Memory": 2**32, "MemorySwap": 2**32, "PidsLimit": 1024}.items()
-    assert Limits.from_json(node["Labels"]["lab.cluster.limits"]) == Limits(memory_bytes=2**32, processes=1024)
+    limits = Limits(memory_bytes=2**32, processes=1024, disk_bytes=10 * 2**30)
+    assert Limits.from_json(node["Labels"]["lab.cluster.limits"]) == limits
+    assert json.loads(node["Cmd"][0])["disk_bytes"] == limits.disk_bytes
 
 
 def test_a_strict_cluster_has_no_way_out_and_nothing_to_write_on():
-    network, volume, node, _ = bodies(replace(SHAPE, strict=True))
+    network, volume, node, _ = bodies(replace(SHAPE, strict=True), machine=Machine(cores=1, memory_bytes=2**32))
     assert network["Internal"] is True
     assert network["Options"]
     assert volume["DriverOpts"]["type"] == "tmpfs"
+    assert f"size={2**28}" in volume["DriverOpts"]["o"]
     assert node["HostConfig"]["ReadonlyRootfs"] is True
     assert {"/tmp", "/var/lab", "/opt/lab"} <= set(node["HostConfig"]["Tmpfs"])
     with pytest.raises(ClusterError, match="mounts no folder"):
