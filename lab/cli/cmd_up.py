@@ -11,6 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.progress import ProgressDisplay
 from lab.cluster import Cluster
 from lab.node.config import NOTES_BYTES, OUTPUT_BYTES
+from lab.node.trace_file import LIMIT_BYTES
 from lab.report.cluster_view import cluster_json
 from lab.words import format_duration, format_limit, plural
 
@@ -54,7 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  {node.name}  {node.address}")
         if arguments.verbose:
             print(f"  each node: {info.limits.told()}")
-            print(f"  each rank: {format_limit(OUTPUT_BYTES)} of output, {format_limit(NOTES_BYTES)} of notes")
+            kept = {"output": OUTPUT_BYTES, "notes": NOTES_BYTES, "trace": LIMIT_BYTES}
+            told = ", ".join(f"{format_limit(limit)} of {what}" for what, limit in kept.items())
+            print(f"  each rank: {told}")
     return 0
 
 

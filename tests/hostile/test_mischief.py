@@ -56,7 +56,7 @@ DEEDS = {
     "talks_nonsense_to_the_store": PASSED,
 }
 """What rank 0 does; the verdict of its run, and what its reason says."""
-ONLY_IN_A_CONTAINER = {"kills_whom_it_can": ("failed", ""), "leaves_names_that_torch_uses": PASSED}
+ONLY_IN_A_CONTAINER = {"kills_whom_it_can": PASSED, "leaves_names_that_torch_uses": PASSED}
 """On the local engine they would do it to the machine."""
 HANGS = {
     "stops_itself": ("hung", "rank 0"),
@@ -69,7 +69,7 @@ QUICK = (
 )
 
 
-def wrongs(run: Run, deeds: dict[str, tuple[str, str]], timeout_s: float = 30.0) -> dict[str, str]:
+def wrongs(run: Run, deeds: dict[str, tuple[str, str]], timeout_s: float = 120.0) -> dict[str, str]:
     """What was not as it should be, by deed: in its run, or in the good run after it."""
     found = {}
     for deed, (verdict, reason) in deeds.items():
@@ -89,7 +89,9 @@ def wrongs(run: Run, deeds: dict[str, tuple[str, str]], timeout_s: float = 30.0)
     return found
 
 
-@pytest.mark.parametrize("deeds", [QUICK, pytest.param(DEEDS, marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.parametrize(
+    "deeds", [QUICK, pytest.param(DEEDS, marks=[pytest.mark.long, pytest.mark.timeout(600)])], ids=["some", "all"]
+)
 def test_a_run_with_a_hostile_rank_has_its_verdict_and_the_next_one_is_right(run: Run, deeds: list[str]) -> None:
     assert wrongs(run, {name: DEEDS[name] for name in deeds}) == {}
 

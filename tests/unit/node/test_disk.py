@@ -1,0 +1,123 @@
+"""Who has written too much to the disk of a node is found; nobody is who only was there."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.node import disk
+from lab.node.disk import Disk
+from lab.node.users import User
+
+MIB = 1 << 20
+ME = User(os.geteuid(), os.getegid())
+NOBODY = User(4_000_000, 4_000_000)
+Lose = Callable[[int], None]
+
+
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
+    """Takes free space away from the file system."""
+    free = [1000 * MIB]
+    monkeypatch.setattr(disk, "_free_bytes", lambda _: free[0])
+    monkeypatch.setattr(disk, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(disk, "_PART_OF_THE_TIME", 0)
+    monkeypatch.setattr(disk, "_NEARLY_FULL_BYTES", 100 * MIB)
+
+    def lose(size: int) -> None:
+        free[0] -= size
+
+    return lose
+
+
+def watch(folder: Path, *users: User) -> Disk:
+    return Disk(2 * MIB, [str(folder), str(folder), "/dev/shm"], users or (ME,), alone=False)
+
+
+def write(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+
+
+def test_files_count_once_wherever_they_are_and_whatever_they_are_called(tmp_path: Path, lose: Lose) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path / "one", MIB)
+    os.link(tmp_path / "one", tmp_path / "same")
+    (tmp_path / "link").symlink_to("one")
+    lose(3 * MIB)
+    assert watched.excess() is None
+
+    write(tmp_path / "deep" / "er" / "two", 2 * MIB)
+    found = watched.excess()
+
+    assert found is not None
+    assert list(found) == [ME.uid]
+    assert 3 * MIB <= found[ME.uid] < 4 * MIB
+
+
+def test_a_file_with_nothing_in_it_takes_no_disk(tmp_path: Path, lose: Lose) -> None:
+    watched = watch(tmp_path)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 40)
+    lose(3 * MIB)
+
+    assert watched.excess() is None
+
+
+def test_what_was_there_before_and_what_others_write_is_nobodys_fault(tmp_path: Path, lose: Lose) -> None:
+    write(tmp_path / "before", 4 * MIB)
+    while time.clock_gettime(disk._CLOCK_OF_FILES) <= (tmp_path / "before").stat().st_ctime:
+        continue
+    watched = watch(tmp_path, NOBODY)
+    write(tmp_path / "meanwhile", 4 * MIB)
+    lose(10 * MIB)
+
+    assert watched.excess() is None
+
+
+def test_nothing_is_looked_for_while_there_is_as_much_room_as_before(
+    tmp_path: Path, lose: Lose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = watch(tmp_path)
+    monkeypatch.setattr(disk, "_everything_in", lambda _: pytest.fail("it looked"))
+    write(tmp_path / "one", 4 * MIB)
+    lose(2 * MIB)
+
+    assert watched.excess() is None
+
+
+def test_where_the_disk_is_nearly_full_and_nobody_can_be_told_there_is_an_excess_of_nobodys(
+    tmp_path: Path, lose: Lose
+) -> None:
+    watched = watch(tmp_path)
+    lose(950 * MIB)
+
+    assert watched.excess() == {}
+
+
+def test_who_was_ended_for_it_is_not_looked_at_again(tmp_path: Path, lose: Lose) -> None:
+    watched = watch(tmp_path)
+    write(tmp_path / "one", 4 * MIB)
+    lose(4 * MIB)
+    assert watched.excess()
+
+    watched.forgive(ME.uid)
+
+    assert watched.excess() is None
+
+
+def test_open_files_without_a_name_count_for_who_has_them_open(tmp_path: Path) -> None:
+    with (tmp_path / "gone").open("wb") as file:
+        file.write(b"x" * MIB)
+        file.flush()
+        (tmp_path / "gone").unlink()
+        (tmp_path / "there").write_bytes(b"x")
+        with (tmp_path / "there").open("rb"):
+            devices = {tmp_path.stat().st_dev}
+            assert disk._nameless_open(ME.uid, devices) >= MIB
+            assert disk._nameless_open(ME.uid, set()) == 0
+            assert disk._nameless_open(NOBODY.uid, devices) == 0
