@@ -109,6 +109,7 @@ def test_a_strict_cluster_leads_nowhere_and_cannot_fill_the_machine(run: Run, ma
         assert set(notes.values()) == {256 * 2**20}, notes
 
 
+@pytest.mark.long
 def test_small_programs_as_precious_as_the_agent_do_no_more_than_end_their_own_run(
     run: Run, make_cluster: MakeCluster
 ) -> None:
@@ -119,6 +120,7 @@ def test_small_programs_as_precious_as_the_agent_do_no_more_than_end_their_own_r
     assert "memory" in result.reason, result.reason
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["shm", "trace"])
 def test_memory_that_outlives_its_writer_is_counted_and_given_back(
     run: Run, make_cluster: MakeCluster, what: str
