@@ -11,9 +11,7 @@ note("was", sorted(os.listdir("/opt/app")))
 note("program", open("/opt/app/program/main.py").read())
 note("settings", open("/opt/settings").read())
 if what == "moves":
-    os.rename("/opt/app/program", "/opt/app/.program")
-    os.mkdir("/opt/app/program")
-    open("/opt/app/program/main.py", "w").write(CODE)
+    os.rename("/opt/app/tool.py", "/opt/app/.tool.py")
 elif what == "replaces":
     os.unlink("/opt/app/tool.py")
     open("/opt/app/tool.py", "w").write(CODE)
