@@ -101,12 +101,8 @@ class Cluster:
             "volumes": tuple(volumes) or None,
             "env": dict(env) if env else None,
         }
-        self._place = Place(
-            engine=self.engine,
-            name=self.name,
-            asked={key: value for key, value in asked.items() if value is not None},
-            announce=announce,
-        )
+        said = {key: value for key, value in asked.items() if value is not None}
+        self._place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
 
     def __enter__(self) -> Cluster:
         self.up()

@@ -199,9 +199,8 @@ class Agent:
     def _patience(self) -> float:
         if self.stacks_due is not None:
             return max(0.0, self.stacks_due - time.monotonic())
-        if self.run is None:
-            return _TICK_S
-        return _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
+        limited_s = _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
+        return _TICK_S if self.run is None else limited_s
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.read_ready(ready))

@@ -224,8 +224,7 @@ class Limited(NamedTuple):
     """`output`, `notes` or a kind of `trace` of a rank, in bytes; `disk`; `processes` or `memory` of a node."""
     limit: int = 0
     excess: int = 0
-    """How much was dropped, 0 where that is not known; how often something was refused or killed; of a disk, what the
-    rank had written when it was ended for it, 0 where it cannot be told who wrote."""
+    """How much was dropped or written, 0 where that is not known; how often something was refused or killed."""
 
 
 class Started(NamedTuple):

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from .messages import Finish
 from .output_messages import SHARED, Made, MadeFile, Piece
@@ -14,6 +15,7 @@ from .workplace import Workplace
 
 MOST_FILES = 2000
 """So many are told of; of more, only the number."""
+_MOST_LOOKED_AT = 200_000
 _DEEPEST = 64
 _PIECE_BYTES = 96 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,7 +39,7 @@ class Outputs:
 
     def told(self) -> Made | None:
         """Every file, the smallest first; None if there is none."""
-        found = sorted(self._found(), key=lambda file: file.bytes)
+        found = sorted(islice(self._found(), _MOST_LOOKED_AT), key=lambda file: file.bytes)
         if not found:
             return None
         told, room = list[MadeFile](), self._asked.outputs_bytes
@@ -113,8 +115,9 @@ def _files(top: str, *, unasked: bool) -> Iterator[tuple[str, os.stat_result]]:
     """Every plain file below a folder, and what it is; not what lies too deep, or cannot be looked into.
 
     What programs leave `unasked` (caches, what is hidden) is passed over unless somebody says that it is wanted.
+    Nothing where a script has put a link in the place of the folder.
     """
-    waiting = [""]
+    waiting = [] if os.path.islink(top) else [""]
     while waiting:
         where = waiting.pop()
         with suppress(OSError), os.scandir(os.path.join(top, where)) as entries:
