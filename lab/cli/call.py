@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol
 
-from lab.cli.interrupts import interruptible
 from lab.cli.overview import VERBS
 
 
@@ -51,11 +50,6 @@ class Parser(argparse.ArgumentParser):
 
 def call(words: list[str]) -> int:
     """Run the verb that the words begin with, and return its exit code."""
-    with interruptible():
-        return _call(words)
-
-
-def _call(words: list[str]) -> int:
     verb = words[0]
     if verb.startswith("-"):
         parser = Parser(prog="lab")

@@ -91,9 +91,12 @@ def _main(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"lab {__version__}")
         return 0
-    from lab.cli.call import call
+    from lab.cli.interrupts import interruptible
 
-    return call(words)
+    with interruptible():  # an interrupt while something is imported may be lost otherwise
+        from lab.cli.call import call
+
+        return call(words)
 
 
 if __name__ == "__main__":
