@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 import types
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -76,7 +77,7 @@ def run_worker(spec: dict[str, Any]) -> None:
     `missing` in the specification are slow parts of torch that the agent wants to know of if the script imports them.
     """
     code, names = _run(spec)
-    _report_imports(spec)
+    _undisturbed(lambda: _report_imports(spec))
     _leave(code, names)
 
 
@@ -145,10 +146,24 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
         sys.excepthook(type(error), error, error.__traceback__)
         return -signal.SIGINT
     except BaseException as error:
-        _report(_without_own_frames(error), spec)
-        sys.excepthook(type(error), error, error.__traceback__)
+        _tell(_without_own_frames(error), spec)
         return 1
     return 0
+
+
+def _tell(error: BaseException, spec: dict[str, Any]) -> None:
+    _undisturbed(lambda: _report(error, spec), times=2)
+    _undisturbed(lambda: sys.excepthook(type(error), error, error.__traceback__))
+
+
+def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
+    """Do something, and so often again if it is cut short: a handler of a signal may raise at any moment."""
+    for _ in range(times):
+        try:
+            action()
+            return
+        except BaseException:
+            traceback.print_exc()
 
 
 def _without_own_frames(error: BaseException) -> BaseException:

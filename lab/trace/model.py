@@ -185,6 +185,8 @@ class Mark:
     """Of a forward: number of the DDP module whose it is; None where that is not known."""
     synchronised: bool = True
     """Of a forward of a DDP module: False under no_sync()."""
+    changed: float | None = None
+    """Of a wait: when the call began of which the script had changed a tensor in place before it waited."""
 
 
 @dataclass(slots=True)

@@ -238,7 +238,9 @@ class _RankReader:
 
     def _wait(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
-            self.result.waits.append(Mark(self.rank, "wait", self._seconds(line), source=str(line.get("at", ""))))
+            wait = Mark(self.rank, "wait", self._seconds(line), source=str(line.get("at", "")))
+            wait.changed = self._seconds({"t": line["changed"]}) if "changed" in line else None
+            self.result.waits.append(wait)
         else:
             _end_last(self.result.waits, self._seconds(line))
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from lab.trace.clashes import clash_in
 from lab.trace.expected import Number, compared, is_copy, is_outside
-from lab.trace.model import Buffer, Call, Mark
+from lab.trace.model import Buffer, Call, Mark, calls_within
 from lab.trace.parts import output_parts
 from lab.trace.steps import Step
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.words import listing, name_ranks, ordinal, plural
+from lab.words import capital, listing, name_ranks, ordinal, plural
 
 MOST_STEPS = 5000
 """Steps that are looked at."""
@@ -91,20 +91,36 @@ def _finding(step: Step, wrongs: list[_Wrong], times: int, evidence: Evidence) -
     sentence += f"{_what(first)}."
     handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
     waits = [wait for call in handles if (wait := _wait_after(call, evidence)) is not None]
+    changers = _who_changed(step, evidence)
     if handles and waits:
         lines = listing(wait.source for wait in waits)
-        sentence += (
-            f" A tensor was changed between the call and the wait for its handle at {lines}, before it was done."
-        )
+        what = f"{capital(name_ranks(changers))} changed a tensor" if changers else "A tensor was changed"
+        sentence += f" {what} between the call and the wait for its handle at {lines}, before it was done."
     elif handles:
         sentence += " A tensor was changed before the call was done: nobody waited for its handle."
     elif _all_alike(first.call.outputs):
         sentence += f" All {len(first.call.outputs)} tensors that it filled hold the same, as if they were one."
     if times > 1:
         sentence += f" So it was in {plural(times - 1, 'other step')}, too."
+    ranks_of = tuple(rank for rank in (*ranks, *right) if rank not in changers)
     lines_of = [wrong.call.source for wrong in wrongs] + [wait.source for wait in waits]
     kind = "changed_before_wait" if handles else "wrong_result"
-    return Finding(kind=kind, sentence=sentence, others=(*ranks, *right), step=step.title, lines=tuple(lines_of))
+    return Finding(
+        kind=kind, sentence=sentence, ranks=changers, others=ranks_of, step=step.title, lines=tuple(lines_of)
+    )
+
+
+def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
+    """Ranks that had changed a tensor of their call before they waited for it; nobody where all or none had.
+
+    Parts of one tensor are taken for changed when any of them is, as all ranks may do rightly.
+    """
+    found = []
+    for rank, call in sorted(step.calls.items()):
+        trace = evidence.trace.ranks[rank]
+        begun = [wait.changed for wait in trace.waits if wait.changed is not None and wait.changed <= call.begin]
+        found += [rank] if any(calls_within(trace.calls, since, call.begin)[0] is call for since in begun) else []
+    return tuple(found) if len(found) < len(step.calls) else ()
 
 
 def _what(wrong: _Wrong) -> str:

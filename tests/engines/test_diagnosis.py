@@ -23,10 +23,6 @@ QUICK = {
     "tags_differ",
 }
 """They show what no other test here shows, and take no long time; all others are for the night."""
-UNTOLD = {
-    "changed_before_wait": "who changed the tensor is not named",
-}
-"""What is not told so far, and why."""
 
 
 def _parameters() -> list[object]:
@@ -36,8 +32,7 @@ def _parameters() -> list[object]:
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
-    untold = [pytest.mark.xfail(reason=UNTOLD[name])] if name in UNTOLD else []
-    return untold if name in QUICK else [pytest.mark.long, *untold]
+    return [] if name in QUICK else [pytest.mark.long]
 
 
 @pytest.mark.local_first

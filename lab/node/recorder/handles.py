@@ -1,11 +1,13 @@
-"""The `wait` lines: when the script waited for the handle of a call, from which line, and for how long."""
+"""The `wait` lines: when the script waited for the handle of a call, from where, for how long, after what changes."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -16,11 +18,54 @@ from .source import source
 _OWN = os.path.join(os.path.dirname(__file__), "")
 _WAITS = ("wait", "get_future", "result", "synchronize", "block_current_stream")
 _ASKS = ("is_completed", "is_success")
+_CALLS = (
+    "allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single", "gather", "scatter",
+    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "alltoall", "alltoall_base", "all_to_all_single",
+)  # fmt: skip
+_given: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weakref.WeakKeyDictionary()
+"""Of handles that were not waited for yet: when their call began, and its tensors with the version of each."""
 
 
 def watch(module: ModuleType) -> None:
     """Have waits for handles recorded, where `torch.distributed.distributed_c10d` hands out those of its class Work."""
     watch_class(module.Work)
+    for name in _CALLS:
+        if hasattr(module.ProcessGroup, name):
+            setattr(module.ProcessGroup, name, _remembering(getattr(module.ProcessGroup, name)))
+
+
+def _remembering(method: Any) -> Any:
+    """A method of process groups that remembers the tensors of the calls whose handle its caller gets."""
+
+    @functools.wraps(method)
+    def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
+            return method(self, *arguments, **named)
+        began = time.monotonic_ns()
+        work = method(self, *arguments, **named)
+        try:
+            tensors = [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
+            _given[work] = began, tensors
+        except (RuntimeError, TypeError):
+            pass  # tensors without versions, or a handle of a kind of its own
+        return work
+
+    return marks.unseen(wrapper)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+    elif hasattr(value, "_version"):
+        yield value
+
+
+def _changed(work: Any) -> dict[str, int]:
+    """When the call of a handle began, if a tensor of it was changed in place since then; for the first wait only."""
+    began, tensors = _given.pop(work, (0, []))
+    now = [(of(), version) for of, version in tensors]
+    return {"changed": began} if any(one is not None and one._version != version for one, version in now) else {}
 
 
 def watch_class(work: Any) -> None:
@@ -40,7 +85,7 @@ def _watched(method: Any) -> Any:
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         if not journal.on or _is_torch(sys._getframe(1).f_code.co_filename):
             return method(self, *arguments, **named)
-        return _waiting(lambda: method(self, *arguments, **named))
+        return _waiting(lambda: method(self, *arguments, **named), **_changed(self))
 
     return marks.unseen(wrapper)
 
@@ -56,8 +101,8 @@ def _watched_question(method: Any) -> Any:
     return marks.unseen(wrapper)
 
 
-def _waiting(action: Callable[[], Any]) -> Any:
-    journal.add("wait", e=0, at=source.place().get("at", ""))
+def _waiting(action: Callable[[], Any], **facts: int) -> Any:
+    journal.add("wait", e=0, at=source.place().get("at", ""), **facts)
     try:
         return action()
     finally:

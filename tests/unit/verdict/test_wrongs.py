@@ -135,3 +135,27 @@ def test_a_reduction_of_large_tensors_cannot_leave_what_was_brought(
 
 def summary(least: float, greatest: float) -> dict[str, object]:
     return {"n": 999, "norm": 50.0, "min": least, "max": greatest, "hash": "1", "sampled": 256}
+
+
+@pytest.mark.parametrize(("changers", "named"), [((1,), (1,)), ((0, 1), ()), ((), ())])
+def test_who_alone_changed_a_tensor_before_it_waited_is_named(
+    made: TraceMaker, changers: tuple[int, ...], named: tuple[int, ...]
+) -> None:
+    reduce(made, (7.0, 7.0), **{"async": True})
+    for rank in (0, 1):
+        since = {"changed": 5_000_000_000 + 9_900_000} if rank in changers else {}
+        made.line(rank, "wait", 15, e=0, at="train.py:12", **since)
+        made.line(rank, "wait", 21, e=1)
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks) == ("changed_before_wait", named)
+    assert ("Rank 1 changed a tensor between" in finding.sentence) == bool(named)
+
+
+def test_who_changed_the_tensor_of_another_call_is_not_named(made: TraceMaker) -> None:
+    made.call(1, "broadcast", 5, 6, [[1.0]], [[1.0]], group="1", at="train.py:7", **{"async": True})
+    reduce(made, (7.0, 7.0), **{"async": True})
+    for rank in (0, 1):
+        made.line(rank, "wait", 15, e=0, at="train.py:12", **({"changed": 5_004_900_000} if rank else {}))
+        made.line(rank, "wait", 21, e=1)
+    [finding] = found(made)
+    assert finding.ranks == ()
