@@ -292,24 +292,28 @@ def test_nothing_of_a_warm_cluster_grows_over_1000_runs(
     info = cluster.info()
     assert info is not None
 
-    def sizes() -> list[dict[str, int]]:
-        found = [{"descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}]
+    def counts() -> dict[str, int]:
+        found = {f"own {what}": len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task")}
         for node in info.nodes[:2]:
-            seen = traces(cluster, node)
-            counts = {"processes": len(seen.processes), "files": len(seen.files), "ports": len(seen.ports)}
-            found.append({**agent_of(cluster, node, engine), **counts})
+            seen = vars(traces(cluster, node))
+            found.update({f"{node.name} {what}": len(each) for what, each in seen.items()})
+            found.update({f"{node.name} {what}": count for what, count in agent_of(cluster, node, engine).items()})
         return found
 
     def megabytes() -> list[float]:
         return [(cluster.engine.memory_bytes(node) or 0) / 2**20 for node in info.nodes[:2]]
 
-    seen = {}
+    seen: dict[int, tuple[list[float], dict[str, int]]] = {}
+
+    def nothing_more() -> bool:
+        return all(seen[1][1][what] >= count for what, count in counts().items())
+
     for count in range(1, RUNS + 1):
         assert run("collectives.py", nodes=2).passed
         if count in (1, 100, 500, RUNS):
-            seen[count] = (megabytes(), sizes())
+            seen[count] = (megabytes(), counts())
             print(f"{engine}, after {count} runs: {seen[count]}")
+            wait_until(nothing_more, f"no more than after the first run: {seen}")
 
-    assert all(counted == seen[1][1] for _, counted in seen.values()), seen
     for early, late in zip(seen[100][0], seen[RUNS][0], strict=True):
         assert 10 < late < early + 3, seen
