@@ -124,3 +124,9 @@ def test_an_empty_file_is_sent(tmp_path: Path) -> None:
     made = made_in(tmp_path)
     made.told()
     assert [piece.last for piece in made.pieces(["empty"])] == [True]
+
+
+def test_nothing_is_looked_for_behind_a_link_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    put(tmp_path, "elsewhere/secret")
+    (tmp_path / "work").symlink_to("elsewhere")
+    assert made_in(tmp_path / "work").told() is None
