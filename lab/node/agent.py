@@ -293,7 +293,7 @@ def _prepare_container(config: Config) -> strays.Strays:
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         users.open_the_way_to(path)
-    left = strays.Strays((*config.kept, config.root))
+    left = strays.Strays((*config.kept, config.root), foreign=config.foreign)
     left.open_to_all()
     if os.path.isdir("/shared"):
         os.chmod("/shared", 0o777)

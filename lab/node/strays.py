@@ -31,11 +31,13 @@ class Strays:
 
     Args:
         kept: folders whose files stay by design: the shared folder and mounted ones.
+        foreign: whether single files may be open to all, too. The lab's own image has none; looking takes time.
     """
 
-    def __init__(self, kept: Iterable[str]) -> None:
+    def __init__(self, kept: Iterable[str], *, foreign: bool) -> None:
         self._kept = frozenset(kept)
-        self._open = find_writable(self._kept, _is_open)
+        self._foreign = foreign
+        self._open = find_writable(self._kept, _is_open, files=foreign)
         self._owned: dict[User, Writable] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
         self._places = self._open
@@ -60,7 +62,9 @@ class Strays:
         self._places = self._open
         if not _is_unknown(user.uid):
             if user not in self._owned:
-                self._owned[user] = find_writable(self._kept, lambda facts: _is_open(facts) or _may_change(user, facts))
+                self._owned[user] = find_writable(
+                    self._kept, lambda facts: _is_open(facts) or _may_change(user, facts), files=self._foreign
+                )
             self._places = self._owned[user]
         self._before = self._look()
 
@@ -111,19 +115,21 @@ def _is_unknown(uid: int) -> bool:
 
 def _is_open(facts: os.stat_result) -> bool:
     """Whether workers may change a file or folder: anybody may, or its image has files of users as theirs."""
-    return bool(facts.st_mode & stat.S_IWOTH or _is_unknown(facts.st_uid) or _may_change(User(-1, GROUP), facts))
+    if facts.st_mode & stat.S_IWOTH or _is_unknown(facts.st_uid):
+        return True
+    return facts.st_gid == GROUP and bool(facts.st_mode & stat.S_IWGRP)
 
 
 def _may_change(user: User, facts: os.stat_result) -> bool:
     return facts.st_uid == user.uid or (facts.st_gid == user.gid and bool(facts.st_mode & stat.S_IWGRP))
 
 
-def find_writable(kept: Collection[str], may_change: Callable[[os.stat_result], bool]) -> Writable:
-    """Every folder and file of this machine that can be changed, but for those that are kept and what is below them."""
+def find_writable(kept: Collection[str], may_change: Callable[[os.stat_result], bool], *, files: bool) -> Writable:
+    """Every folder (and file) that can be changed, but for those that are kept and what is below them."""
     found = Writable([], [])
     for top in ("/", *sorted(_mount_points() - set(kept))):
         if not any(top == folder or top.startswith(f"{folder}/") for folder in kept):
-            find_below(top, kept, may_change, found)
+            find_below(top, kept, may_change, found, files=files)
     return found
 
 
@@ -138,7 +144,7 @@ def _mount_points() -> set[str]:
 
 
 def find_below(
-    top: str, left_out: Collection[str], may_change: Callable[[os.stat_result], bool], found: Writable
+    top: str, left_out: Collection[str], may_change: Callable[[os.stat_result], bool], found: Writable, *, files: bool
 ) -> None:
     """Add those on the file system of a folder that are in it or are it."""
     try:
@@ -153,7 +159,7 @@ def find_below(
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
                     is_folder = entry.is_dir(follow_symlinks=False)
-                    if not is_folder and not entry.is_file(follow_symlinks=False):
+                    if not is_folder and not (files and entry.is_file(follow_symlinks=False)):
                         continue
                     facts = entry.stat(follow_symlinks=False)
                     if is_folder:

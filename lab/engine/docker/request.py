@@ -96,6 +96,7 @@ def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Ma
         "import_root": boot.IMPORT_ROOT,
         "kept": [_SHARED, *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
+        "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
         "shared": _SHARED,
     }
     return {

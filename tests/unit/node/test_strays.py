@@ -72,7 +72,9 @@ def test_folders_and_files_that_can_be_changed_are_found_but_not_below_those_tha
     (tmp_path / "closed" / "link").symlink_to("open-file")
 
     found = strays.Writable([], [])
-    strays.find_below(str(tmp_path), {str(tmp_path / "kept")}, lambda facts: bool(facts.st_mode & 0o002), found)
+    strays.find_below(
+        str(tmp_path), {str(tmp_path / "kept")}, lambda facts: bool(facts.st_mode & 0o002), found, files=True
+    )
 
     assert sorted(found.folders) == [str(tmp_path / "closed" / "open"), str(tmp_path / "open")]
     assert found.files == [str(tmp_path / "closed" / "open-file")]
@@ -90,9 +92,9 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("open", "tmp"):
         (tmp_path / name).chmod(0o777)
 
-    def find(kept, may_change):
+    def find(kept, may_change, files):
         found = strays.Writable([], [])
-        strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), found)
+        strays.find_below(str(tmp_path), kept, lambda facts: bool(facts.st_mode & 0o002), found, files=files)
         return found
 
     monkeypatch.setattr(strays, "find_writable", find)
@@ -113,7 +115,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", [*CHANGES])
 def test_what_a_run_changed_in_an_image_is_told(image: Path, what: str):
-    left = strays.Strays([])
+    left = strays.Strays([], foreign=True)
     left.remember(User(20000, 20000))
     CHANGES[what](image)
 
@@ -121,7 +123,7 @@ def test_what_a_run_changed_in_an_image_is_told(image: Path, what: str):
 
 
 def test_what_a_run_left_beside_is_removed_and_the_node_is_as_it_was(image: Path):
-    left = strays.Strays([])
+    left = strays.Strays([], foreign=True)
     for _ in range(2):
         left.remember(User(20000, 20000))
         (image / "open/mine/deep").mkdir(parents=True)
