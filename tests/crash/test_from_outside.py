@@ -111,7 +111,12 @@ def next_run_is_well(lab: Lab, why: str = "") -> None:
     ("words", "told"),
     [
         pytest.param(("pause",), "node1 was paused", id="pause", marks=pytest.mark.long),
-        pytest.param(("network", "disconnect", "lab-{}"), "node1 was disconnected from its network", id="disconnect"),
+        pytest.param(
+            ("network", "disconnect", "lab-{}"),
+            "node1 was disconnected from its network",
+            id="disconnect",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_node_that_is_paused_or_cut_off_is_told_as_that(docker_lab: Lab, words: tuple[str, ...], told: str) -> None:

@@ -16,6 +16,8 @@ from lab.spec.scenario import Scenario
 LIBRARY = Path(__file__).resolve().parents[2] / "scenarios"
 FILES = {str(path.relative_to(LIBRARY).with_suffix("")): path for path in find_scenarios([LIBRARY])}
 Lesson = Callable[..., Result]
+PATIENCE_S = 150.0
+"""How long a lesson may take on a machine that is busy."""
 ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
 """What runs on the Docker engine in the short run too: its image has the compiled recorder. The rest does there what
 it does on the local engine, with the same recorder, and runs there in the long run."""
@@ -64,7 +66,7 @@ class Lessons:
                     nodes=nodes,
                     nproc_per_node=nproc_per_node,
                     runs=runs,
-                    timeout_s=None if short else 150.0,
+                    timeout_s=None if short else PATIENCE_S,
                 )
                 assert result.path is not None
                 record.symlink_to(result.path)

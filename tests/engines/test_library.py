@@ -14,8 +14,15 @@ ONE_SIZE_ONLY: dict[str, str] = {
     "collectives/tutorial_": "the tutorial's three containers, and what each of them prints",
 }
 """Lessons, or folders of them, that mean nothing at another size, and why."""
+STARTS_MANY = ("rendezvous/spawn",)
+"""Each rank starts processes that import torch anew: at other sizes in the long run only."""
 RESIZED = [
-    pytest.param(name, *size, id=f"{name}-{size[0]}x{size[1]}", marks=() if size == OTHER_SIZE else pytest.mark.long)
+    pytest.param(
+        name,
+        *size,
+        id=f"{name}-{size[0]}x{size[1]}",
+        marks=() if size == OTHER_SIZE and name not in STARTS_MANY else pytest.mark.long,
+    )
     for name in FILES
     for size in SIZES
     if not name.startswith(tuple(ONE_SIZE_ONLY)) and size != own_size(name)

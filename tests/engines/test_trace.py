@@ -17,9 +17,9 @@ from tests.engines.conftest import each_recorder, lines_of, trace_of
 Run = Callable[..., Result]
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 @each_recorder
-@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("cold", [False, True])
 def test_torch_compile_makes_what_it_makes_without_a_recorder(run: Run, recorder: str, cold: bool) -> None:
     recorded = run("compiles.py", nodes=2, env={"LAB_RECORDER": recorder}, cold=cold)
     bare = run("compiles.py", nodes=2, trace=False)

@@ -16,7 +16,7 @@ from lab.trace.compare import compare
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from lab.trace.traffic import matrix, operations
-from tests.engines.lessons import FILES, LIBRARY, Lesson, on_engines
+from tests.engines.lessons import FILES, LIBRARY, PATIENCE_S, Lesson, on_engines
 
 KNOWN = {
     # Rank 0 hands one float to each of two others.
@@ -91,7 +91,7 @@ def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson)
 
 @pytest.mark.local_first
 def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster: Cluster, tmp_path: Path) -> None:
-    again = cluster.run(FILES["ddp/toy_loop"], runs=tmp_path / "runs")
+    again = cluster.run(FILES["ddp/toy_loop"], runs=tmp_path / "runs", timeout_s=PATIENCE_S)
     runs = [recorded(result) for result in (lesson("ddp/toy_loop"), again)]
     found = compare(runs[0], runs[1], (read_trace(runs[0]), read_trace(runs[1])))
     assert found.identical, (found.settings, found.sequence)

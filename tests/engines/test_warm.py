@@ -244,12 +244,12 @@ def test_after_a_run_no_process_file_or_listening_port_remains_in_a_node(run: Ru
     assert run("collectives.py", nodes=3, nproc_per_node=2, cold=cold).passed
 
 
-def test_the_agent_has_one_thread_before_and_after_runs(run: Run, cluster: Cluster, engine: str) -> None:
+def test_an_agent_that_has_forked_workers_has_one_thread(run: Run, cluster: Cluster, engine: str) -> None:
     assert run("children.py", "differentiates", nodes=2).passed
 
     info = cluster.info()
     assert info is not None
-    for node in info.nodes:
+    for node in info.nodes[:2]:  # the threads of NumPy's OpenBLAS end at the first fork
         assert agent_of(cluster, node, engine)["threads"] == 1
 
 
