@@ -13,8 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from .recorder import install as recorder
-
 REFUSED_PREFIXES = (
     *("LD_", "MALLOC_", "KMP_", "GOMP_", "OMP_", "MKL_", "OPENBLAS_", "VECLIB_", "BLIS_"),
     *("TORCHDYNAMO_", "TORCHINDUCTOR_", "TORCH_COMPILE_"),
@@ -150,6 +148,8 @@ def import_torch() -> None:
     """Import what nearly every script imports, and make it cheap to fork."""
     gc.disable()
     import torch
+
+    from .recorder import install as recorder  # not at the top: the command line reads this module too
 
     repr(torch.zeros(1))  # what the first tensor printed imports and caches: up to 10 ms in every worker
     recorder.find_compiled()
