@@ -51,11 +51,7 @@ def summary(tensor: torch.Tensor) -> dict[str, Any]:
     Of complex numbers it is their absolute values that are compared.
     """
     flat = tensor.detach().contiguous()
-    count, size, dtype = flat.numel(), flat.element_size(), flat.dtype
-    data: Any = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
-    if count > _MOST:
-        step, block = (count - _BLOCK) // (_BLOCKS - 1) * size, _BLOCK * size
-        data = bytearray().join([data[at : at + block] for at in range(0, _BLOCKS * step, step)])
+    count, dtype, data = flat.numel(), flat.dtype, _sample(flat)
     said: dict[str, Any] = {"n": count}
     if count:
         code = _CODES.get(dtype)
@@ -75,17 +71,21 @@ def norm(tensor: torch.Tensor) -> float | str | None:
     """The norm of the elements, or of the sample that a summary would be of; None where it cannot be read."""
     if not _is_readable(tensor) or tensor.is_complex():
         return None
-    length = torch.linalg.vector_norm(_sample(tensor).double()).item()
+    flat = tensor.detach().contiguous()
+    if not flat.numel():
+        return 0.0
+    length = torch.linalg.vector_norm(torch.frombuffer(_sample(flat), dtype=flat.dtype).double()).item()
     return float(f"{length:.9g}") if length - length == 0 else str(length)
 
 
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements, or of a large tensor those of which a summary is."""
-    flat, count = tensor.detach().contiguous(), tensor.numel()
+def _sample(flat: torch.Tensor) -> Any:
+    """The memory of all elements, as long as the tensor is there; of a large one, a copy of some."""
+    count, size = flat.numel(), flat.element_size()
+    memory = memoryview((ctypes.c_char * (count * size)).from_address(flat.data_ptr()))
     if count <= _MOST:
-        return flat
-    step = (count - _BLOCK) // (_BLOCKS - 1)
-    return flat.as_strided((_BLOCKS, _BLOCK), (step, 1)).contiguous()
+        return memory
+    step, block = (count - _BLOCK) // (_BLOCKS - 1) * size, _BLOCK * size
+    return bytearray().join([memory[at : at + block] for at in range(0, _BLOCKS * step, step)])
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:

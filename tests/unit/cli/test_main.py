@@ -227,14 +227,13 @@ def test_a_hint_stands_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    said = subprocess.run(
-        ["/bin/sh", "-c", f"'{sys.executable}' -m lab.cli.main --help | head -1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    assert "Traceback" not in said.stderr
+    assert "Traceback" not in help_in_a_shell("| head -1").stderr
+
+
+def help_in_a_shell(rest: str) -> subprocess.CompletedProcess[str]:
+    """What came of `lab --help` with something behind it that a shell understands."""
+    command = f"'{sys.executable}' -m lab.cli.main --help {rest}"
+    return subprocess.run(["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=30)
 
 
 # -- what it costs
@@ -357,13 +356,7 @@ def test_whoever_chose_how_to_write_what_an_encoding_lacks_is_obeyed():
 
 @pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), (">/dev/full", 1)])
 def test_output_that_cannot_be_written_is_no_traceback(closed: str, code: int):
-    said = subprocess.run(
-        ["/bin/sh", "-c", f"'{sys.executable}' -m lab.cli.main --help {closed}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    said = help_in_a_shell(closed)
     assert (said.returncode, "Traceback" in said.stderr) == (code, False)
     assert ("cannot write the output: No space left on device" in said.stderr) == (code == 1)
 
