@@ -18,9 +18,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import messages, output_messages, outputs, processes, strays, typed, users, warm, wire
+from . import messages, output_messages, outputs, processes, strays, typed, warm, wire
 from .config import Config
 from .connection import Connection
+from .heap import Heap
 from .noderun import NodeRun
 from .recorder.journal import boot_id
 from .store import StoreError
@@ -46,6 +47,8 @@ class Agent:
         self.client: Connection | None = None
         self.outputs: outputs.Outputs | None = None
         """What the run has made, between its end and the fetching."""
+        self.heap: Heap | None = None
+        """What is gathered once a run has ended; not in local nodes, whose agents share theirs."""
         self.claimed_at = self.heard = time.monotonic()
         """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
         self.stacks_due: float | None = None
@@ -139,6 +142,7 @@ class Agent:
         self.unclean = ", ".join(run.left)
         connection.send(messages.Finished(run.run))
         self.run = self.client = self.outputs = None
+        self.heap = self.heap or (Heap() if self.config.container else None)
         if run.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
             warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
@@ -204,6 +208,8 @@ class Agent:
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.read_ready(ready))
+        if not ready and self.run is None and self.heap is not None:  # nobody has wanted anything for a second
+            self.heap.gather()
         if wake_r in ready:
             os.read(wake_r, 4096)
             self._for_run(NodeRun.reap)
@@ -285,16 +291,4 @@ def serve(config: Config) -> None:
     os.umask(0o022)
     os.makedirs(config.root, exist_ok=True)
     warm.import_torch()
-    Agent(config, _prepare_container(config) if config.container else None).serve()
-
-
-def _prepare_container(config: Config) -> strays.Strays:
-    """Let users who may do nothing work in a container, and find out where they can leave something."""
-    os.setgroups([])
-    for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
-        users.open_the_way_to(path)
-    left = strays.Strays((*config.kept, config.root), foreign=config.foreign)
-    left.open_to_all()
-    if os.path.isdir("/shared"):
-        os.chmod("/shared", 0o777)
-    return left
+    Agent(config, strays.prepare_container(config) if config.container else None).serve()

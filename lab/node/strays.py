@@ -10,12 +10,14 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from .config import Config
 from .remove import remove_tree
-from .users import FIRST_UID, GROUP, User
+from .users import FIRST_UID, GROUP, User, open_the_way_to
 
 _PSEUDO = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs")
@@ -24,6 +26,18 @@ _PSEUDO = frozenset(
 _MOST_TOLD = 3
 _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
+
+
+def prepare_container(config: Config) -> Strays:
+    """Let users who may do nothing work in this container, and find out where they can leave something."""
+    os.setgroups([])
+    for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
+        open_the_way_to(path)
+    left = Strays((*config.kept, config.root), foreign=config.foreign)
+    left.open_to_all()
+    if os.path.isdir("/shared"):
+        os.chmod("/shared", 0o777)
+    return left
 
 
 class Strays:
