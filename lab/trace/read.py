@@ -27,8 +27,7 @@ from lab.words import plural
 def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
     expected = sorted(record.workers())
-    paths = (record.path / TRACE).glob("rank*.jsonl")
-    found = {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
+    found = trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
     readers = [_RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
     clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
@@ -42,6 +41,12 @@ def read_trace(record: Record) -> Trace:
         _reopen(rank, min(stopped, default=math.inf) - trace.origin)
         assign_buckets(rank)
     return trace
+
+
+def trace_files(record: Record) -> dict[int, Path]:
+    """The file of each rank that has a trace."""
+    paths = (record.path / TRACE).glob("rank*.jsonl")
+    return {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
 
 
 def _reopen(rank: RankTrace, stopped: float) -> None:
