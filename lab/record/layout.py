@@ -29,7 +29,8 @@ FILES = {
     "*.py": "the script as it was, and the files beside it that stacks and tracebacks name",
     PLAN: "every worker's node, rank, environment and arguments, and how the run was to go",
     EVENTS: "what happened, a line a fact: workers started and exited, notes, errors, clocks of the nodes",
-    f"{LOGS}/rank<N>.log": "everything that a rank printed, as it printed it",
+    f"{LOGS}/rank<N>.log": "everything that a rank printed; of a line that was written over and over, as progress bars "
+    "are, its last state",
     INDEX: "a line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]; stream 2 is "
     "standard error, rank -1 the scenario's check",
     f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",

@@ -27,6 +27,7 @@ from lab.record.layout import (
     rank_trace,
     readme,
 )
+from lab.record.rows import Rows
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -43,6 +44,9 @@ class RecordWriter:
         self.run = self.path.name
         self._files: dict[str, BinaryIO] = {}
         self._offsets: dict[int, int] = {}
+        self._rows: dict[int, dict[int, Rows]] = {}
+        """What ranks print and may still write over, by rank and stream."""
+        self._heard: dict[int, float] = {}
         try:
             (self.path / LOGS).mkdir()
         except OSError as error:
@@ -62,11 +66,27 @@ class RecordWriter:
         self._append(EVENTS, event_line(event))
 
     def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
-        """Append what a rank printed, and to the index where it stands in its log, with stream and time."""
-        offset = self._offsets.get(rank, 0)
-        self._append(f"{LOGS}/{rank_log(rank)}", data)
-        self._append(INDEX, json.dumps([rank, stream, offset, len(data), round(when, 6)]).encode() + b"\n")
-        self._offsets[rank] = offset + len(data)
+        """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
+        streams = self._rows.setdefault(rank, {})
+        for other, rows in streams.items():
+            if other != stream:
+                self._settled(rank, other, rows.interrupted(), when)
+        self._heard[rank] = when
+        self._settled(rank, stream, streams.setdefault(stream, Rows()).feed(data), when)
+
+    def settle(self, *ranks: int) -> None:
+        """Append what these ranks printed last, or all of them, whether or not it ends a row."""
+        for rank in ranks or tuple(self._rows):
+            for stream, rows in self._rows.get(rank, {}).items():
+                self._settled(rank, stream, rows.end(), self._heard[rank])
+
+    def _settled(self, rank: int, stream: int, data: bytes, when: float) -> None:
+        """Append to the log of a rank, and to the index where that stands in it, with stream and time."""
+        if data:
+            offset = self._offsets.get(rank, 0)
+            self._append(f"{LOGS}/{rank_log(rank)}", data)
+            self._append(INDEX, json.dumps([rank, stream, offset, len(data), round(when, 6)]).encode() + b"\n")
+            self._offsets[rank] = offset + len(data)
 
     def trace(self, rank: int, lines: bytes) -> None:
         """Append what a rank's recorder wrote."""
@@ -75,12 +95,16 @@ class RecordWriter:
     def finish(self, result: Result) -> None:
         """Write the result, whole or not at all, and close."""
         try:
+            self.settle()
             self._write_whole(RESULT, json.dumps(result.to_json(), indent=2))
         finally:
             self.close()
 
     def close(self) -> None:
         """Close every file."""
+        if self._files:
+            with suppress(RecordError):  # what cannot be written is lost
+                self.settle()
         for file in self._files.values():
             file.close()
         self._files = {}

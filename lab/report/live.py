@@ -1,26 +1,41 @@
-"""What ranks print, merged as it comes: whole lines only, each with its node and rank before it."""
+"""What ranks print, merged as it comes: whole lines with their node and rank before them, and what is unfinished."""
 
 from __future__ import annotations
 
-from typing import IO
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING
 
+from lab.record.rows import Rows
+from lab.report.bottom import Bottom, fit
 from lab.report.harmless import harmless
 from lab.report.style import style_for
 from lab.words import format_duration, plural
 
+if TYPE_CHECKING:
+    from lab.trace.now import Place
+
 _LONGEST_HELD_BYTES = 1 << 20
 """A line longer than this is shown in pieces."""
-
-_WIPE = "\r\x1b[2K"
-"""Empties the line of a terminal."""
+_MOST_SHOWN_BYTES = 4096
+_REDRAW_S = 0.05
+_ERASE = r"\x1b\[[0-2]?K"
+"""Erases what stands in a row, which is done anyway where one is written over."""
+_SILENT_TICKS = 2
+_TELLING_TICKS = 3
+"""After so many seconds without a word of a rank it is told that the run goes on, and where the ranks are."""
 
 
 class LiveOutput:
     """Merges the output of all ranks; an observer of a run.
 
+    A line goes by when it is whole. One that is not, such as a progress bar that is written over and over, stands at
+    the bottom of a terminal; elsewhere it is printed once, as it is at its end.
+
     Args:
         out: where the lines go.
-        status: where progress goes; None: nowhere.
+        status: where progress goes, and unfinished lines if it is a terminal; None: nowhere.
         quiet: show neither lines nor progress.
         lines: show what ranks print.
         raw: let what ranks print act on a terminal.
@@ -35,62 +50,87 @@ class LiveOutput:
         self._raw = raw
         self._style = style_for(out)
         self._status_style = style_for(status) if status is not None else self._style
-        self._shown = False
-        self._held: dict[tuple[int, int], bytes] = {}
+        self._bottom = Bottom(self._status)
+        self._drawn = 0.0
+        self._told = ""
+        self._rows: dict[int, dict[int, Rows]] = {}
+        """By rank and stream."""
         self._nodes: dict[int, str] = {}
         self._silent_ticks = 0
 
     def progress(self, text: str) -> None:
         """Show what is being done."""
         if self._status is not None:
-            self._wipe()
+            self._bottom.wipe()
             tone = "yellow" if text.startswith("warning") else "dim"
             print(self._status_style.paint(harmless(text), tone), file=self._status, flush=True)
 
-    def tick(self, elapsed_s: float, running: int) -> None:
-        """Show that the run goes on, on a terminal, in a line that is wiped again."""
+    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
+        """Show that the run goes on, and after a while where its ranks are, at the bottom of a terminal."""
         self._silent_ticks += 1
-        if self._status is not None and self._status.isatty() and self._silent_ticks > 1:
-            told = f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
-            self._status.write(_WIPE + self._status_style.paint(told, "dim"))
-            self._status.flush()
-            self._shown = True
+        if not self._bottom.there:
+            return
+        if self._silent_ticks >= _SILENT_TICKS:
+            places = where() if self._silent_ticks >= _TELLING_TICKS else {}
+            if places:
+                from lab.report.whereabouts import whereabouts_text
+
+                self._told = whereabouts_text(elapsed_s, places, time.time(), self._bottom.size.columns)
+            else:
+                self._told = f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
+        self._draw()
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Show every line that is whole now."""
         if not self._lines:
             return
-        self._silent_ticks = 0
+        self._silent_ticks, self._told = 0, ""
         self._nodes[rank] = node
-        key = (rank, stream)
-        text = self._held.pop(key, b"") + data
-        whole, newline, rest = text.rpartition(b"\n")
-        if len(rest) > _LONGEST_HELD_BYTES:
-            whole, newline, rest = text, b"\n", b""
-        if rest:
-            self._held[key] = rest
-        if newline:
-            self._print(rank, whole)
+        streams = self._rows.setdefault(rank, {})
+        if stream not in streams:
+            streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)
+        settled = b"".join(rows.passed() for other, rows in streams.items() if other != stream)
+        settled += streams[stream].feed(data)
+        if settled:
+            self._print(rank, settled)
+        if self._bottom.there and time.monotonic() - self._drawn >= _REDRAW_S:
+            self._draw()
 
     def finish(self) -> None:
         """Show what was printed without a newline at its end."""
-        for (rank, _), rest in sorted(self._held.items()):
-            self._print(rank, rest)
-        self._held = {}
-        self._wipe()
+        for rank, streams in sorted(self._rows.items()):
+            for rest in filter(None, (rows.end() for rows in streams.values())):
+                self._print(rank, rest)
+        self._rows, self._silent_ticks, self._told = {}, 0, ""
+        self._bottom.wipe()
 
     def _print(self, rank: int, block: bytes) -> None:
-        self._wipe()
-        name = f"{self._nodes[rank]}/rank{rank} |" if rank >= 0 else "check |"
-        prefix = self._style.rank(max(rank, 0), name)
-        text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
+        self._bottom.wipe()
+        text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n").removesuffix("\n")
         if not self._raw:
-            text = harmless(text, output=True)
+            text = harmless(re.sub(_ERASE, "", text))
+        prefix = self._style.rank(max(rank, 0), self._name(rank))
         self._out.write("".join(f"{prefix} {line}\n" for line in text.split("\n")))
         self._out.flush()
 
-    def _wipe(self) -> None:
-        if self._shown and self._status is not None:
-            self._status.write(_WIPE)
-            self._status.flush()
-            self._shown = False
+    def _name(self, rank: int) -> str:
+        return f"{self._nodes[rank]}/rank{rank} |" if rank >= 0 else "check |"
+
+    def _draw(self) -> None:
+        """Put what is unfinished, and what is told while all is silent, at the bottom."""
+        self._drawn = time.monotonic()
+        columns, rows = self._bottom.size
+        lines = [*self._unfinished(columns)]
+        if len(lines) > rows:
+            lines = [*lines[: rows - 1], fit(f"… and {len(lines) - rows + 1} more", columns)]
+        told = [self._status_style.paint(fit(self._told, columns), "dim")] if self._told else []
+        self._bottom.show([*lines, *told])
+
+    def _unfinished(self, columns: int) -> Iterator[str]:
+        if self._raw:
+            return
+        for rank, streams in sorted(self._rows.items()):
+            name = self._name(rank)
+            for row in (row for rows in streams.values() for row in rows.open):
+                text = harmless(re.sub(_ERASE, "", row[:_MOST_SHOWN_BYTES].decode("utf-8", "replace")))
+                yield f"{self._style.rank(max(rank, 0), name)} {fit(text, columns - len(name) - 1)}"

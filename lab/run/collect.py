@@ -98,6 +98,8 @@ class Collector:
         """Take one fact, into the record too."""
         self.writer.event(event)
         self.facts.take(event)
+        if isinstance(event, Exited):
+            self.writer.settle(event.rank)
         if isinstance(event, (Halted, NodeTroubled)):
             self.observer.progress(self._from_outside(event))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
@@ -21,6 +21,9 @@ from lab.run.outputs import LIMIT_BYTES, Outputs
 from lab.run.ship import file_messages
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.words import format_duration
+
+if TYPE_CHECKING:
+    from lab.trace.now import Place, Whereabouts
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
@@ -65,6 +68,7 @@ class Driver:
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
         self.outputs = outputs
+        self._whereabouts: Whereabouts | None = None
         self.shared = shared
         """A folder that goes with the nodes, whose files are brought back too."""
         self.collector = Collector(facts, writer, observer, outputs)
@@ -208,7 +212,16 @@ class Driver:
     def _tick(self) -> None:
         if self.began:
             running = sum(not rank.over for rank in self.facts.ranks)
-            self.observer.tick(time.monotonic() - self.began, running)
+            self.observer.tick(time.monotonic() - self.began, running, self._where)
+
+    def _where(self) -> dict[int, Place]:
+        """Where the ranks that run are, as far as their traces have come."""
+        if self._whereabouts is None:
+            from lab.record.read import Record
+            from lab.trace.now import Whereabouts
+
+            self._whereabouts = Whereabouts(Record(path=self.collector.writer.path))
+        return {rank: at for rank, at in self._whereabouts.look().items() if not self.facts.rank(rank).over}
 
     # -- its end
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lab.trace.now import Place
 
 
 class Observer(Protocol):
@@ -14,8 +18,8 @@ class Observer(Protocol):
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """A rank printed something: any bytes, not necessarily whole lines."""
 
-    def tick(self, elapsed_s: float, running: int) -> None:
-        """The run goes on; called about once a second."""
+    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
+        """The run goes on; called about once a second. `where` tells of the ranks that run where they are, by rank."""
 
 
 class Silence:
@@ -27,5 +31,5 @@ class Silence:
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Nothing."""
 
-    def tick(self, elapsed_s: float, running: int) -> None:
+    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
         """Nothing."""

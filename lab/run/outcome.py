@@ -28,6 +28,7 @@ def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWri
     Raises:
         RecordError: it cannot be written.
     """
+    writer.settle()
     _keep_sources(facts, plan.scenario.script.parent, writer)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)

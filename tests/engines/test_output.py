@@ -63,6 +63,12 @@ def test_lines_of_1_mb_arrive_whole(run: Run) -> None:
     assert raw(result, 0) == raw(result, 1) == expected
 
 
+def test_of_progress_bars_the_last_state_is_kept_once(run: Run) -> None:
+    result = run("output.py", "bars", nodes=2)
+
+    assert [rank.log for rank in result.ranks] == ["outer 2\ndone\n"] * 2
+
+
 def test_a_character_written_in_two_pieces_stays_one(run: Run) -> None:
     assert run("output.py", "split_characters", nodes=1).ranks[0].log == "€\n" * 100
 
@@ -134,7 +140,7 @@ def test_a_live_observer_is_given_the_same_bytes(run: Run) -> None:
 
         def progress(self, text: str) -> None: ...
 
-        def tick(self, elapsed_s: float, running: int) -> None: ...
+        def tick(self, elapsed_s: float, running: int, where: object) -> None: ...
 
         def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
             self.seen[rank] = self.seen.get(rank, b"") + data

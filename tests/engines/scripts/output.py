@@ -34,6 +34,20 @@ def split_characters():
         os.write(1, b"\xac\n")
 
 
+def bars():
+    """A progress bar within another one, as tqdm draws them, with a line of standard output after each."""
+    sys.stderr.write("\router")
+    for outer in range(3):
+        for inner in range(50):
+            sys.stderr.write("\n")
+            sys.stderr.write(f"\rinner {inner}")
+            sys.stderr.write("\x1b[A")
+        sys.stderr.write("\n\r        \r\x1b[A")
+        sys.stderr.write(f"\router {outer}")
+    sys.stderr.write("\n")
+    print("done")
+
+
 def no_newline():
     print("the end has no newline", end="")
 

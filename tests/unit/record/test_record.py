@@ -110,12 +110,12 @@ def test_output_is_followed_from_where_one_has_read(tmp_path: Path):
     writer = RecordWriter(tmp_path, "s")
     record = Record(path=writer.path)
     assert record.output_from(0) == ([], 0)
-    writer.output(0, 1, b"a", 1.0)
+    writer.output(0, 1, b"a\n", 1.0)
     pieces, position = record.output_from(0)
-    assert [piece.data for piece in pieces] == [b"a"]
+    assert [piece.data for piece in pieces] == [b"a\n"]
     assert record.output_from(position) == ([], position)
-    writer.output(0, 1, b"b", 1.0)
-    assert [piece.data for piece in record.output_from(position)[0]] == [b"b"]
+    writer.output(0, 1, b"b\n", 1.0)
+    assert [piece.data for piece in record.output_from(position)[0]] == [b"b\n"]
 
 
 def test_a_result_as_json_is_plain_data(written: Record):
@@ -356,6 +356,6 @@ def test_a_record_removed_in_mid_run_is_a_sentence(tmp_path: Path):
     writer = RecordWriter(tmp_path, "s")
     shutil.rmtree(writer.path)
     with pytest.raises(RecordError, match="No such file"):
-        writer.output(0, 1, b"x", 1.0)
+        writer.output(0, 1, b"x\n", 1.0)
     with pytest.raises(RecordError, match="No such file"):
         writer.finish(result())

@@ -1,0 +1,174 @@
+r"""What is written to one stream, as the rows that a terminal would show: of one that is written over, what is last.
+
+Progress bars go back to the beginning of their row with a carriage return and write it again; where there are several,
+they go up by an escape sequence. What is no text is left as it is, byte for byte, and so are lines that end in `\r\n`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Sequence
+
+_MOVES = rb"(\n|\r+|\x1b\[\d?A)"
+_NO_TEXT = rb"[\x00-\x06\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f]"
+_LONGEST_BYTES = 1 << 16
+_MOST_ROWS = 20
+
+
+class _Row:
+    """A row that may still change."""
+
+    __slots__ = ("back", "bar", "begun", "end", "text", "written")
+
+    def __init__(self, text: bytes = b"", *, begun: bool = False, end: bytes = b"") -> None:
+        self.text = text
+        """What stands there."""
+        self.written: bytes | None = None
+        """Everything that was written to it, as far as it is remembered; None: nothing but `text`."""
+        self.back = False
+        """Whether what comes next is written over what stands there."""
+        self.bar = False
+        """Whether something was written over."""
+        self.begun = begun
+        """Whether its beginning is settled."""
+        self.end = end
+
+    @property
+    def blank(self) -> bool:
+        return not self.text.strip()
+
+    @property
+    def size(self) -> int:
+        return len(self.text if self.written is None else self.written)
+
+    @property
+    def no_text(self) -> bool:
+        """Whether what was written to it is no text."""
+        written = self.text if self.written is None else self.written
+        try:
+            codecs.getincrementaldecoder("utf-8")().decode(written)
+        except UnicodeDecodeError:
+            return True
+        return re.search(_NO_TEXT, written) is not None
+
+    def write(self, text: bytes) -> None:
+        if self.written is not None:
+            self.written += text
+        self.text = text if self.back else self.text + text
+        self.bar |= self.back
+        self.back = False
+
+    def go_back(self, how: bytes) -> None:
+        self.written = (self.text if self.written is None else self.written) + how
+        self.back = True
+
+    def content(self) -> bytes:
+        """What is kept of it."""
+        if not self.bar or self.no_text:
+            return (self.text if self.written is None else self.written) + self.end
+        if self.blank:
+            return b""
+        return (b"\r" if self.begun else b"") + self.text + self.end
+
+
+class Rows:
+    """The rows of one stream: those that are settled are given back, those that may still change are held.
+
+    A row is settled when it has its end; one that was written over, when the stream is too far below it to come back.
+
+    Args:
+        longest_bytes: a row that is longer is settled in pieces.
+        over: whether a carriage return goes back; else every row stays as it is.
+    """
+
+    def __init__(self, longest_bytes: int = _LONGEST_BYTES, *, over: bool = True) -> None:
+        self._over = over
+        self._longest_bytes = longest_bytes
+        self._rows = [_Row()]
+        self._at = 0
+        """Where the stream is."""
+        self._reach = 1
+        """How far up it may go from there."""
+
+    @property
+    def open(self) -> Sequence[bytes]:
+        """What stands in the rows that may still change."""
+        return [row.text for row in self._rows if not row.blank]
+
+    def feed(self, data: bytes) -> bytes:
+        """Take what is written, and return what is settled now."""
+        row = self._rows[self._at]
+        if len(self._rows) == 1 and row.written is None and not (self._over and b"\r" in data):
+            whole, newline, rest = data.rpartition(b"\n")
+            settled = row.text + whole + newline if newline else b""
+            if newline:
+                row = self._rows[0] = _Row(rest)
+            else:
+                row.text += data
+            return settled + self._cut() if row.size > self._longest_bytes else settled
+        for part in filter(None, re.split(_MOVES, data)):
+            self._take(part)
+        return self._settle()
+
+    def passed(self) -> bytes:
+        """Settle the rows that the stream has left behind: another stream goes on, and nothing is below them yet."""
+        return self._let_go(self._at) if self._rows[self._at].blank else b""
+
+    def interrupted(self) -> bytes:
+        """As `passed`, and settle the beginning of a row that was not written over."""
+        settled, row = self.passed(), self._rows[0]
+        if len(self._rows) == 1 and row.written is None:
+            settled, row.text, row.begun = settled + row.text, b"", row.begun or bool(row.text)
+        return settled
+
+    def end(self) -> bytes:
+        """Settle everything: nothing more comes."""
+        settled = b"".join(row.content() for row in self._rows)
+        self._rows, self._at = [_Row()], 0
+        return settled
+
+    def _take(self, part: bytes) -> None:
+        row = self._rows[self._at]
+        if part == b"\n":
+            row.end, row.back = part, False
+            self._at += 1
+            if self._at == len(self._rows):
+                self._rows.append(_Row())
+            elif self._rows[self._at].blank:
+                self._rows[self._at] = _Row()
+            else:
+                self._rows[self._at].go_back(b"")
+        elif part[:1] == b"\r":
+            row.go_back(part)
+        elif re.fullmatch(_MOVES, part):
+            self._at = max(0, self._at - int(part[2:-1] or 1))
+            self._reach = max(self._reach, len(self._rows) - 1 - self._at)
+        else:
+            row.write(part)
+
+    def _settle(self) -> bytes:
+        plain = max((at for at, row in enumerate(self._rows[: self._at]) if not (row.bar or row.blank)), default=-1)
+        settled = self._let_go(max(plain + 1, self._at - self._reach, len(self._rows) - _MOST_ROWS))
+        return settled + self._cut() if any(row.size > self._longest_bytes for row in self._rows) else settled
+
+    def _let_go(self, count: int) -> bytes:
+        settled = b"".join(row.content() for row in self._rows[:count])
+        del self._rows[:count]
+        self._at = max(0, self._at - count)
+        return settled
+
+    def _cut(self) -> bytes:
+        """Settle the beginning of rows that are too long; of one that was written over, forget what stood there."""
+        settled = b""
+        for row in list(self._rows):
+            if row.size <= self._longest_bytes:
+                continue
+            if row.bar and not row.no_text and len(row.text) <= self._longest_bytes:
+                row.written = row.text
+                continue
+            settled += self._let_go(self._rows.index(row))
+            row.end, end = b"", row.end
+            settled += row.content()
+            self._rows[0] = _Row(begun=True, end=end)
+        return settled
