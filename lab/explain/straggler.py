@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 
 from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
 from lab.trace.steps import Step
@@ -30,6 +31,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     lines: dict[int, Counter[str]] = defaultdict(Counter)
     spans = {rank: blocked_spans(trace) for rank, trace in evidence.trace.ranks.items()}
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
+    meetings.sort(key=attrgetter("begin"))
     for step in meetings[1:]:  # at the first, ranks meet that began at different times
         pacer = step.pacer
         if pacer is None:

@@ -12,14 +12,16 @@ from lab.trace.model import Trace
 from lab.trace.steps import Step
 from lab.words import NONE, format_bytes, format_duration
 
-_HEADER = ("step", "operation", "group", "at", "bytes", "ranks", "state", "time", "last")
+_HEADER = ("operation", "group", "at", "bytes", "ranks", "state", "time", "last")
 _COLOURS = {"failed": "red", "unfinished": "yellow"}
 
 
 def steps_text(trace: Trace, steps: Sequence[Step], style: Style) -> str:
     """A table of the steps, then what is missing in the trace."""
-    rows = [_row(step) for step in steps]
-    head, *lines = table_text(_HEADER, rows, style).split("\n")
+    rounds = any(step.round for step in steps)
+    header = ["step", *(["round"] if rounds else []), *_HEADER]
+    rows = [[str(step.number), *([str(step.round or NONE)] if rounds else []), *_row(step)] for step in steps]
+    head, *lines = table_text(header, rows, style).split("\n")
     colours = [_COLOURS.get(step.state) for step in steps]
     painted = [style.paint(line, colour) if colour else line for line, colour in zip(lines, colours, strict=True)]
     parts = ["\n".join([head, *painted])] if steps else ["No collective and no message was recorded."]
@@ -31,7 +33,6 @@ def _row(step: Step) -> list[str]:
     span = None if step.end is None else step.end - step.begin
     entered = str(len(step.calls)) if not step.missing else f"{len(step.calls)} of {len(step.expected)}"
     return [
-        str(step.number),
         step.title if step.message else f"{step.op} #{step.seq}",
         step.group.label,
         next((call.source for call in step.calls.values() if call.source), NONE),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from lab.operations import MESSAGE, Operation, Who, operation
 from lab.trace.model import Call, Group, Trace
+from lab.trace.order import depths
 
 
 @dataclass(slots=True)
@@ -15,7 +18,7 @@ class Step:
     """One collective with the calls of its ranks, or one message with its send and its receive."""
 
     number: int
-    """From 1, in the order of beginning, over all groups."""
+    """From 1, in the order in which steps came about, over all groups."""
     group: Group
     seq: int | None
     """Number of the collective within its group; None for a message."""
@@ -23,6 +26,8 @@ class Step:
     """By rank: everybody who entered. A message a rank sends to itself has its send only."""
     expected: tuple[int, ...] = ()
     """Ranks that ought to take part."""
+    round: int | None = None
+    """Of a message where several ranks send at once: number of the round since the last collective, from 1."""
 
     @property
     def op(self) -> str:
@@ -145,16 +150,48 @@ class Step:
 
 
 def match(trace: Trace) -> list[Step]:
-    """Every collective and every message of a run, in the order in which they began.
+    """Every collective and every message of a run, in the order in which they came about.
 
     Collectives of a group are the same one where their numbers are; the n-th send from one rank to another with a tag
-    is the n-th receive there.
+    is the n-th receive there. A step follows those that its ranks had to have behind them, see `lab.trace.order`; of
+    steps that are equally far, collectives come before messages, and of these the first of every rank, then the second.
+    Clocks of different ranks are not compared, so the order is the same in every run that does the same.
     """
     steps = [*_collectives(trace), *_messages(trace)]
-    steps.sort(key=attrgetter("begin"))
-    for number, step in enumerate(steps, start=1):
+    number_of = {id(call): number for number, step in enumerate(steps) for call in step.calls.values()}
+    paths = [
+        [(call, number_of[id(call)]) for call in rank.calls if id(call) in number_of] for rank in trace.ranks.values()
+    ]
+    places = _places(steps, depths(paths, len(steps)))
+    order = sorted(range(len(steps)), key=places.__getitem__)
+    ordered = [steps[place] for place in order]
+    for number, step in enumerate(ordered, start=1):
         step.number = number
-    return steps
+    _number_rounds([(step, places[place][:2]) for step, place in zip(ordered, order, strict=True)])
+    return ordered
+
+
+def _places(steps: Sequence[Step], depth: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """Of each step its depth, of a message also which of its sender's it is there, then rank and call that begin it."""
+    firsts = [next(iter(step.calls.values())) for step in steps]
+    places = [(depth[i], 0, first.rank, first.index) for i, first in enumerate(firsts)]
+    sent: Counter[tuple[int, int]] = Counter()
+    for i in sorted((i for i, step in enumerate(steps) if step.message), key=places.__getitem__):
+        sent[depth[i], firsts[i].rank] += 1
+        places[i] = (depth[i], sent[depth[i], firsts[i].rank], firsts[i].rank, firsts[i].index)
+    return places
+
+
+def _number_rounds(placed: Sequence[tuple[Step, tuple[int, int]]]) -> None:
+    """Tell the rounds of messages between two collectives, if in any of them several ranks send at once."""
+    for message, stretch in groupby(placed, key=lambda one: one[0].message):
+        if not message:
+            continue
+        rounds = [[step for step, _ in same] for _, same in groupby(stretch, key=itemgetter(1))]
+        if max(map(len, rounds)) > 1:
+            for number, steps in enumerate(rounds, start=1):
+                for step in steps:
+                    step.round = number
 
 
 def _group(trace: Trace, name: str, calls: list[Call]) -> Group:
@@ -179,7 +216,7 @@ def _messages(trace: Trace) -> list[Step]:
     sends: dict[tuple[str, int | None, int, int], deque[Call]] = defaultdict(deque)
     receives: list[Call] = []
     steps = []
-    for call in trace.calls:
+    for call in (call for rank in trace.ranks.values() for call in rank.calls):
         if call.seq is not None:
             continue
         if call.operation.sends:

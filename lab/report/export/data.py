@@ -61,7 +61,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 def step_facts(step: Step) -> dict[str, Any]:
     """What every view as JSON says of a step."""
-    names = ("number", "op", "seq", "state", "source", "destination", "last")
+    names = ("number", "op", "seq", "round", "state", "source", "destination", "last")
     times = {"begin_s": step.begin, "ready_s": step.ready, "end_s": step.end}
     return {**{name: getattr(step, name) for name in names}, **times, "missing": list(step.missing)}
 

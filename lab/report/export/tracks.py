@@ -119,6 +119,8 @@ def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
         "state": call.state,
         "error": call.error or None,
         "seq": call.seq,
+        "step": step.number if step is not None else None,
+        "round": step.round if step is not None else None,
         "group": step.group.label if step is not None else call.group,
         "bytes": call.bytes,
         "tensors": " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.inputs or call.outputs),

@@ -84,6 +84,7 @@ def step_lines(steps: Iterable[Step]) -> Iterator[Line]:
             "dur": _between(begin, step.end),
             "last": pacer.rank if pacer else -1,
             "title": step.title,
+            "round": step.round or 0,
             "sender": -1 if sender is None else sender,
             "state": step.state,
             "bytes": size_of(step),

@@ -16,7 +16,8 @@ export function startSteps({ steps }, choice) {
     space.replaceChildren(...steps.slice(from, to).map(row));
   }
 
-  function row({ number, state, title, open, dur, calls: [{ at, bucket, phase }] }) {
+  function row({ number, round, state, title, open, dur, calls: [{ at, bucket, phase }] }) {
+    const what = round ? `round ${round}` : bucket >= 0 ? `bucket ${bucket}` : phase;
     return element(
       "div",
       {
@@ -31,7 +32,7 @@ export function startSteps({ steps }, choice) {
       element("small", {}, number),
       element("span", { class: state === "completed" ? "title" : "title bad" }, title),
       element("small", {}, open ? state : duration(dur)),
-      element("small", { class: "where" }, [at, bucket >= 0 ? `bucket ${bucket}` : phase].filter(Boolean).join(" · ")),
+      element("small", { class: "where" }, [at, what].filter(Boolean).join(" · ")),
     );
   }
 
