@@ -88,6 +88,10 @@ class Expect:
     """What each rank must have called, in order; see Expected calls."""
     check: str | None = key(None, paths.check(), "check: verify.py:sums_agree", "none")
     """A function that is called inside node 0 with the results of all ranks."""
+    replicas: str | None = key(None, kinds.choice(("equal",)), "replicas: equal", "not checked")
+    """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
+    DistributedDataParallel module and of each other optimizer, after its steps 1, 2, 4, 8, ... and the last, within
+    `tolerance`."""
     verdict: Verdict = key("passed", kinds.choice(get_args(Verdict)), "verdict: hung")
     """The verdict that the bare run must have."""
     culprit: int | None = key(None, expect.rank(), "culprit: 1", "not checked")

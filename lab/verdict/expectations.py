@@ -37,6 +37,10 @@ def settle(
         from lab.verdict.calls import check_calls  # it reads traces: most runs need none of it
 
         found += check_calls(expect, evidence.record, variables)
+    if expect.replicas is not None:
+        from lab.verdict.equal_replicas import check_replicas  # as above
+
+        found.append(check_replicas(expect.tolerance, evidence, len(variables)))
     found += _check_whole_run(expect, bare, evidence.facts.check)
     unmet = [one for one in found if not one.met]
     final, as_expected = bare, expect.verdict != "passed"

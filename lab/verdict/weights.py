@@ -47,7 +47,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
     Weights may well differ: those of a pipeline's stages, of parts of a matrix, of an ensemble. But then gradients do,
     too, or they are not what a reduction gave.
     """
-    of_ranks = {rank: trace.turns for rank, trace in evidence.trace.ranks.items() if trace.turns}
+    of_ranks = {rank: turns for rank, trace in evidence.trace.ranks.items() if (turns := _with_gradients(trace.turns))}
     common = set.intersection(*map(set, of_ranks.values())) if of_ranks else set()
     findings = []
     for optimizer in sorted({number for number, _ in common}):
@@ -56,6 +56,11 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
         still = [last.turns.keys() for last in apart[-1]]
         findings += [_finding(first) for first in apart[0] if first.turns.keys() in still]
     return findings
+
+
+def _with_gradients(turns: Mapping[tuple[int, int], Turn]) -> dict[tuple[int, int], Turn]:
+    """The steps of which gradients are known: those of the last step may have been dropped before it was told."""
+    return {step: turn for step, turn in turns.items() if any(norm is not None for norm in turn.gradients)}
 
 
 def _apart(steps: int, turns: Turns, evidence: Evidence) -> Iterator[_Apart]:

@@ -194,3 +194,13 @@ def test_a_scenario_file_says_all_this_in_yaml(run: Run, cluster: object, tmp_pa
 
     assert result.passed, result.reason
     assert len(result.ranks) == 6
+
+
+def test_replicas_that_a_hand_written_training_lets_drift_fail_the_run(run: Run) -> None:
+    same = run("replicas.py", "same", expect=Expect(replicas="equal"))
+    apart = run("replicas.py", "apart", expect=Expect(replicas="equal"))
+
+    assert same.passed, same.reason
+    assert apart.verdict == "failed"
+    assert "replicas: expected 'equal', got 'after 3 steps of the optimizer that steps at replicas.py:" in apart.reason
+    assert apart.reason.endswith("on rank 1'")

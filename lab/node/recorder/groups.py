@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from . import marks
+from . import marks, replicas
 from .journal import journal
 from .source import source
 
@@ -49,7 +49,10 @@ def _destroying(module: ModuleType, destroy: Any) -> Any:
     def wrapper(*arguments: Any, **named: Any) -> Any:
         if not journal.on:
             return destroy(*arguments, **named)
-        _mark("destroy_process_group", g=_name_of(_argument(0, "group", arguments, named) or module.GroupMember.WORLD))
+        group = _argument(0, "group", arguments, named) or module.GroupMember.WORLD
+        if group is module.GroupMember.WORLD:
+            replicas.finish()  # what was trained is mostly still there, which it is not when the script has ended
+        _mark("destroy_process_group", g=_name_of(group))
         try:
             return destroy(*arguments, **named)
         finally:

@@ -54,6 +54,7 @@ def stop() -> None:
     """End the recording: the script is over."""
     if journal.on:
         ddp.finish()
+        replicas.finish()
     journal.close()
 
 

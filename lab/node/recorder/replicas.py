@@ -1,4 +1,4 @@
-"""The `norms` and `weights` lines: the norms of what optimizers changed, after their steps 1, 2, 4, 8, ...
+"""The `norms` and `weights` lines: norms of what optimizers changed, after their steps 1, 2, 4, 8, ... and the last.
 
 `norms` is about the parameters of a DDP module: they are the same on all ranks as long as the replicas are. `weights`
 is about an optimizer that has none of those: with the norms of its gradients, by which they are found among the tensors
@@ -29,13 +29,21 @@ class _Replica:
         self.number = number
         self.parameters = [weakref.ref(parameter) for parameter in parameters]
         self.known = {id(parameter) for parameter in parameters}
-        self.steps = 0
+        self.steps = self.told = 0
+
+
+class _Other:
+    """How far an optimizer is that has no parameter of a DDP module."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.steps = self.told = 0
 
 
 _replicas: list[_Replica] = []
 _numbers = itertools.count(1)
-_steps: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
-"""Of each optimizer that has no parameter of a DDP module: its number, and how many steps it made."""
+_others: weakref.WeakKeyDictionary[Any, _Other] = weakref.WeakKeyDictionary()
+"""Optimizers that have no parameter of a DDP module."""
 _stepping: list[weakref.ref[Any]] = []
 """The optimizer whose step goes on: one that others step inside of is told as a whole."""
 
@@ -69,10 +77,22 @@ def _after_step(optimizer: Any, *_: Any) -> None:
             if replica.steps & (replica.steps - 1) == 0:
                 _write_norms(replica)
     if groups and not ours and _is_distributed():
-        number, steps = _steps.get(optimizer) or (next(_numbers), 0)
-        _steps[optimizer] = number, steps + 1
-        if steps & (steps + 1) == 0:
-            _write_weights(number, steps + 1, [parameter for parameters in groups for parameter in parameters])
+        other = _others.get(optimizer)
+        if other is None:
+            other = _others[optimizer] = _Other(next(_numbers))
+        other.steps += 1
+        if other.steps & (other.steps - 1) == 0:
+            _write_weights(other, optimizer)
+
+
+def finish() -> None:
+    """Write the norms after the last steps, of what is still there: the default group ends, or the script."""
+    for replica in _replicas:
+        if replica.steps > replica.told and replica.module() is not None:
+            _write_norms(replica)
+    for optimizer, other in list(_others.items()):
+        if other.steps > other.told:
+            _write_weights(other, optimizer)
 
 
 def _is_distributed() -> bool:
@@ -85,18 +105,21 @@ def _write_norms(replica: _Replica) -> None:
         norms = [_norm(parameter()) for parameter in replica.parameters]
     except _UNFORESEEN:
         return
+    replica.told = replica.steps
     journal.add("norms", d=replica.number, steps=replica.steps, norms=norms)
 
 
-def _write_weights(number: int, steps: int, parameters: list[Any]) -> None:
+def _write_weights(other: _Other, optimizer: Any) -> None:
     try:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         sizes = [parameter.numel() for parameter in parameters]
         gradients = [_norm(parameter.grad) for parameter in parameters]
         norms = [_norm(parameter) for parameter in parameters]
     except _UNFORESEEN:
         return
     at = source.place().get("at", "")
-    journal.add("weights", o=number, steps=steps, at=at, sizes=sizes, grads=gradients, norms=norms)
+    other.told = other.steps
+    journal.add("weights", o=other.number, steps=other.steps, at=at, sizes=sizes, grads=gradients, norms=norms)
 
 
 def _norm(tensor: Any) -> Any:

@@ -48,6 +48,7 @@ expect:
   logs: {1: 'receiving \\d+'}
   calls: {0: [send to 1], 1: [recv, ...]}
   check: verify.py:check_sums
+  replicas: equal
   verdict: failed
   culprit: 1
   reason: 'rank 1 .*'
@@ -113,6 +114,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             logs={1: "receiving \\d+"},
             calls={0: ("send to 1",), 1: ("recv", "...")},
             check="verify.py:check_sums",
+            replicas="equal",
             verdict="failed",
             culprit=1,
             reason="rank 1 .*",
