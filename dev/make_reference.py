@@ -20,7 +20,12 @@ from lab.spec.keys import Key, keys_of
 from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
 
 REQUIRED = "required"
-LINKS = {"Expected notes": "#expected-notes", "Expected calls": "#expected-calls", "traces": "trace.md"}
+LINKS = {
+    "Questions": "#questions",
+    "Expected notes": "#expected-notes",
+    "Expected calls": "#expected-calls",
+    "traces": "trace.md",
+}
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 

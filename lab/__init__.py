@@ -1,7 +1,7 @@
 """The lab: a distributed-PyTorch laboratory.
 
-The public Python API is `Cluster`, `Scenario`, `Result`, `LabError` and `note`; everything is imported when it is
-first used, so that `import lab` costs nothing.
+The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `learn` and `note`; everything is imported when it
+is first used, so that `import lab` costs nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
     from lab.cluster import Cluster
     from lab.errors import LabError
+    from lab.lesson.take import learn
     from lab.node.note import note
     from lab.result import Result
     from lab.spec.scenario import Scenario
 
-__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "note"]
+__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "learn", "note"]
 
 _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
     "Result": "lab.result",
     "Scenario": "lab.spec.scenario",
+    "learn": "lab.lesson.take",
     "note": "lab.node.note",
 }
 

@@ -1,33 +1,52 @@
-"""`lab learn`: a scenario as a lesson: what there is to learn, a prediction, the run, the answer."""
+"""`lab learn`: a lesson: a question, a prediction, the run, and whether the prediction held; and where one stands."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import select
 import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import say
+from lab.cli.answer import answer, say
 from lab.cluster import Cluster
 from lab.errors import UsageError
-from lab.report.lesson import answer_text, question_text
+from lab.lesson.path import LearningPath, learning_path
+from lab.lesson.progress import FOLDER_VARIABLE, kept_of, kept_of_all, person_of
+from lab.lesson.take import Lesson, Taken, learn
+from lab.lesson.text import question_text, taken_text
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.run.options import RunOptions
-from lab.spec.lessons import find_lesson
-from lab.spec.load import open_scenario
+from lab.spec.predict import LETTERS, Question
+
+_PIPE_WAIT_S = 2.0
+"""How long a line is waited for where standard input is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    lesson = parser.add_argument("scenario", metavar="LESSON", help="its name, such as scatter, or a scenario's file")
+    parser.usage = "lab learn [LESSON | --next | --summary] [options]"
+    parser.epilog = (
+        "Without a lesson it shows the learning path and what of it is done. Progress is kept in a file for each "
+        f"person; {FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
+    )
+    lesson = parser.add_argument(
+        "scenario", metavar="LESSON", nargs="?", help="its name, such as scatter, or a scenario's file"
+    )
     shared.completes(lesson, "lessons")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
+    which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
     parser.add_argument(
         "--folder", type=Path, help="where to look for it (default: scenarios, then the lessons that come with the lab)"
     )
+    parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
     parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
     parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
-    parser.add_argument("--answer", metavar="TEXT", help="your prediction, instead of being asked for it")
+    parser.add_argument(
+        "--answer", metavar="TEXT", help="your prediction, instead of being asked for it: a letter, a number, or text"
+    )
     shared.add_cluster(parser)
     shared.add_wait(parser)
     shared.add_runs(parser)
@@ -35,35 +54,116 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask, run, reveal; the exit code is that of the verdict."""
-    path = Path(arguments.scenario)
-    folders = [arguments.folder] if arguments.folder else None
-    scenario = open_scenario(path if path.suffix else find_lesson(arguments.scenario, folders))
-    if not scenario.learn:
-        raise UsageError(f"{scenario.name} is not a lesson", "add `learn:` and `predict:` to it")
-    style = style_for(sys.stdout)
-    quiet = arguments.json
-    if not quiet:
-        say(question_text(scenario, style))
-    prediction = arguments.answer if arguments.answer is not None else _ask(quiet)
-    live = LiveOutput(sys.stdout, sys.stderr, quiet=quiet)
+    """Ask, run, reveal, go on; the exit code is that of the worst verdict."""
+    path, person = learning_path(arguments.folder), person_of(arguments.person)
+    if arguments.scenario and (arguments.next or arguments.summary):
+        option = "--next" if arguments.next else "--summary"
+        raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
+    if arguments.summary:
+        return _summary(path, arguments)
+    name = arguments.scenario
+    if name is None:
+        kept = kept_of(person)
+        name = path.next_after("", kept.standing)
+        if not arguments.next or not name:
+            return _path(path, person, arguments)
+    worst, said = 0, arguments.answer
+    while name:
+        lesson = learn(name, person=person, folder=arguments.folder)
+        taken = _take(lesson, said, arguments)
+        worst = max(worst, taken.result.exit_code)
+        name, said = _go_on(taken, arguments), None
+    return worst
+
+
+def _path(path: LearningPath, person: str, arguments: argparse.Namespace) -> int:
+    from lab.lesson.overview import path_json, path_text
+
+    kept = kept_of(person)
+    following = path.next_after("", kept.standing)
+    return answer(
+        arguments, lambda: path_json(path, kept, following), lambda style: path_text(path, kept, following, style)
+    )
+
+
+def _summary(path: LearningPath, arguments: argparse.Namespace) -> int:
+    from lab.lesson.overview import summary_json, summary_text
+
+    everybody = kept_of_all() if arguments.person is None else [kept_of(person_of(arguments.person))]
+    return answer(arguments, lambda: summary_json(path, everybody), lambda style: summary_text(path, everybody, style))
+
+
+def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Taken:
+    style, question = style_for(sys.stdout), lesson.question
+    if said is not None:
+        said = question.understand(said)
+    if not arguments.json:
+        say(question_text(lesson, style))
+    if said is None:
+        said = _ask(question, arguments.json)
+    live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
+    if not arguments.json:
+        print(flush=True)
     try:
-        result = cluster.run(scenario, observer=live, options=options)
+        taken = lesson.take(said, cluster, observer=live, options=options)
     finally:
         live.finish()
-    if quiet:
-        print(json.dumps({**result.to_json(), "prediction": prediction}))
+    if arguments.json:
+        print(json.dumps(taken.to_json()))
     else:
-        say(answer_text(result, prediction, style))
-    return result.exit_code
+        say(f"\n{taken_text(taken, style)}")
+    return taken
 
 
-def _ask(quiet: bool) -> str:
-    if quiet or not sys.stdin.isatty():
+def _ask(question: Question, quiet: bool) -> str:
+    """What is predicted: asked for on a terminal until it is understood, elsewhere a line of standard input."""
+    if not question.ask:
+        return ""
+    if not _is_terminal():
+        return question.understand(_line_of_pipe())
+    if quiet:
+        return ""
+    wanted = (
+        f"a-{LETTERS[len(question.choices) - 1]}" if question.choices else "in words" if question.open else "a number"
+    )
+    while True:
+        try:
+            return question.understand(input(f"your prediction ({wanted}; Enter to skip): "))
+        except EOFError:
+            print()
+            return ""
+        except UsageError as error:
+            say(f"  {error.message}")
+
+
+def _go_on(taken: Taken, arguments: argparse.Namespace) -> str:
+    """The lesson to go on with, if the person wants that; says which one it would be."""
+    if arguments.json:
+        return ""
+    if not taken.next:
+        say("\nThat was all of them.")
+        return ""
+    if not (_is_terminal() and sys.stdout.isatty()):
+        say(f"\nnext: lab learn {taken.next}")
         return ""
     try:
-        return input("your prediction (Enter to skip): ").strip()
+        reply = input(f"\nnext: {taken.next} (Enter to go on, q to end): ")
     except EOFError:
+        print()
+        return ""
+    return "" if reply.strip() else taken.next
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _line_of_pipe() -> str:
+    """A line of standard input, if there is one; who holds a pipe open and writes nothing is not waited for long."""
+    try:
+        ready = select.select([sys.stdin], [], [], _PIPE_WAIT_S)[0] if sys.stdin is not None else []
+        return sys.stdin.readline(1000) if ready else ""
+    except (OSError, ValueError):  # closed, or nothing that the kernel knows
         return ""

@@ -16,7 +16,9 @@ from lab.words import listing
 _SCENARIO = """\
 name: {name}
 learn: Every rank adds its number to a sum that all of them then hold.
-predict: What does each of 3 ranks hold after the call?
+predict:
+  ask: What does each rank hold after the call?
+  answer: {{note: total}}
 nodes: 3
 script: {file}.py
 timeout: 60s

@@ -94,7 +94,8 @@ def _json(path: Path, scenario: Scenario) -> dict[str, object]:
         "nodes": scenario.nodes,
         "nproc_per_node": scenario.nproc_per_node,
         "learn": scenario.learn,
-        "predict": scenario.predict,
+        "predict": scenario.predict.ask if scenario.predict else "",
+        "choices": list(scenario.predict.choices) if scenario.predict else [],
         "verdict": scenario.expect.verdict,
         "error": "",
     }

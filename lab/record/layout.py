@@ -10,6 +10,7 @@ SCENARIO = "scenario.yaml"
 PLAN = "plan.json"
 EVENTS = "events.jsonl"
 RESULT = "result.json"
+PREDICTION = "prediction.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
 TRACE = "trace"
@@ -25,6 +26,7 @@ FILES = {
     README: "this list",
     RESULT: "the verdict: its reason, who is to blame, every rank's end and notes, what was expected; absent while the "
     "run goes on, or where it was killed",
+    PREDICTION: "of a run that was taken as a lesson: the question, what was predicted, what is right, what it teaches",
     SCENARIO: "the scenario as it was resolved, without what is at its default",
     "*.py": "the script as it was, and the files beside it that stacks and tracebacks name",
     PLAN: "every worker's node, rank, environment and arguments, and how the run was to go",

@@ -14,8 +14,9 @@ from lab.errors import RecordError
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
-from lab.record.layout import EVENTS, INDEX, LOGS, MOST_RANKS, PLAN, RESULT, RUNS, SCENARIO, rank_log
+from lab.record.layout import EVENTS, INDEX, LOGS, MOST_RANKS, PLAN, PREDICTION, RESULT, RUNS, SCENARIO, rank_log
 from lab.record.plan import RecordedPlan
+from lab.record.prediction import Prediction
 from lab.record.result import Result
 
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
@@ -114,6 +115,11 @@ class Record:
         """The plan; what is missing or damaged has its default."""
         found = read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
+
+    def prediction(self) -> Prediction | None:
+        """What was predicted of it, where it was taken as a lesson; what is damaged is left out."""
+        data = self._json(PREDICTION)
+        return read(Prediction, data, lenient=True) if data else None
 
     def workers(self) -> dict[int, str]:
         """The node of each rank; empty where the record has no plan."""

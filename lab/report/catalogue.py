@@ -36,7 +36,7 @@ def read_path(folder: Path) -> dict[str, list[str]]:
 
 
 def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: Mapping[str, Sequence[str]]) -> str:
-    """Every scenario with what it teaches and asks.
+    """Every scenario with what it asks and teaches.
 
     Args:
         folder: what the paths are relative to.
@@ -49,7 +49,8 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
         "",
         f"{len(by_name)} lessons, each a YAML file beside a script of plain PyTorch. The order is a learning path,",
         "from the first broadcast to sharded training. `lab learn NAME` takes one as a lesson: it shows the script,",
-        "asks for your prediction, runs, and shows what every rank held beside what was expected.",
+        "asks for your prediction, runs, and says whether that held; `lab learn` shows what you have done. Below each",
+        "question stands what the run shows.",
         "",
         f"This page is made from the scenarios: `lab scenarios --markdown > docs/{folder.name}.md`.",
         "",
@@ -67,6 +68,10 @@ def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     if scenario.nproc_per_node and scenario.nproc_per_node > 1:
         size += f" x {scenario.nproc_per_node} workers"
     outcome = f", {scenario.expect.verdict} on purpose" if scenario.expect.verdict != "passed" else ""
-    lines = [f"### [{scenario.name}](../{folder.name}/{name})", "", f"*{size}{outcome}.* {scenario.learn}", ""]
-    lines += [f"> {scenario.predict}", ""] if scenario.predict else []
+    asked = scenario.predict
+    told = asked.ask if asked else scenario.learn
+    lines = [f"### [{scenario.name}](../{folder.name}/{name})", "", f"*{size}{outcome}.* {told}", ""]
+    if asked:
+        lines += [*(f"- {choice}" for choice in asked.choices), ""] if asked.choices else []
+        lines += [f"> {scenario.learn}", ""]
     return [" ".join(line.split()) for line in lines]

@@ -14,6 +14,7 @@ from lab.spec.keys import dump_keys, read_keys
 from lab.spec.kinds import slug
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
+from lab.spec.predict import Size, wrong_with_answer
 from lab.spec.problems import Position, Reading
 from lab.spec.scenario import PLANNED_KEYS, Scenario
 from lab.spec.value import Value
@@ -60,7 +61,19 @@ def load_scenario(path: Path) -> Scenario:
         if all(name.raw != "script" for name, _ in root.pairs("")):
             raise root.problem(missing_script(source))
     reading.raise_if_any()
-    return Scenario(**data)
+    scenario = Scenario(**data)
+    wrong = _wrong_with_question(scenario)
+    if wrong:
+        reading.add(next(name.where for name, _ in root.pairs("") if name.raw == "predict"), wrong)
+        reading.raise_if_any()
+    return scenario
+
+
+def _wrong_with_question(scenario: Scenario) -> str:
+    if scenario.predict is None:
+        return ""
+    size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1) if scenario.nodes else None
+    return wrong_with_answer(scenario.predict, scenario.expect.notes, size)
 
 
 def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> Scenario:

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from lab.spec import expect, kinds, paths
 from lab.spec.environment import environment
 from lab.spec.keys import key
+from lab.spec.predict import Question, question
 from lab.spec.volumes import Volume, volume_list
 
 Verdict = Literal["passed", "failed", "error", "hung"]
@@ -114,9 +115,11 @@ class Scenario:
     source: Path | None = None
     """The YAML file; None for a plain script."""
     learn: str = key("", kinds.text(), "learn: Every rank ends with the sum.", "none")
-    """One or two sentences: the idea that the scenario teaches."""
-    predict: str = key("", kinds.text(), "predict: What does rank 2 hold?", "none")
-    """The question that teaching mode asks before it shows the answer."""
+    """One or two sentences: the idea that the scenario teaches, told after the run."""
+    predict: Question | None = key(
+        None, question(), "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}", "none"
+    )
+    """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
     nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
     """How many nodes take part."""
     nproc_per_node: int | None = key(

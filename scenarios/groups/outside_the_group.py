@@ -21,7 +21,7 @@ def main():
     group = dist.new_group(members)
     inside = group is not dist.GroupMember.NON_GROUP_MEMBER
 
-    x = torch.tensor([rank + 1])
+    x = torch.tensor([rank])
     work = dist.all_reduce(x, group=group, async_op=True)
     if work is not None:
         work.wait()

@@ -27,7 +27,6 @@ def main():
 
     if rank == 0:
         print(f"{nnodes} nodes x {nproc_per_node} processes, {gpus} GPUs: world size {world_size}", flush=True)
-        print("3 nodes x 8 processes, 48 GPUs: world size 24", flush=True)
     note("counted", counted)
     note("world_size", world_size)
     note("idle_gpus", gpus - world_size)

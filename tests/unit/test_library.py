@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from lab.report.catalogue import catalogue_text, read_path
 from lab.spec.load import find_scenarios, load_scenario
+from lab.spec.predict import LETTERS, Size
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "scenarios"
@@ -24,8 +26,25 @@ def test_the_catalogue_is_current() -> None:
     assert written == text, "make it again: lab scenarios --markdown > docs/scenarios.md"
 
 
-def test_every_lesson_says_what_there_is_to_learn_and_asks_for_a_prediction() -> None:
+def test_every_lesson_asks_and_teaches() -> None:
     for name, path in FILES.items():
         scenario = load_scenario(path)
         assert scenario.learn, name
-        assert scenario.predict, name
+        assert scenario.predict is not None, name
+
+
+def test_every_question_has_an_answer_at_the_lessons_own_size() -> None:
+    places: Counter[int] = Counter()
+    for name, path in FILES.items():
+        scenario = load_scenario(path)
+        asked = scenario.predict
+        assert asked is not None, name
+        assert scenario.nodes is not None, name
+        size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1)
+        right = asked.right_answer(scenario.expect.notes, size)
+        assert asked.holds(asked.understand(right), right), name
+        for letter, choice in zip(LETTERS, asked.choices, strict=False):
+            assert asked.understand(letter) == asked.understand(choice) == choice, name
+            assert asked.holds(choice, right) is (choice == right), name
+        places[asked.choices.index(right) if asked.choices else -1] += 1
+    assert max(places.values()) < len(FILES) / 2, "who always says the same must not be right"

@@ -57,6 +57,6 @@ MUTATIONS: dict[str, Sequence[Mutation]] = {
         Mutation("(0, world_size, 2)", "(0, world_size - 1, 2)", Note(0, "sum", [2], [0])),
     ],
     "groups/outside_the_group": [
-        Mutation("max(1, world_size - 1)", "world_size", Note(0, "x", [3], [6])),
+        Mutation("max(1, world_size - 1)", "world_size", Note(0, "x", [1], [3])),
     ],
 }

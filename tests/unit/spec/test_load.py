@@ -16,13 +16,17 @@ from lab.errors import ScenarioError
 from lab.spec.keys import keys_of
 from lab.spec.kinds import slug
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
+from lab.spec.predict import Noted, Question
 from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
 from lab.spec.volumes import Volume
 
 EVERYTHING = """\
 name: scatter
 learn: Rank 0 splits a list of tensors and hands the i-th one to rank i.
-predict: What does rank 2 hold after the call?
+predict:
+  ask: What does rank 2 hold after the call?
+  choices: ["[10.0]", "[20.0]"]
+  answer: {note: received, rank: 2}
 nodes: 3
 nproc_per_node: 1
 backend: gloo
@@ -87,7 +91,11 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         script=folder / "train.py",
         source=folder / "scenario.yaml",
         learn="Rank 0 splits a list of tensors and hands the i-th one to rank i.",
-        predict="What does rank 2 hold after the call?",
+        predict=Question(
+            ask="What does rank 2 hold after the call?",
+            choices=("[10.0]", "[20.0]"),
+            answer=Noted(note="received", rank=2),
+        ),
         nodes=3,
         nproc_per_node=1,
         backend="gloo",

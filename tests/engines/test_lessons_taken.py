@@ -1,0 +1,64 @@
+"""Lessons taken by a person: right and wrong, by a pipe, and from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab.record.read import Record
+from lab.run.options import RunOptions
+from tests.engines.conftest import MakeCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_PROGRESS", str(tmp_path / "progress"))
+
+
+@pytest.mark.parametrize(("reply", "held"), [("b", True), ("[0.0]", False)])
+def test_a_lesson_says_whether_a_prediction_held(
+    make_cluster: MakeCluster, tmp_path: Path, reply: str, held: bool
+) -> None:
+    lesson = lab.learn("scatter", person="anna")
+    taken = lesson.take(
+        lesson.question.understand(reply), make_cluster(nodes=5), options=RunOptions(runs=tmp_path / "runs")
+    )
+    assert (taken.prediction.right, taken.prediction.answer) == (held, "[20.0]")
+    assert taken.next == "rank_table"
+    assert "scatter #1" in str(taken)
+    assert "Rank 0 splits a list of tensors" in taken._repr_html_()
+    assert taken.result.path is not None
+    assert Record(path=taken.result.path).prediction() == taken.prediction
+
+
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
+def test_what_is_computed_is_judged_at_every_size_and_what_is_stated_at_its_own(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    options = RunOptions(runs=tmp_path / "runs", nodes=4)
+    ring, barrier = lab.learn("ring_all_reduce", person="anna"), lab.learn("barrier", person="anna")
+    taken = ring.take("6", make_cluster(nodes=5), options=options)
+    assert (taken.prediction.answer, taken.prediction.right) == ("6", True)
+    taken = barrier.take("at once", make_cluster(nodes=5), options=options)
+    assert (taken.prediction.answer, taken.prediction.right) == ("", None)
+
+
+@pytest.mark.local
+def test_a_pipe_takes_a_lesson(person: None, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lab.cli.main", "learn", "scatter", "--json", "--engine", "local", "--as", "ben"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, input="b\n", cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["prediction"], data["right"], data["verdict"]) == ("[20.0]", True, "passed")
+    assert (tmp_path / "progress" / "ben.jsonl").read_text().count("\n") == 1
