@@ -11,8 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import ScenarioError, UsageError
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
@@ -20,6 +19,9 @@ from lab.spec.keys import dump_keys, key, read_keys
 from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
 from lab.spec.problems import near
 from lab.spec.value import Value
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 LETTERS = "abcdefghi"
 MOST_CHOICES = len(LETTERS)
@@ -235,6 +237,8 @@ def _says(choice: str, value: Any) -> bool:
 def _number(said: str) -> Fraction | None:
     if not _NUMBER.fullmatch(said):
         return None
+    from fractions import Fraction  # a run asks nobody
+
     try:
         return Fraction(said.replace(" ", ""))
     except ZeroDivisionError:
