@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
@@ -28,7 +28,7 @@ MOST_CHOICES = len(LETTERS)
 _CLOSE = 0.02
 """A number that is not whole is right if it is this near, as a part of what is right."""
 _MAX_RANK = 1024 * 1024 - 1
-_NUMBER = re.compile(r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?)", re.ASCII)
+_NUMBER = r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,7 @@ class Noted:
     rank: int = key(0, whole_number(0, _MAX_RANK), "rank: 2")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
+class Size(NamedTuple):
     """How many nodes a run has, and workers on each."""
 
     nnodes: int
@@ -235,7 +234,7 @@ def _says(choice: str, value: Any) -> bool:
 
 
 def _number(said: str) -> Fraction | None:
-    if not _NUMBER.fullmatch(said):
+    if not re.fullmatch(_NUMBER, said, re.ASCII):
         return None
     from fractions import Fraction  # a run asks nobody
 
