@@ -101,11 +101,11 @@ def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Ta
         say(question_text(lesson, style))
     if said is None:
         said = _ask(question, arguments.json)
+    if not arguments.json:
+        print(flush=True)
     live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
-    if not arguments.json:
-        print(flush=True)
     try:
         taken = lesson.take(said, cluster, observer=live, options=options)
     finally:

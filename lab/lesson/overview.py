@@ -40,11 +40,14 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
     """The path with what is done, and what comes next."""
     standing = kept.standing
     width = min(_WIDTH, style.width or _WIDTH)
+    column = max(map(len, path.names), default=0) + 4
     parts = []
     for chapter, names in path.chapters.items():
         done = sum(name in standing for name in names)
         head = f"{style.paint(chapter, 'bold')}  {style.paint(f'{done} of {len(names)}', 'dim')}"
-        parts.append("\n".join([head, *_wrapped([_marked(name, standing.get(name), style) for name in names], width)]))
+        parts.append(
+            "\n".join([head, *_wrapped([_marked(name, standing.get(name), style) for name in names], column, width)])
+        )
     mine = [name for name in path.names if name in standing]
     right, wrong = (sum(standing[name].right is held for name in mine) for held in (True, False))
     signs = (
@@ -54,6 +57,8 @@ def path_text(path: LearningPath, kept: Kept, following: str, style: Style) -> s
     if right + wrong:
         lines[-1] += f", {right} of {plural(right + wrong, 'prediction')} right"
     lines.append(f"next: lab learn {following}" if following else "That was all of them.")
+    if following:
+        lines.append(style.paint("`lab up --nodes 3` first, and lessons begin without a wait", "dim"))
     lines += [style.paint(kept.problem, "yellow")] if kept.problem else []
     return "\n".join([*parts, "", *lines])
 
@@ -66,9 +71,8 @@ def _marked(name: str, attempt: Attempt | None, style: Style) -> tuple[str, str]
     return f"{sign} {name}", style.paint(f"{sign} {name}", colour)
 
 
-def _wrapped(items: Sequence[tuple[str, str]], width: int) -> list[str]:
+def _wrapped(items: Sequence[tuple[str, str]], column: int, width: int) -> list[str]:
     """Items beside each other in columns, as many as fit."""
-    column = max((len(plain) for plain, _ in items), default=0) + 2
     each = max(1, (width - 2) // column)
     rows = [items[at : at + each] for at in range(0, len(items), each)]
     return ["  " + "".join(painted + " " * (column - len(plain)) for plain, painted in row).rstrip() for row in rows]

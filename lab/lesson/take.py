@@ -33,6 +33,7 @@ class Taken:
 
     result: Result
     prediction: Prediction
+    script: Path
     next: str
     """The lesson to go on with; empty when all are done."""
     problem: str = ""
@@ -104,7 +105,13 @@ class Lesson:
         except LabError as error:
             problem = str(error)
         done = {*kept_of(self.person).standing, self.name}
-        return Taken(result=result, prediction=prediction, next=self.path.next_after(self.name, done), problem=problem)
+        return Taken(
+            result=result,
+            prediction=prediction,
+            script=self.scenario.script,
+            next=self.path.next_after(self.name, done),
+            problem=problem,
+        )
 
     def _right_answer(self, result: Result) -> str:
         """What the run showed to be right; empty where it did not come out as it should, or at a size of its own."""

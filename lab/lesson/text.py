@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import dropwhile, groupby
+from pathlib import Path
 from tokenize import COMMENT, TokenError, generate_tokens
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,8 @@ _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
 _MOST_SENTENCES = 3
+_TALLEST = 50
+"""Lines of a picture that is shown."""
 _USUAL = ("ddp_counted", "ddp_verified", "ddp_state", "account")
 """Kinds of findings that say of most lessons the same."""
 
@@ -105,7 +108,8 @@ def taken_text(taken: Taken, style: Style) -> str:
     parts = [verdict_text(result, style), *_notes(result, style)]
     if result.path is not None and result.path.is_dir():
         parts += _shown(result, Record(path=result.path), style)
-    parts.append("\n".join([*judged_text(taken.prediction, result, style), wrapped(taken.prediction.insight)]))
+    more = style.paint(f"the script with its comments: {_shortest(taken.script)}", "dim")
+    parts.append("\n".join([*judged_text(taken.prediction, result, style), wrapped(taken.prediction.insight), more]))
     if taken.problem:
         parts.append(style.paint(taken.problem, "yellow"))
     return "\n\n".join(parts)
@@ -167,7 +171,9 @@ def _shown(result: Result, record: Record, style: Style) -> list[str]:
     step = telling_step(evidence.steps, result.scenario)
     if step is not None:
         picture = picture_of(step, result.expectations, len(result.ranks), unrecorded_ranks(evidence.trace))
-        parts.append(picture_text(picture, style, len(evidence.steps)))
+        drawn = picture_text(picture, style, len(evidence.steps))
+        hint = f"the picture of step {step.number} is long: lab show --step {step.number}"
+        parts.append(drawn if drawn.count("\n") < _TALLEST else style.paint(hint, "dim"))
     told = what_happened(result, record, evidence)
     if told:
         lines = [textwrap.fill(one, _WIDTH, initial_indent="  - ", subsequent_indent="    ") for one in told]
@@ -179,8 +185,8 @@ def what_happened(result: Result, record: Record, evidence: Evidence) -> list[st
     """The first sentences of the explanation, without what the verdict has said or what is true of every run."""
     found = [one for one in explain(record, evidence).findings if one.sentence.rstrip(".") not in result.reason]
     usual = _USUAL if any(one.kind == "straggler" for one in found) else (*_USUAL, "time")
-    telling = [one for one in found if one.kind not in usual]
-    return [one.sentence for one in (telling or found)[:_MOST_SENTENCES]]
+    telling = [one for one in found if one.kind not in usual] or [one for one in found if one.kind == "account"]
+    return [one.sentence for one in telling[:_MOST_SENTENCES]]
 
 
 def telling_step(steps: Sequence[Step], lesson: str) -> Step | None:
@@ -207,6 +213,11 @@ def _phase(step: Step) -> str:
 def wrapped(text: str) -> str:
     """Paragraphs as wide as one likes to read."""
     return "\n".join(textwrap.fill(paragraph, _WIDTH) for paragraph in text.strip().splitlines())
+
+
+def _shortest(path: Path) -> str:
+    """The path as one would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _value(value: Any) -> str:

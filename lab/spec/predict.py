@@ -138,13 +138,14 @@ class Question:
         word = said.casefold().rstrip(").")
         if len(word) == 1 and word in LETTERS[: len(self.choices)]:
             return self.choices[LETTERS.index(word)]
-        if word.isdecimal() or _number(said) is not None:  # among choices that are numbers it is meant as one of them
-            same = [choice for choice in self.choices if _number(choice) == _number(said)]
-            are_words = all(_number(choice) is None for choice in self.choices)
-            if same or not are_words:
-                return same[0] if same else None
-            place = int(word) if word.isdecimal() and word.isascii() else 0
+        same = [choice for choice in self.choices if _numbers(choice) and _numbers(choice) == _numbers(said)]
+        if same:
+            return same[0] if len(same) == 1 else None
+        if word.isdecimal() and all(_number(choice) is None for choice in self.choices):  # otherwise it is meant as one
+            place = int(word) if word.isascii() and len(word) == 1 else 0
             return self.choices[place - 1] if 1 <= place <= len(self.choices) else None
+        if _number(said) is not None:
+            return None
         begun = [choice for folds, choice in folded.items() if folds.startswith(said.casefold())]
         return begun[0] if len(begun) == 1 else near(said, self.choices)
 
@@ -231,6 +232,13 @@ def _says(choice: str, value: Any) -> bool:
         return bool(json.loads(choice) == value)
     except (ValueError, RecursionError):
         return False
+
+
+def _numbers(said: str) -> list[Fraction] | None:
+    """The numbers of which a text consists, with or without brackets; None where there is anything else."""
+    words = said.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    found = [number for word in words if (number := _number(word)) is not None]
+    return found if len(found) == len(words) else None
 
 
 def _number(said: str) -> Fraction | None:

@@ -30,6 +30,7 @@ def test_the_path_shows_what_is_done_and_what_comes_next() -> None:
         "✔ predicted right  ✘ predicted wrong  • done  · to do",
         "anna: 3 of 4 lessons done, 1 of 2 predictions right",
         "next: lab learn d",
+        "`lab up --nodes 3` first, and lessons begin without a wait",
     ]
 
 

@@ -55,7 +55,7 @@ def result_with(*expectations: Expectation, verdict: str = "passed", **more: obj
 
 def taken(result: Result, **prediction: object) -> Taken:
     told = Prediction(**{"insight": "It gives three.", **prediction})  # type: ignore[arg-type]
-    return Taken(result=result, prediction=told, next="")
+    return Taken(result=result, prediction=told, script=Path("/there/give.py"), next="")
 
 
 def test_before_the_run_a_script_is_shown_without_what_it_says_of_itself(lesson_file: Path) -> None:
@@ -93,7 +93,15 @@ def test_a_lesson_about_calls_shows_what_ranks_called(tmp_path: Path) -> None:
 
     assert "what ranks called\n  - all_reduce SUM float32[1]\n" in text
     assert "all_reduce #1" in text
-    assert text.endswith("It gives three.")
+    assert text.endswith("It gives three.\nthe script with its comments: /there/give.py")
+
+
+def test_a_picture_that_would_fill_the_screen_is_named(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", 12)
+    for rank in range(12):
+        maker.call(rank, "all_gather", rank, 15, [[1.0] * 8], [[1.0] * 8 for _ in range(12)])
+    text = taken_text(taken(result_with(path=maker.record().path)), PLAIN)
+    assert "the picture of step 1 is long: lab show --step 1" in text
 
 
 def test_ranks_that_noted_the_same_share_a_row() -> None:

@@ -11,6 +11,7 @@ SIZE = Size(nnodes=3, nproc_per_node=2)
 NOTES = {"received": [["10.0 * rank"]], "sum": "sum(range(world_size))", "said": "yes", "first": {0: 7}}
 WORDS = Question(ask="?", choices=("rank 0 waits", "nobody", "rank 1 raises"), answer="nobody")
 NUMBERS = Question(ask="?", choices=("3", "8", "24"), answer="24")
+LISTS = Question(ask="?", choices=("[0.0]", "[20.0]", "[0, 1]", "nothing"), answer="[20.0]")
 NUMBER = Question(ask="?", answer="1 / 3 + 0 * world_size")
 OPEN = Question(ask="?")
 
@@ -28,6 +29,11 @@ OPEN = Question(ask="?")
         (NUMBERS, "8", "8"),
         (NUMBERS, "8.0", "8"),
         (NUMBERS, "c", "24"),
+        (LISTS, "20", "[20.0]"),
+        (LISTS, "[20]", "[20.0]"),
+        (LISTS, "0 1", "[0, 1]"),
+        (LISTS, "2", "[20.0]"),
+        (LISTS, "noth", "nothing"),
         (NUMBER, "1/3", "1/3"),
         (NUMBER, " 0.33 ", "0.33"),
         (NUMBER, "-2e3", "-2e3"),
@@ -46,6 +52,8 @@ def test_a_reply_is_a_choice_a_number_or_free(question: Question, reply: str, me
         (WORDS, "0", "a letter from a to c, or the text of a choice"),
         (WORDS, "something else", "a letter from a to c, or the text of a choice"),
         (NUMBERS, "1", "a letter from a to c, or the text of a choice"),
+        (LISTS, "7", "a letter from a to d, or the text of a choice"),
+        (LISTS, "12", "a letter from a to d, or the text of a choice"),
         (NUMBER, "many", "a number, such as 3, 0.5 or 1/3"),
         (NUMBER, "1e999999999", "a number, such as 3, 0.5 or 1/3"),
         (NUMBER, "1/0", "a number, such as 3, 0.5 or 1/3"),
