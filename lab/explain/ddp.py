@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lab.explain.timing import Span, length
 from lab.trace.model import Call, Mark, RankTrace, calls_within
+from lab.trace.timing import Span, length
 from lab.trace.training import Buckets
 
 _INFINITY = float("inf")

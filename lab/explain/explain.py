@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.explain.critical import find_critical_path
 from lab.explain.ddp_story import tell_ddp_story
 from lab.explain.model import Explanation
 from lab.explain.straggler import find_shares, find_straggler
@@ -37,7 +38,8 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         findings += straggler
         if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in evidence.facts.ranks):
             findings += tell_ddp_story(evidence)
-            findings += find_shares(evidence) if straggler or evidence.trace.last >= _WORTH_SHARES_S else []
+            if straggler or evidence.trace.last >= _WORTH_SHARES_S:
+                findings += [*find_shares(evidence), *find_critical_path(evidence)]
         findings += _give_account(evidence)
     return Explanation(
         run=record.run,

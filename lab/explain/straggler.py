@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from operator import attrgetter
 
-from lab.explain.timing import Share, blocked_spans, share_of, waiting_span
 from lab.trace.steps import Step
+from lab.trace.timing import Share, blocked_spans, share_of, waiting_span
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.words import format_duration, name_ranks, plural

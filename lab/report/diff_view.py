@@ -30,7 +30,7 @@ def diff_text(found: Comparison, style: Style) -> str:
         sizes = f"{found.world_sizes[0]} and {found.world_sizes[1]} ranks"
         parts.append(f"{sizes}: bytes and waiting are those of one rank on average, the order of calls is rank 0's")
     parts += [_settings(found, style), _sequence(found, style), _buckets(found, style)]
-    parts += [_operations(found, style), _waiting(found, style), _phases(found, style)]
+    parts += [_table(operation_rows(found), style), _waiting(found, style), _table(phase_rows(found), style)]
     parts += ["\n".join(style.paint(problem, "yellow") for problem in found.problems)]
     return "\n\n".join(part for part in parts if part)
 
@@ -54,9 +54,9 @@ def _sequence(found: Comparison, style: Style) -> str:
         return "calls: the same in the same order"
     lines = [style.paint("calls", "bold")]
     for one in found.sequence[:_MOST_CHANGES]:
-        lines.append(f"  {style.paint(_where(one, found), 'dim')}")
-        lines += [f"    {style.paint(f'- {line}', 'red')}" for line in _block(one.change.removed)]
-        lines += [f"    {style.paint(f'+ {line}', 'green')}" for line in _block(one.change.added)]
+        lines.append(f"  {style.paint(where_changed(one, found), 'dim')}")
+        lines += [f"    {style.paint(f'- {line}', 'red')}" for line in block_lines(one.change.removed)]
+        lines += [f"    {style.paint(f'+ {line}', 'green')}" for line in block_lines(one.change.added)]
     more = len(found.sequence) - _MOST_CHANGES
     if more > 0:
         lines.append(f"  and {more} more (`--json` has them all)")
@@ -65,7 +65,8 @@ def _sequence(found: Comparison, style: Style) -> str:
     return "\n".join(lines)
 
 
-def _where(one: SequenceChange, found: Comparison) -> str:
+def where_changed(one: SequenceChange, found: Comparison) -> str:
+    """Whose calls changed, and where: `every rank, call 3, in backward, train.py:12`."""
     everybody = len(one.ranks) == min(found.world_sizes) and not found.per_rank
     who = "every rank" if everybody else name_ranks(one.ranks)
     place = f", call {one.change.before + 1}"
@@ -75,7 +76,8 @@ def _where(one: SequenceChange, found: Comparison) -> str:
     return f"{who}{place}{times}"
 
 
-def _block(calls: Sequence[str]) -> list[str]:
+def block_lines(calls: Sequence[str]) -> list[str]:
+    """Calls as lines, those that repeat once; of many the first."""
     lines = []
     for text, same in groupby(calls):
         times = len(list(same))
@@ -95,7 +97,16 @@ def _sizes(sizes: Sequence[int]) -> str:
     return f"{len(sizes)} ({', '.join(map(str, sizes[:_LONGEST_BLOCK]))}{', …' * (len(sizes) > _LONGEST_BLOCK)})"
 
 
-def _operations(found: Comparison, style: Style) -> str:
+Rows = tuple[list[str], list[list[str]]]
+"""A table: its head, and its rows."""
+
+
+def _table(rows: Rows, style: Style) -> str:
+    return table_text(*rows, style) if rows[1] else ""
+
+
+def operation_rows(found: Comparison) -> Rows:
+    """What each operation did in both runs."""
     header = ["operation", "count", "bytes sent", "median", "total", "waited"]
     nothing = Figures(0, 0, None, 0, 0)
     rows = []
@@ -105,25 +116,29 @@ def _operations(found: Comparison, style: Style) -> str:
         size = _changed(format_bytes(round(before.bytes)), format_bytes(round(after.bytes)))
         times = [_times(before.median_s, after.median_s), _times(before.total_s, after.total_s)]
         rows.append([one.op, count, size, *times, _times(before.waited_s, after.waited_s, _MORE_OR_LESS)])
-    return table_text(header, rows, style) if rows else ""
+    return header, rows
+
+
+def waiting_rows(found: Comparison) -> Rows:
+    """Whose time went into waiting for others; who waits least is who the others wait for."""
+    waited = found.waiting if any(one.before or one.after for one in found.waiting) else []
+    return ["rank", "waited for others"], [[str(o.rank), _times(o.before, o.after, _MORE_OR_LESS)] for o in waited]
 
 
 def _waiting(found: Comparison, style: Style) -> str:
-    """Whose time went into waiting for others; who waits least is who the others wait for."""
-    if not any(one.before or one.after for one in found.waiting):
-        return ""
-    rows = [[str(one.rank), _times(one.before, one.after, _MORE_OR_LESS)] for one in found.waiting[:_MOST_RANKS]]
-    text = table_text(["rank", "waited for others"], rows, style)
-    more = len(found.waiting) - _MOST_RANKS
+    header, rows = waiting_rows(found)
+    text = _table((header, rows[:_MOST_RANKS]), style)
+    more = len(rows) - _MOST_RANKS
     return text if more <= 0 else f"{text}\nand {more} more ranks (`--json` has them all)"
 
 
-def _phases(found: Comparison, style: Style) -> str:
+def phase_rows(found: Comparison) -> Rows:
+    """How often ranks went through each phase, and how long it took."""
     rows = [
         [one.name, _changed(f"{one.before[0]:g}", f"{one.after[0]:g}"), _times(one.before[1], one.after[1])]
         for one in found.phases
     ]
-    return table_text(["phase", "times a rank", "median"], rows, style) if rows else ""
+    return ["phase", "times a rank", "median"], rows
 
 
 def _changed(before: str, after: str) -> str:

@@ -180,8 +180,7 @@ def _sequence(traces: tuple[Trace, Trace], per_rank: bool) -> tuple[list[Sequenc
     found: dict[tuple[object, ...], tuple[list[int], Change, Call]] = {}
     any_cut = False
     for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
-        calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
-        texts = [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
+        calls, texts = _calls_of(rank, traces)
         changes, cut = align(texts[0], texts[1])
         any_cut |= cut
         for change in changes:
@@ -193,6 +192,24 @@ def _sequence(traces: tuple[Trace, Trace], per_rank: bool) -> tuple[list[Sequenc
 
 def align(before: Sequence[str], after: Sequence[str]) -> tuple[list[Change], bool]:
     """The changes between the calls of a rank, as text, and whether there were too many to compare to their ends."""
+    blocks, cut = _blocks(before, after)
+    changes: dict[tuple[tuple[str, ...], tuple[str, ...]], Change] = {}
+    for same, i1, i2, j1, j2 in blocks:
+        if same:
+            continue
+        key = tuple(before[i1:i2]), tuple(after[j1:j2])
+        if key in changes:
+            changes[key].times += 1
+        else:
+            changes[key] = Change(*key, i1, j1)
+    return list(changes.values()), cut
+
+
+def _blocks(before: Sequence[str], after: Sequence[str]) -> tuple[list[tuple[bool, int, int, int, int]], bool]:
+    """Stretches that are the same in both, and those that are not, as far as they were compared; whether that was all.
+
+    A stretch is whether it is the same, its beginning and end in the first, its beginning and end in the second.
+    """
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1
@@ -200,18 +217,46 @@ def align(before: Sequence[str], after: Sequence[str]) -> tuple[list[Change], bo
     while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
         end += 1
     first, second = before[start : len(before) - end], after[start : len(after) - end]
-    cut = max(len(first), len(second)) > LONGEST
     matcher = SequenceMatcher(None, first[:LONGEST], second[:LONGEST], autojunk=False)
-    changes: dict[tuple[tuple[str, ...], tuple[str, ...]], Change] = {}
-    for kind, i1, i2, j1, j2 in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        key = tuple(first[i1:i2]), tuple(second[j1:j2])
-        if key in changes:
-            changes[key].times += 1
-        else:
-            changes[key] = Change(*key, start + i1, start + j1)
-    return list(changes.values()), cut
+    between = [
+        (kind == "equal", start + i1, start + i2, start + j1, start + j2)
+        for kind, i1, i2, j1, j2 in matcher.get_opcodes()
+    ]
+    last = (True, len(before) - end, len(before), len(after) - end, len(after))
+    return [(True, 0, start, 0, start), *between, last], max(len(first), len(second)) > LONGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Counterparts:
+    """Which calls of two runs are the same ones."""
+
+    pairs: list[tuple[Call, Call]]
+    removed: set[tuple[int, int]]
+    """Rank and index of calls that the first run alone made."""
+    added: set[tuple[int, int]]
+    """The same of the second run."""
+
+
+def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
+    """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
+    found = Counterparts([], set(), set())
+    per_rank = traces[0].world_size != traces[1].world_size
+    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
+        calls, texts = _calls_of(rank, traces)
+        for same, i1, i2, j1, j2 in _blocks(*texts)[0]:
+            ours, theirs = calls[0][i1:i2], calls[1][j1:j2]
+            if same:
+                found.pairs.extend(zip(ours, theirs, strict=True))
+            else:
+                found.removed.update((rank, call.index) for call in ours)
+                found.added.update((rank, call.index) for call in theirs)
+    return found
+
+
+def _calls_of(rank: int, traces: tuple[Trace, Trace]) -> tuple[list[list[Call]], list[list[str]]]:
+    """What a rank called in both runs, as calls and as text."""
+    calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
+    return calls, [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
 
 
 def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:

@@ -47,21 +47,22 @@ def _settings(record: Record, trace: Trace) -> dict[str, str]:
     for name, value in sorted(first.env.items()):
         if name not in _GIVEN:
             found[f"env {name}"] = value
-    found.update(_flat(_scenario(record)))
+    found.update(_flat({key: value for key, value in scenario_keys(record).items() if key not in _NOT_SETTINGS}))
     found["backends"] = ", ".join(sorted({group.backend for group in trace.groups.values() if group.backend})) or None
     for name in ("torch", "recorder"):
         found[name] = ", ".join(sorted({getattr(rank, name) for rank in trace.ranks.values()} - {""})) or None
     return {name: str(value) for name, value in found.items() if value not in (None, "")}
 
 
-def _scenario(record: Record) -> Mapping[str, Any]:
+def scenario_keys(record: Record) -> Mapping[str, Any]:
+    """The keys of the scenario on record, as plain data; empty where it cannot be read."""
     import yaml
 
     try:
         data = yaml.safe_load(record.scenario_text())
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         return {}
-    return {k: v for k, v in data.items() if k not in _NOT_SETTINGS} if isinstance(data, dict) else {}
+    return data if isinstance(data, dict) else {}
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,13 +7,14 @@ before, which compresses well. Words (operations, source lines, phases) are indi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 from lab.report.lanes import rows_of
 from lab.trace.model import Trace
 from lab.trace.steps import Step
+from lab.trace.timing import blocked_spans, unseen_calls
 from lab.trace.traffic import size_of
 from lab.words import clip
 
@@ -43,23 +44,32 @@ def microseconds(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def call_lines(trace: Trace, steps: Iterable[Step]) -> Iterator[Line]:
-    """A line for each call, rank by rank, in the order in which they began; `wait` is the time it waited for others."""
+def call_lines(trace: Trace, steps: Iterable[Step], path: Collection[tuple[int, int]] = ()) -> Iterator[Line]:
+    """A line for each call, rank by rank, in the order in which they began; `wait` is the time it waited for others.
+
+    It held its rank up from `held` after its beginning (-1: it did not; -2: nobody can say) until `freed` before its
+    end. The critical path, given as ranks with indices of their calls, leads through those with `path`.
+    """
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for step in steps:
         waited = step.waited
         for rank, call in step.calls.items():
             places[rank, call.index] = step.number, microseconds(waited[rank]) if rank in waited else -1
     for rank in sorted(trace.ranks):
-        calls = trace.ranks[rank].calls
+        calls, spans = trace.ranks[rank].calls, blocked_spans(trace.ranks[rank])
+        unseen = {call.index for call in unseen_calls(trace.ranks[rank])}
         for call, row in zip(calls, rows_of(calls), strict=True):
             number, wait = places.get((rank, call.index), (0, 0))
+            begin, end = spans.get(call.index, (None, None))
             yield {
                 "rank": rank,
                 "begin": microseconds(call.begin),
                 "dur": _between(call.begin, call.end),
                 "row": row,
                 "wait": wait,
+                "held": -2 if call.index in unseen else _between(call.begin, begin),
+                "freed": 0 if end is None or call.end is None else _between(end, call.end),
+                "path": int((rank, call.index) in path),
                 "step": number,
                 "op": call.op,
                 "at": call.source,
@@ -73,8 +83,11 @@ def call_lines(trace: Trace, steps: Iterable[Step]) -> Iterator[Line]:
             }
 
 
-def step_lines(steps: Iterable[Step]) -> Iterator[Line]:
-    """A line for each step; `last` is the rank that the others had to wait for, `ready` the time until it entered."""
+def step_lines(steps: Iterable[Step], wrong: Collection[int] = ()) -> Iterator[Line]:
+    """A line for each step; those of the numbers in `wrong` have a wrong result.
+
+    `last` is the rank that the others had to wait for, `ready` the time until it entered.
+    """
     for step in steps:
         pacer, begin = step.pacer, step.begin
         sender = step.source if step.message else None
@@ -87,6 +100,7 @@ def step_lines(steps: Iterable[Step]) -> Iterator[Line]:
             "round": step.round or 0,
             "sender": -1 if sender is None else sender,
             "state": step.state,
+            "wrong": int(step.number in wrong),
             "bytes": size_of(step),
             "missing": step.missing,
         }

@@ -18,3 +18,7 @@ export function sourceLink(at) {
   const line = document.querySelectorAll(`[data-source="${CSS.escape(name)}"]`)[number - 1];
   return line ? element("a", { href: `#${line.id}` }, at) : at;
 }
+
+export function chip(rank) {
+  return element("span", { class: `chip rank-${rank}` }, `rank ${rank}`);
+}

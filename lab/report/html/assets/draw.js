@@ -1,5 +1,6 @@
 // Draws the timeline on a canvas. What is narrower than a pixel is merged with its neighbour.
 
+import { drawPath } from "lab/drawpath";
 import { AXIS } from "lab/lanes";
 import { visibleCalls } from "lab/spans";
 import { bytes, moment } from "lab/words";
@@ -24,7 +25,9 @@ export function drawTimeline(context, view) {
     drawTicks(context, view, lane);
     drawEnd(context, view, lane);
   }
+  drawPath(context, view);
   if (view.step) drawLink(context, view, view.step, true);
+  drawRange(context, view);
   context.strokeStyle = colours.line;
   context.strokeRect(0, AXIS - 0.5, width, 0);
 }
@@ -94,7 +97,7 @@ function drawCalls(context, view, lane, seen) {
   for (const call of visibleCalls(lane, ...scale.domain())) {
     const [left, right] = [scale(call.begin), scale(call.end)];
     if (call.step && seen.size <= MOST_LINKS) seen.add(call.step);
-    const special = call.error || call.open || isChosen(view, call);
+    const special = call.error || call.open || call.differs || isChosen(view, call);
     if (!special && right <= covered[call.row]) continue;
     const x = Math.max(-2, left);
     const w = Math.max(1, Math.min(width + 2, right) - x - (right - left > 4 ? 0.5 : 0));
@@ -123,12 +126,24 @@ function drawBar(context, view, call, bar) {
     context.strokeRect(x + 1, y + 1, Math.max(0.5, w - 2), h - 2);
     context.setLineDash([]);
   }
+  if (call.differs) drawOdd(context, view, bar);
   if (isChosen(view, call) || call === view.hovered) {
     context.strokeStyle = colours.ink;
     context.lineWidth = isChosen(view, call) ? 2 : 1;
     context.strokeRect(x - 1, y - 1, w + 2, h + 2);
   }
   if (w > 30 && h > 12) drawLabel(context, call, bar, colour, waitedUntil);
+}
+
+// A call that only one of two runs made: framed, and marked with the sign of its run.
+function drawOdd(context, { colours, model }, { x, y, w, h }) {
+  context.strokeStyle = context.fillStyle = model.sign === "+" ? colours.good : colours.bad;
+  context.lineWidth = 2.5;
+  context.strokeRect(x, y, w, h);
+  context.font = `700 14px ${FONT}`;
+  context.textAlign = "center";
+  context.fillText(model.sign, x + w / 2, y - 3);
+  context.textAlign = "left";
 }
 
 function isChosen(view, call) {
@@ -236,4 +251,18 @@ function tint(context, colour, x, { top, height }, width) {
   context.globalAlpha = 0.14;
   context.fillRect(x, top, width, height);
   context.globalAlpha = 1;
+}
+
+// What lies outside of the chosen range is veiled.
+function drawRange(context, { range, scale, width, height, colours }) {
+  if (!range || range.whole) return;
+  const [from, to] = [range.begin, range.end].map((moment) => Math.max(0, Math.min(width, scale(moment))));
+  context.globalAlpha = 0.72;
+  context.fillStyle = colours.page;
+  context.fillRect(0, 0, from, height);
+  context.fillRect(to, 0, width - to, height);
+  context.globalAlpha = 1;
+  context.fillStyle = colours.focus;
+  if (from > 0) context.fillRect(from - 1, 0, 2, height);
+  if (to < width) context.fillRect(to - 1, 0, 2, height);
 }

@@ -1,6 +1,6 @@
 // Keys of the whole page. In a field they mean what they always mean.
 
-export function startKeys(choice, timeline) {
+export function startKeys(choice, timeline, range) {
   const actions = {
     ArrowLeft: () => choice.move(-1),
     ArrowRight: () => choice.move(1),
@@ -9,6 +9,7 @@ export function startKeys(choice, timeline) {
     "-": () => timeline.zoomBy(1 / 1.6),
     0: timeline.showAll,
     f: timeline.showStep,
+    r: () => range?.set(...timeline.shown()),
   };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

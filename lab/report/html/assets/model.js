@@ -1,15 +1,21 @@
 // The run as objects: ranks with their calls and phases, steps with the calls of their ranks. Times are microseconds.
 
+import { reachOf } from "lab/spans";
+
 const WORDS = new Set(["op", "at", "via", "phase", "params", "error", "title", "state", "name"]);
 
 // From the page's data: JSON, compressed, as base64.
 export async function readModel(element) {
-  const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return buildModel(await new Response(stream).json());
+  return buildModel(await unpack(element));
 }
 
-function buildModel(data) {
+export async function unpack(element) {
+  const bytes = Uint8Array.from(atob(element.textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return await new Response(stream).json();
+}
+
+export function buildModel(data) {
   const [calls, steps, marks, logs] = [data.calls, data.steps, data.marks, data.logs].map((one) => lines(one, data));
   const ranks = data.ranks.map((one) => ({ ...one, calls: [], marks: [], logs: [], notes: [] }));
   const rankOf = new Map(ranks.map((one) => [one.rank, one]));
@@ -22,6 +28,7 @@ function buildModel(data) {
     call.step = steps[call.step - 1] ?? null;
     call.step?.calls.push(call);
   }
+  for (const rank of ranks) rank.reach = reachOf(rank.calls);
   return { ...data, calls, steps, marks, logs, ranks };
 }
 

@@ -48,7 +48,7 @@ function themeColours() {
     probe.style.color = `var(--${name})`;
     return [name, getComputedStyle(probe).color];
   };
-  const names = ["ink", "soft", "line", "lane", "lane-live", "hatch", "bad", "focus"];
+  const names = ["ink", "soft", "line", "lane", "lane-live", "hatch", "bad", "focus", "path", "page", "good"];
   const colours = Object.fromEntries(names.map(colour));
   probe.remove();
   return colours;

@@ -56,6 +56,10 @@ export function startPointer(canvas, view, choice, logs, actions) {
     actions.redraw();
   });
   canvas.addEventListener("click", (event) => {
+    if (view.dragged) {
+      view.dragged = false; // the end of choosing a range
+      return;
+    }
     const found = under(event);
     if (found.call) {
       choice.set(found.call.step?.number ?? 0, "timeline");

@@ -1,17 +1,37 @@
 // The chosen step: what it was, where it was called, its picture, and who waited for whom.
 
-import { element, paragraph, sourceLink } from "lab/dom";
+import { linkTo } from "lab/address";
+import { chip, element, paragraph, sourceLink } from "lab/dom";
 import { bytes, capital, duration, nameRanks } from "lab/words";
 
 export function startStep(model, choice) {
   const panel = document.getElementById("step");
+  let shown = null;
   choice.onChange((step) => {
+    if (shown === (step ?? 0)) return; // a filter changed, and not the choice
+    shown = step ?? 0;
     panel.replaceChildren(...(step ? describe(model, step) : [paragraph("Choose a step.", "quiet-text")]));
   });
 }
 
 function describe(model, step) {
-  return [element("h3", {}, step.title), summary(step), picture(model, step), waiting(step), table(step)];
+  return [heading(step), summary(step), picture(model, step), waiting(step), table(step)];
+}
+
+// Its name, and the link that leads here.
+function heading({ number, title }) {
+  const copy = element("button", { type: "button", class: "copy" }, "Copy link");
+  copy.onclick = async () => {
+    try {
+      await navigator.clipboard.writeText(linkTo(number));
+      copy.textContent = "Copied";
+    } catch {
+      location.hash = `step-${number}`; // the browser keeps its clipboard to itself
+      copy.textContent = "In the address bar";
+    }
+  };
+  const link = element("a", { href: `#step-${number}` }, `Step ${number}`);
+  return element("div", { class: "heading" }, element("h3", {}, title), element("div", { class: "tools" }, link, copy));
 }
 
 function summary(step) {
@@ -36,7 +56,11 @@ function picture(model, { number, picture: shown }) {
   const markup = model.pictures[shown];
   if (!markup) return "";
   const drawing = new DOMParser().parseFromString(markup, "image/svg+xml").documentElement;
-  const holder = element("div", { class: "drawing", "data-step": shown }, drawing);
+  const holder = element(
+    "div",
+    { class: "drawing", tabindex: "0", role: "region", "aria-label": "Picture", "data-step": shown },
+    drawing,
+  );
   if (shown === number) return holder;
   const words = `The picture is that of step ${shown}, the same call at the same line; its values may differ.`;
   return element("div", {}, holder, paragraph(words, "quiet-text"));
@@ -54,7 +78,7 @@ function waiting({ calls, missing, last }) {
 }
 
 function table(step) {
-  const heads = ["rank", "call", "entered", "waited", "took", "bytes", ""];
+  const heads = ["rank", "call", "entered", "waited", "took", "bytes", "end"];
   const rows = step.calls.map((call) => [
     chip(call.rank),
     call.op,
@@ -62,7 +86,7 @@ function table(step) {
     call.wait < 0 ? "–" : duration(call.wait),
     call.open ? "–" : duration(call.dur),
     bytes(call.bytes),
-    element("span", { class: "bad" }, call.error || (call.open ? "never done" : "")),
+    element("span", { class: call.error || call.open ? "bad" : "" }, call.error || (call.open ? "never done" : "done")),
   ]);
   const absent = step.missing.map((rank) =>
     element("tr", {}, element("td", {}, chip(rank)), element("td", { class: "bad", colspan: "6" }, "never entered")),
@@ -71,8 +95,4 @@ function table(step) {
   const body = rows.map((cells) => element("tr", {}, ...cells.map((cell) => element("td", {}, cell))));
   const whole = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body, ...absent));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ranks of this step" }, whole);
-}
-
-function chip(rank) {
-  return element("span", { class: `chip rank-${rank}` }, `rank ${rank}`);
 }

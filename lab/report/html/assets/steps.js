@@ -1,43 +1,56 @@
 // The list of steps: of however many, only the rows in view are elements.
 
 import { element } from "lab/dom";
+import { isWrong } from "lab/filter";
 import { duration } from "lab/words";
 
 const ROW = 44;
 
-export function startSteps({ steps }, choice) {
+export function startSteps(choice) {
   const list = document.getElementById("steps");
-  const space = element("div", { style: `height: ${steps.length * ROW}px`, role: "presentation" });
+  const nothing = document.getElementById("no-steps");
+  const space = element("div", { role: "presentation" });
   list.append(space);
 
   function draw() {
     const from = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
     const to = Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4;
-    space.replaceChildren(...steps.slice(from, to).map(row));
+    space.replaceChildren(...choice.shown.slice(from, to).map((step, i) => row(step, from + i)));
   }
 
-  function row({ number, round, state, title, open, dur, calls: [{ at, bucket, phase }] }) {
+  function row(step, place) {
+    const { number, round, state, title, open, dur, calls } = step;
+    const [{ at, bucket, phase }] = calls;
     const what = round ? `round ${round}` : bucket >= 0 ? `bucket ${bucket}` : phase;
+    const result = step.wrong ? "wrong result" : "";
     return element(
       "div",
       {
-        id: `step-${number}`,
+        id: `option-${number}`,
         role: "option",
         "aria-selected": number === choice.number,
-        "aria-posinset": number,
-        "aria-setsize": steps.length,
+        "aria-posinset": place + 1,
+        "aria-setsize": choice.shown.length,
         "data-step": number,
-        style: `top: ${(number - 1) * ROW}px`,
+        style: `top: ${place * ROW}px`,
       },
       element("small", {}, number),
-      element("span", { class: state === "completed" ? "title" : "title bad" }, title),
+      element("span", { class: isWrong(step) ? "title bad" : "title" }, title),
       element("small", {}, open ? state : duration(dur)),
-      element("small", { class: "where" }, [at, what].filter(Boolean).join(" · ")),
+      element("small", { class: "where" }, [result, at, what].filter(Boolean).join(" · ")),
     );
   }
 
-  function reveal(number) {
-    const top = (number - 1) * ROW;
+  // The space that all rows take; nothing at all where there is none.
+  function resize() {
+    space.style.height = `${choice.shown.length * ROW}px`;
+    list.style.setProperty("--count", choice.shown.length);
+    list.hidden = !choice.shown.length;
+    nothing.hidden = !list.hidden;
+  }
+
+  function reveal() {
+    const top = choice.place() * ROW;
     if (top < list.scrollTop || top + ROW > list.scrollTop + list.clientHeight) {
       list.scrollTop = top - (list.clientHeight - ROW) / 2;
     }
@@ -50,17 +63,18 @@ export function startSteps({ steps }, choice) {
   });
   list.addEventListener("keydown", (event) => {
     const page = Math.max(1, Math.floor(list.clientHeight / ROW) - 1);
-    const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page };
-    if (event.key in moves) choice.move(moves[event.key]);
-    else if (event.key === "Home") choice.set(1);
-    else if (event.key === "End") choice.set(steps.length);
-    else return;
+    const [all, keys] = [choice.shown.length, { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page }];
+    const by = { ...keys, Home: -all, End: all }[event.key];
+    if (by === undefined) return;
+    choice.move(by);
     event.preventDefault();
   });
-  choice.onChange((step) => {
-    if (step) reveal(step.number);
-    list.setAttribute("aria-activedescendant", step ? `step-${step.number}` : "");
+  choice.onChange((_, origin) => {
+    if (origin === "filter") resize();
+    if (choice.stands()) reveal();
+    list.setAttribute("aria-activedescendant", choice.stands() ? `option-${choice.number}` : "");
     draw();
   });
+  resize();
   new ResizeObserver(draw).observe(list);
 }

@@ -4,25 +4,33 @@ import { scaleLinear, select, zoom, zoomIdentity } from "lab/d3";
 import { layLanes, placeLanes } from "lab/lanes";
 import { makePainter } from "lab/painter";
 import { startPointer } from "lab/pointer";
+import { startSelection } from "lab/selection";
 
 const NARROWEST_US = 5;
 
-export function startTimeline(model, choice, logs) {
-  const canvas = document.getElementById("canvas");
+// `root` holds a list of lanes and a canvas. `more`, each of which a page may do without: `logs`, the `range` that is
+// chosen, pieces of the critical `path`, `span`: what the whole timeline shows, `zoomed`: is told of every zoom.
+export function startTimeline(root, model, choice, more = {}) {
+  const canvas = root.querySelector("canvas");
   const { lanes, height } = layLanes(model);
-  const [start, finish] = model.span;
+  const [start, finish] = more.span ?? model.span;
   const margin = (finish - start) * 0.011;
   const whole = [start - margin, finish + margin];
   const base = scaleLinear().domain(whole);
   const view = {
     model,
     lanes,
+    laneOf: new Map(lanes.map((lane) => [lane.rank, lane])),
     height,
     width: 0,
     scale: base,
     step: null,
     hovered: null,
+    path: more.path ?? [],
+    range: more.range ?? null,
+    dragged: false, // whether a range was chosen by the drag that is about to end
     armed: false, // whether the pointer moved here since the page was scrolled
+    selecting: false, // whether a drag chooses a range
   };
   const painter = makePainter(canvas, view);
   const change = (what, ...given) => select(canvas).call(zoomed[what], ...given);
@@ -44,12 +52,13 @@ export function startTimeline(model, choice, logs) {
       view.scale = event.transform.rescaleX(base);
       hideTip();
       painter.redraw();
+      more.zoomed?.(event.transform);
     });
 
   // The wheel zooms once the pointer has moved on the timeline; while the page scrolls past below a resting pointer,
   // it goes on scrolling. So it does when there is nothing more to zoom out of.
   function wanted(event) {
-    if (event.type !== "wheel") return !event.button;
+    if (event.type !== "wheel") return !event.button && !view.selecting && !event.shiftKey;
     if (event.ctrlKey) return true;
     const out = event.deltaY > 0 && view.scale.domain()[0] <= whole[0] && view.scale.domain()[1] >= whole[1];
     return view.armed && !out && Math.abs(event.deltaY) >= Math.abs(event.deltaX);
@@ -107,25 +116,36 @@ export function startTimeline(model, choice, logs) {
   addEventListener("scroll", () => {
     view.armed = false;
   });
-  const hideTip = startPointer(canvas, view, choice, logs, { redraw: painter.redraw, showStep });
+  const hideTip = startPointer(canvas, view, choice, more.logs ?? {}, { redraw: painter.redraw, showStep });
+  if (more.range) startSelection(canvas, view, more.range, painter.redraw);
   canvas.style.height = `${height}px`;
-  placeLanes(document.getElementById("lanes"), lanes, height);
+  placeLanes(root.querySelector(".lanes"), lanes, height);
   select(canvas).call(zoomed).on("dblclick.zoom", null);
   resize();
   new ResizeObserver(resize).observe(canvas);
   choice.onChange((step, origin) => {
     view.step = step;
-    if (step && origin !== "timeline") revealStep(step);
+    if (step && origin !== "timeline" && origin !== "filter") revealStep(step);
     painter.redraw();
   });
   painter.restyle();
-  showBeginning();
+  if (!more.span) showBeginning();
   return {
     restyle: painter.restyle,
     zoomBy: (factor) => change("scaleBy", factor),
+    zoomTo: (transform) => change("transform", transform),
     showAll,
     pan,
     hideTip,
+    shown: () => view.scale.domain(),
     showStep: () => showStep(view.step),
+    showPath(pieces) {
+      view.path = pieces;
+      painter.redraw();
+    },
+    select(on) {
+      view.selecting = on;
+      canvas.classList.toggle("selecting", on);
+    },
   };
 }

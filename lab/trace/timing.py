@@ -91,16 +91,26 @@ def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
     return blocked[0], until
 
 
+def unseen_calls(rank: RankTrace) -> list[Call]:
+    """Calls with handles that nobody was seen to wait for: whether they held their rank up is not known."""
+    return [call for call in _with_handles(rank) if _wait_for(call, rank) is None]
+
+
+def ready_at(rank: RankTrace) -> float:
+    """When a rank's own time begins: at the end of init_process_group, or at its first line."""
+    ready = [mark.end for mark in rank.marks if mark.name == "init_process_group" and mark.end is not None]
+    return min(ready) if ready else rank.first
+
+
 def share_of(rank: RankTrace, steps: dict[tuple[int, int], Step]) -> Share:
     """Where a rank's time went, with the step of each call by rank and index."""
     spans = blocked_spans(rank)
     blocking = ((call, steps.get((rank.rank, call.index))) for call in rank.calls if call.index in spans)
     waiting = [waiting_span(step, call, spans[call.index]) for call, step in blocking if step is not None]
-    ready = [mark.end for mark in rank.marks if mark.name == "init_process_group" and mark.end is not None]
-    total = max(0.0, rank.last - (min(ready) if ready else rank.first))
+    total = max(0.0, rank.last - ready_at(rank))
     waited, blocked = length(waiting), length(spans.values())
     flying = length((call.begin, call.end) for call in rank.calls if call.end is not None)
-    unseen = [(call.begin, call.end or 0.0) for call in _with_handles(rank) if _wait_for(call, rank) is None]
+    unseen = [(call.begin, call.end or 0.0) for call in unseen_calls(rank)]
     unknown = length([*spans.values(), *unseen]) - blocked
     return Share(
         rank=rank.rank,
