@@ -21,12 +21,14 @@ from lab.engine.select import Choice, select_engine
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import asked_for_own, has_wishes, own_name, shape_for_all
+from lab.plan.fit import has_wishes, shape_for_all
 from lab.result import Result
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
+from lab.spec.data import checked_folders
+from lab.spec.requirements import checked_requirements
 from lab.spec.scenario import Scenario
 from lab.spec.volumes import Volume
 
@@ -45,6 +47,8 @@ class Cluster:
         name: its name; None: the default cluster of the current folder.
         engine: `auto`, `docker`, `local`, or an engine of your own.
         image: image of the nodes; None: the lab's own.
+        requirements: packages besides those of the image, as pip takes them, such as `["tqdm", "accelerate>=1"]`.
+        data: folders of this machine that every rank reads as `$LAB_DATA/NAME`, by name.
         cpus: CPU cores a node may use.
         memory_bytes: memory a node may use; None: on the docker engine, its part of the machine.
         processes: processes and threads a node may have; None: on the docker engine, as many as the machine suggests.
@@ -68,6 +72,8 @@ class Cluster:
         name: str | None = None,
         engine: Choice | Engine = "auto",
         image: str | None = None,
+        requirements: Sequence[str] = (),
+        data: Mapping[str, str | Path] | None = None,
         cpus: float | None = None,
         memory_bytes: int | None = None,
         processes: int | None = None,
@@ -92,6 +98,8 @@ class Cluster:
             "nodes": nodes,
             "nproc_per_node": nproc_per_node,
             "image": image,
+            "requirements": checked_requirements(requirements),
+            "data": checked_folders(data or {}),
             "cpus": cpus,
             "memory_bytes": memory_bytes,
             "processes": processes,
@@ -101,7 +109,7 @@ class Cluster:
             "volumes": tuple(volumes) or None,
             "env": dict(env) if env else None,
         }
-        said = {key: value for key, value in asked.items() if value is not None}
+        said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self._place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
 
     def __enter__(self) -> Cluster:
@@ -284,14 +292,7 @@ class Cluster:
     ) -> Result | LabError:
         try:
             if has_wishes(scenario):
-                asked = asked_for_own(scenario, self._place.asked, cluster.shape if cluster else None)
-                asked = {key: value for key, value in asked.items() if value}
-                place = replace(self._place, name=own_name(self.name), asked=asked)
-                with ClusterLock(self.engine.name, place.name).held(
-                    f"a run of {scenario.name}", options.wait_s
-                ) as lock:
-                    alone = place.usable(lock, place.find(), remake=True)
-                    return place.run(alone, scenario, options, observer)
+                return self._place.run_apart(scenario, options, observer, cluster.shape if cluster else None)
             return self._place.run(cluster, scenario, options, observer)
         except (EngineUnavailable, Interrupted):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -72,6 +73,15 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
 def add_shape(parser: argparse.ArgumentParser) -> None:
     """Everything that makes the shape of a cluster, except its size."""
     parser.add_argument("--image", help="image of the nodes; anything with Python >= 3.9 and torch")
+    add_requirements(parser)
+    parser.add_argument(
+        "--data",
+        type=data,
+        action=OncePerName,
+        default={},
+        metavar="NAME=FOLDER",
+        help="a folder of this machine that ranks read as $LAB_DATA/NAME",
+    )
     parser.add_argument("--cpus", type=positive_float, help="CPU cores a node may use")
     parser.add_argument(
         "--memory",
@@ -112,6 +122,35 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env", type=variable, action="append", default=[], metavar="NAME=VALUE", help="environment of every worker"
     )
+
+
+def add_requirements(parser: argparse.ArgumentParser) -> None:
+    """`--requirements`."""
+    parser.add_argument(
+        "--requirements",
+        type=requirements,
+        default=(),
+        metavar="FILE",
+        help="packages for the nodes, as in pip's requirements.txt, besides those that they have",
+    )
+
+
+class OncePerName(argparse.Action):
+    """Collects pairs of a name and a value; each name may be given once."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Take one."""
+        name, value = values
+        known = getattr(namespace, self.dest)
+        if name in known:
+            raise argparse.ArgumentError(self, f"{name} is given twice: {known[name]} and {value}")
+        setattr(namespace, self.dest, {**known, name: value})
 
 
 def _type(convert: Callable[[str], T]) -> Callable[[str], T]:
@@ -177,6 +216,25 @@ def _variable(word: str) -> tuple[str, str]:
     return name, value
 
 
+def _data(word: str) -> tuple[str, Path]:
+    from lab.spec.data import folder_problem, name_problem
+
+    name, equals, folder = word.partition("=")
+    if not equals or not folder:
+        raise ValueError(f"found {word!r}; allowed: NAME=FOLDER")
+    path = Path(os.path.abspath(os.path.expanduser(folder)))
+    wrong = name_problem(name) or folder_problem(path)
+    if wrong:
+        raise ValueError(wrong)
+    return name, path
+
+
+def _requirements(word: str) -> tuple[str, ...]:
+    from lab.spec.requirements import read_file
+
+    return read_file(Path(word))
+
+
 positive = _type(_positive)
 whole = _type(_whole)
 trace_values = _type(_trace_values)
@@ -186,11 +244,13 @@ age = _type(parse_age)
 size = _type(parse_size)
 volume = _type(_volume)
 variable = _type(_variable)
+data = _type(_data)
+requirements = _type(_requirements)
 
 
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_shape` took, as `Cluster` wants it."""
-    names = ("image", "cpus", "memory_bytes", "processes", "disk_bytes", "gpus", "strict")
+    names = ("image", "requirements", "data", "cpus", "memory_bytes", "processes", "disk_bytes", "gpus", "strict")
     said = {name: getattr(arguments, name) for name in names}
     return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 

@@ -1,4 +1,4 @@
-"""`lab image build`: build the image of the nodes."""
+"""`lab image`: build the image of the nodes, or one with packages; list and remove what was made of packages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,30 @@ from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.answer import answer
 from lab.cli.progress import ProgressDisplay
 from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.packages.prepared import Prepared
+from lab.engine.select import CHOICES, available_engines, select_engine
+from lab.errors import UsageError
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.words import format_bytes
+
+_HOWTO = """examples:
+  lab image build                                     the image of the nodes, from the lab's Dockerfile
+  lab image build --requirements requirements.txt     packages upon it, as `lab up --requirements` would
+  lab image list                                      images and environments with packages
+  lab image prune                                     remove those that no cluster uses
+
+On the local engine there are no images: there, packages make a virtual environment."""
+_OF_THE_NODE_IMAGE = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="build")
-    build = actions.add_parser("build", help="build it")
+    parser.epilog = _HOWTO
+    actions = parser.add_subparsers(dest="action", required=True, metavar="build | list | prune")
+    build = actions.add_parser("build", help="build the image of the nodes, or one with packages")
     build.add_argument("--base", help="image to build on, with Python >= 3.9 (default: a slim Python image)")
     build.add_argument("--build-base", help="the same with g++ and Python's headers, where apt cannot fetch them")
     build.add_argument(
@@ -25,18 +42,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--index-url", help="package index to install from")
     build.add_argument("--extra-index-url", help="another package index")
     build.add_argument("--tag", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
-    build.add_argument("--no-cache", action="store_true", help="build every step again")
+    build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
+    shared.add_requirements(build)
+    build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
+    _add_engine(build)
     shared.add_json(build)
+    for name, text in (
+        ("list", "list images and virtual environments with packages"),
+        ("prune", "remove those that no cluster uses"),
+    ):
+        action = actions.add_parser(name, help=text)
+        _add_engine(action)
+        shared.add_json(action)
+
+
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=CHOICES, default="auto", help="of which engine (default: auto)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build it, with progress."""
+    """Do it."""
+    if arguments.action == "build":
+        return _build_packages(arguments) if arguments.requirements else _build(arguments)
+    return _list(arguments) if arguments.action == "list" else _prune(arguments)
+
+
+def _build(arguments: argparse.Namespace) -> int:
     from lab.engine.docker.connection import open_client
     from lab.engine.image.context import plan_build
     from lab.engine.image.image import build_image
 
-    asked = ("base", "build_base", "wheels", "torch", "index_url", "extra_index_url")
-    context = plan_build(**{name: getattr(arguments, name) for name in asked})
+    if arguments.engine == "local":
+        raise UsageError("the local engine has no images", "with --requirements it makes a virtual environment")
+    if arguments.image:
+        raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
+    context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
     with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
         info = build_image(
             open_client(),
@@ -49,3 +89,50 @@ def run(arguments: argparse.Namespace) -> int:
         )
     print(json.dumps(asdict(info), default=str) if arguments.json else f"built {arguments.tag}")
     return 0
+
+
+def _build_packages(arguments: argparse.Namespace) -> int:
+    """Make ready what `lab up --requirements` would use."""
+    if any(getattr(arguments, name) for name in _OF_THE_NODE_IMAGE) or arguments.tag != DEFAULT_IMAGE:
+        raise UsageError(
+            "--requirements make another image upon the one of the nodes; the other options are for that one",
+            "first `lab image build` with those, then `lab image build --requirements FILE`",
+        )
+    engine, why = select_engine(arguments.engine)
+    with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
+        if why:
+            progress.announce(why)
+        made = engine.prepare(
+            arguments.image, arguments.requirements, announce=progress.announce, again=arguments.no_cache
+        )
+    print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = [one for engine in available_engines(arguments.engine)[0] for one in engine.prepared()]
+    return answer(
+        arguments,
+        lambda: [asdict(one) for one in found],
+        lambda style: _table(found, style) if found else "nothing is there that was made of packages",
+    )
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    done = [
+        (one, engine.discard(one)) for engine in available_engines(arguments.engine)[0] for one in engine.prepared()
+    ]
+    lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
+    return answer(
+        arguments,
+        lambda: [{**asdict(one), "stays": why} for one, why in done],
+        lambda _: "\n".join(lines) or "nothing to remove",
+    )
+
+
+def _table(found: list[Prepared], style: Style) -> str:
+    rows = [
+        [one.name, one.engine, one.base or "made in part", format_bytes(one.size_bytes), " ".join(one.requirements)]
+        for one in found
+    ]
+    return table_text(["name", "engine", "upon", "size", "requirements"], rows, style)

@@ -10,6 +10,8 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.packages.prepared import Prepared
+    from lab.engine.packages.target import Target
 
 _BY_A_SIGNAL = 128
 """An exit code above it tells of a signal."""
@@ -189,6 +191,34 @@ class Engine(Protocol):
 
         Returns:
             Its exit code.
+        """
+
+    def prepare(
+        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
+    ) -> str:
+        """Make ready what nodes with these packages are made of; returns its name.
+
+        Args:
+            image: what the packages are added to; None: what nodes are made of by default.
+            requirements: as pip takes them.
+            announce: called with what is being done.
+            again: make it anew, with the latest packages.
+
+        Raises:
+            LabError: a package contradicts what is there, or cannot be fetched; nothing is left then.
+        """
+
+    def prepared(self) -> list[Prepared]:
+        """What is ready for nodes with packages, by name."""
+
+    def discard(self, prepared: Prepared) -> str:
+        """Remove one of these; returns why that cannot be, empty if it was done."""
+
+    def target(self, cluster: ClusterInfo) -> Target:
+        """The Python of its nodes: what it has, and what packages have to fit.
+
+        Raises:
+            ClusterError: it does not say.
         """
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:

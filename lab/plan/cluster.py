@@ -34,6 +34,10 @@ class Shape:
     strict: bool = False
     """Whether nodes have no way out: an internal network, a read-only root, no volumes, tight limits."""
     volumes: tuple[Volume, ...] = ()
+    requirements: tuple[str, ...] = ()
+    """Packages besides those of the image, or on the local engine of the lab's own Python."""
+    data: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of this machine that every node reads, by name."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of every agent, and so of every worker."""
 
@@ -41,6 +45,7 @@ class Shape:
         """The shape as one line of text."""
         data = asdict(self)
         data["volumes"] = [[str(v.source), v.target, v.read_only] for v in self.volumes]
+        data["data"] = {name: str(folder) for name, folder in self.data.items()}
         return json.dumps(data, sort_keys=True)
 
     @property
@@ -53,6 +58,8 @@ class Shape:
         """The inverse of `to_json`; fields that another version of the lab added are skipped."""
         data: dict[str, Any] = json.loads(text)
         data["volumes"] = tuple(Volume(source=Path(s), target=t, read_only=r) for s, t, r in data.get("volumes", ()))
+        data["requirements"] = tuple(data.get("requirements", ()))
+        data["data"] = {name: Path(folder) for name, folder in data.get("data", {}).items()}
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in known})
 
@@ -117,6 +124,8 @@ class ClusterInfo:
     """What MASTER_ADDR is on this cluster."""
     shared: str = "/shared"
     """Where the nodes see their common volume."""
+    data: str = "/data"
+    """The folder in which the nodes see their data, each by its name."""
     limits: Limits = Limits()  # noqa: RUF009  # a tuple
     """What each node may use, whether asked for or not."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Shape, field_text, field_word
+from lab.spec.requirements import merged
 from lab.spec.scenario import Resources, Scenario
+
+_ADDED = ("requirements", "data")
+"""Of these a scenario may have its own, and what was asked for is added to them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +33,22 @@ class Size:
 
 
 def has_wishes(scenario: Scenario) -> bool:
-    """Whether a scenario wants limits or folders that a cluster made for others lacks."""
-    return scenario.resources != Resources() or bool(scenario.volumes)
+    """Whether a scenario wants limits, an image, packages or folders that a cluster made for others lacks."""
+    wishes = (scenario.volumes, scenario.image, scenario.requirements, scenario.data)
+    return scenario.resources != Resources() or any(wishes)
+
+
+def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
+    """The scenario with the image, packages and data that were asked for: they win over what it says itself.
+
+    Packages and data are added to its own; of the same name, those that were asked for are taken.
+    """
+    return replace(
+        scenario,
+        image=asked.get("image") or scenario.image,
+        requirements=merged(scenario.requirements, asked.get("requirements") or ()),
+        data={**scenario.data, **(asked.get("data") or {})},
+    )
 
 
 def shape_for(scenario: Scenario, size: Size, asked: Mapping[str, Any]) -> Shape:
@@ -42,9 +60,11 @@ def shape_for(scenario: Scenario, size: Size, asked: Mapping[str, Any]) -> Shape
         asked: fields of the shape that were asked for; they win over what the scenario says.
     """
     nodes, nproc_per_node = size.of_run(scenario, Shape(nodes=1))
+    whole = with_asked(scenario, asked)
     said = {"nodes": nodes, "nproc_per_node": nproc_per_node, **_said(scenario)}
     volumes = {volume.target: volume for volume in (*scenario.volumes, *asked.get("volumes", ()))}
-    return Shape(**{**said, **asked, "volumes": tuple(volumes.values())})
+    added = {"volumes": tuple(volumes.values()), "requirements": whole.requirements, "data": whole.data}
+    return Shape(**{**said, **asked, **added})
 
 
 def shape_for_all(scenarios: Sequence[Scenario], size: Size, asked: Mapping[str, Any]) -> Shape:
@@ -55,7 +75,8 @@ def shape_for_all(scenarios: Sequence[Scenario], size: Size, asked: Mapping[str,
 
 def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | None) -> dict[str, Any]:
     """What the cluster that one scenario of many gets for itself has besides what the scenario says."""
-    taken = {**(vars(shared) if shared else {}), **asked}
+    shared_too = {name: value for name, value in vars(shared).items() if name not in _ADDED} if shared else {}
+    taken = {**shared_too, **asked}
     said = {"nodes", *_said(scenario), *(["nproc_per_node"] if scenario.nproc_per_node else [])}
     return {name: value for name, value in taken.items() if name not in said}
 
@@ -86,7 +107,7 @@ def not_made(shape: Shape, name: str) -> ClusterInfo:
 
 
 def _said(scenario: Scenario) -> dict[str, Any]:
-    return {name: value for name, value in vars(scenario.resources).items() if value}
+    return {name: value for name, value in {**vars(scenario.resources), "image": scenario.image}.items() if value}
 
 
 def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, size: Size) -> None:
@@ -103,12 +124,23 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, size: Size) -> None:
         )
     asked = ((name, wish, getattr(cluster.shape, name)) for name, wish in _said(scenario).items())
     differences = [
-        f"{field_word(name)} {field_text(name, wish)}, the cluster has {field_text(name, has) if has else 'no limit'}"
+        f"{field_word(name)} {field_text(name, wish)}, the cluster has {_text_of(name, has)}"
         for name, wish, has in asked
         if wish != has
+    ]
+    differences += [
+        f"data {name}, {folder}, the cluster has {cluster.shape.data.get(name, 'none')}"
+        for name, folder in scenario.data.items()
+        if cluster.shape.data.get(name) != folder
     ]
     if differences:
         raise ClusterUnfit(
             f"{scenario.name} asks for {'; '.join(differences)}",
             "run it without a cluster (`lab down` first), or use another one with --name",
         )
+
+
+def _text_of(name: str, has: Any) -> str:
+    if has:
+        return field_text(name, has)
+    return "the lab's own" if name == "image" else "no limit"

@@ -117,7 +117,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if not cold:
         _refuse_what_a_fork_cannot_honour(scenario)
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
-    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **scenario.env}
+    data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
+    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **data, **scenario.env}
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)

@@ -91,6 +91,16 @@ class Misunderstood(NamedTuple):
     reason: str = ""
 
 
+class NotShipped(NamedTuple):
+    """A module that a rank did not find is a file on the machine from which the run was started."""
+
+    time: float
+    module: str = ""
+    path: str = ""
+    folder: str = ""
+    """What was shipped."""
+
+
 class Fault(NamedTuple):
     """A fault was applied."""
 
@@ -109,7 +119,7 @@ class FaultHealed(NamedTuple):
 
 Event = (
     Started | Note | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
-    | TimedOut | Cancelled | Over | Misunderstood | Fault | FaultHealed
+    | TimedOut | Cancelled | Over | Misunderstood | NotShipped | Fault | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -128,6 +138,7 @@ _KINDS: dict[str, type[Any]] = {
     "interrupted": Cancelled,
     "over": Over,
     "misunderstood": Misunderstood,
+    "not shipped": NotShipped,
     "fault": Fault,
     "fault_healed": FaultHealed,
 }

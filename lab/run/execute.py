@@ -45,7 +45,7 @@ def execute(
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
     scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
-    parcel = pack_folder(scenario.script.parent)
+    parcel = pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
@@ -77,6 +77,11 @@ def execute(
     except BaseException:
         writer.close()
         raise
+    if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
+        from lab.run.not_shipped import not_shipped
+
+        for fact in not_shipped(facts, scenario.script.parent):
+            driver.collector.fact(fact)
     from lab.run.outcome import outcome
 
     return outcome(plan, cluster, facts, writer, brought)
@@ -87,6 +92,6 @@ def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None
 
     Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
     """
-    if cluster.shape.volumes and os.getuid():
+    if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
         return os.getuid(), os.getgid()
     return (FIRST_UID, GROUP) if plan.one_user else None

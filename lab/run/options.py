@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.engine.protocol import Request
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import planned_clusters
+from lab.plan.fit import planned_clusters, with_asked
 from lab.plan.plan import Plan, PlanOptions, make_plan
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
@@ -59,4 +59,6 @@ def plan_all(
     """
     clusters = planned_clusters(scenarios, options, asked, there, name)
     pairs = zip(scenarios, clusters, strict=True)
-    return [(make_plan(scenario, "dry-run", cluster, options), cluster) for scenario, cluster in pairs]
+    return [
+        (make_plan(with_asked(scenario, asked), "dry-run", cluster, options), cluster) for scenario, cluster in pairs
+    ]

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.fit import not_made, shape_for
+from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_asked
 from lab.plan.plan import make_plan
 from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
@@ -79,7 +80,14 @@ class Place:
         return whole(self.engine, info)
 
     def _refuse_other_shape(self, existing: ClusterInfo) -> None:
-        wanted = replace(existing.shape, **self.asked)
+        asked, has = dict(self.asked), existing.shape
+        if "requirements" in asked:  # more than was asked for does no harm
+            from lab.run.packages import lacking
+
+            asked["requirements"] = (*has.requirements, *lacking(self.engine, existing, asked["requirements"]))
+        if "data" in asked:
+            asked["data"] = {**has.data, **asked["data"]}
+        wanted = replace(has, **asked)
         differences = existing.shape.differences(wanted)
         if differences:
             raise ClusterUnfit(
@@ -129,6 +137,11 @@ class Place:
 
     def run(self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run on a cluster, which is made again if it turns out to be broken, or on one that is made for the run."""
+        scenario = with_asked(scenario, self.asked)
+        if cluster is not None and scenario.requirements:
+            from lab.run.packages import refuse_lacking
+
+            refuse_lacking(self.engine, cluster, scenario)
         writer = RecordWriter(options.runs, scenario.name)
         try:
             if cluster is not None:
@@ -144,10 +157,17 @@ class Place:
         finally:
             writer.discard_if_empty()
 
+    def run_apart(self, scenario: Scenario, options: RunOptions, observer: Observer, shared: Shape | None) -> Result:
+        """Run one scenario of many on a cluster that it gets for itself, which is otherwise as the shared one."""
+        asked = {key: value for key, value in asked_for_own(scenario, self.asked, shared).items() if value}
+        place = replace(self, name=own_name(self.name), asked=asked)
+        with ClusterLock(self.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
+            return place.run(place.usable(lock, place.find(), remake=True), scenario, options, observer)
+
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""
         if not options.allow_volumes:
-            _refuse_foreign_volumes(scenario)
+            _refuse_foreign_folders(scenario, self.asked.get("data", {}))
         shape = shape_for(scenario, options, self.asked)
         # refuse what cannot run before anything is made
         make_plan(scenario, writer.run, not_made(shape, self.name), options)
@@ -216,15 +236,21 @@ def _not_running(info: ClusterInfo) -> str:
     return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"
 
 
-def _refuse_foreign_volumes(scenario: Scenario) -> None:
-    """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it."""
+def _refuse_foreign_folders(scenario: Scenario, named: Mapping[str, Path]) -> None:
+    """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it.
+
+    `named` is data that whoever calls has named.
+    """
     if scenario.source is None:  # whoever made it in Python said so
         return
     own = scenario.source.resolve().parent
     mounts = listing(
-        f"{volume.source.resolve()} at {volume.target}{'' if volume.read_only else ', writable,'}"
-        for volume in scenario.volumes
-        if not volume.source.resolve().is_relative_to(own)
+        f"{source.resolve()} {how}"
+        for source, how in (
+            *((one.source, f"at {one.target}{'' if one.read_only else ', writable,'}") for one in scenario.volumes),
+            *((source, f"as data {name}") for name, source in scenario.data.items() if named.get(name) != source),
+        )
+        if not source.resolve().is_relative_to(own)
     )
     if mounts:
         raise UsageError(

@@ -8,7 +8,7 @@ import re
 import stat
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
@@ -23,6 +23,10 @@ _DEEPEST = 100
 _CHUNK_BYTES = 96 * 1024
 _SKIPPED_FOLDERS = {"__pycache__", "node_modules", "venv", "site-packages"}
 """Never shipped, like every folder whose name begins with a dot."""
+_DATA = (
+    "put the script into a folder of its own, and name folders of data under `data:` in the scenario or with "
+    "--data NAME=FOLDER: they are not shipped, and ranks read them at $LAB_DATA/NAME"
+)
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -42,12 +46,12 @@ class Parcel:
         return f"warning: not shipped: {self.left_out[0]}{more}" if self.left_out else ""
 
 
-def pack_folder(folder: Path) -> Parcel:
+def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     """Everything below a folder, without caches, virtual environments and hidden folders.
 
     A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder names
     more that stays behind: one pattern a line, matched against names and against paths below the folder; `#` begins a
-    comment.
+    comment. Folders of `data` stay behind too: nodes have them already.
 
     Raises:
         UsageError: there is more than 64 MiB or 20,000 files, folders lie too deep, or something cannot be read; the
@@ -56,7 +60,7 @@ def pack_folder(folder: Path) -> Parcel:
     top, left_out = Path(os.path.realpath(folder)), list[str]()
     buffer, count, total, largest = io.BytesIO(), 0, 0, (0, "")
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for below, mode, size in _entries(top, _ignored(top)):
+        for below, mode, size in _entries(top, _ignored(top, data)):
             if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
                 left_out.append(f"{below} is {_kind(mode)}")
                 continue
@@ -81,7 +85,7 @@ def _entries(top: Path, ignored: Callable[[Path], bool]) -> Iterator[tuple[Path,
         where = waiting.pop()
         seen += 1
         if seen > _MOST_FILES:
-            raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})")
+            raise UsageError(f"{top} holds more folders than a run can ship ({_MOST_FILES:,})", _DATA)
         if len(where.parts) > _DEEPEST:
             first = Path(*where.parts[:3])
             raise UsageError(f"{top} holds folders that lie more than {_DEEPEST} deep, in {first}")
@@ -131,8 +135,14 @@ def _skips_folder(name: str) -> bool:
     return name in _SKIPPED_FOLDERS or name.startswith(".")
 
 
-def _ignored(folder: Path) -> Callable[[Path], bool]:
-    """Whether `.labignore` names a path below the folder."""
+def _ignored(folder: Path, data: Iterable[Path]) -> Callable[[Path], bool]:
+    """Whether a path below the folder is data, or is named by `.labignore`."""
+    apart = {Path(os.path.realpath(one)) for one in data}
+    named = _named_by_labignore(folder)
+    return (lambda path: folder / path in apart or named(path)) if apart else named
+
+
+def _named_by_labignore(folder: Path) -> Callable[[Path], bool]:
     try:
         with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
@@ -151,7 +161,7 @@ def _too_much(folder: Path, size: int, largest: str) -> UsageError:
     return UsageError(
         f"{folder} holds more than a run can ship ({format_limit(_LIMIT_BYTES)} or {_MOST_FILES:,} files); "
         f"the largest seen is {largest} ({format_bytes(size)})",
-        "put the script into a folder of its own and mount data with `volumes:` or --volume",
+        _DATA,
     )
 
 

@@ -19,6 +19,7 @@ from lab.spec.value import NUMBER, QUOTABLE, TRUE, Value
 
 _QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
 _NAME = "[a-z0-9][a-z0-9_-]{0,62}"
+_IMAGE = "[A-Za-z0-9][A-Za-z0-9._:/@-]{0,255}"
 
 
 class Kind(NamedTuple):
@@ -91,6 +92,19 @@ def name() -> Kind:
 def slug(word: str) -> str:
     """The word as a name may be written: lower-case, everything but letters, digits, - and _ replaced by -."""
     return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
+
+
+def image() -> Kind:
+    """The name of a container image."""
+    allowed = "the name of an image, such as pytorch/pytorch:latest"
+
+    def read(value: Value) -> str:
+        word = read_text(value, allowed, quotable=False)
+        if not re.fullmatch(_IMAGE, word):
+            raise value.refused(allowed)
+        return word
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^{_IMAGE}$"})
 
 
 def choice(words: Sequence[str], note: str = "") -> Kind:

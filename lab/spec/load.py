@@ -16,7 +16,9 @@ from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.predict import Size, wrong_with_answer
 from lab.spec.problems import Position, Reading
+from lab.spec.requirements import merged
 from lab.spec.scenario import PLANNED_KEYS, Scenario
+from lab.spec.script_block import read_block
 from lab.spec.value import Value
 
 SCRIPT_TIMEOUT_S = 600.0
@@ -61,6 +63,7 @@ def load_scenario(path: Path) -> Scenario:
         if all(name.raw != "script" for name, _ in root.pairs("")):
             raise root.problem(missing_script(source))
     reading.raise_if_any()
+    data["requirements"] = merged(read_block(data["script"]), data.get("requirements", ()))
     scenario = Scenario(**data)
     wrong = _wrong_with_question(scenario)
     if wrong:
@@ -83,7 +86,8 @@ def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> S
     if wrong:
         reading.add(Position(), wrong)
     reading.raise_if_any()
-    return Scenario(name=slug(Path(path).stem), script=Path(os.path.abspath(path)), timeout_s=timeout_s)
+    script, needed = Path(os.path.abspath(path)), read_block(Path(path))
+    return Scenario(name=slug(script.stem), script=script, timeout_s=timeout_s, requirements=needed)
 
 
 def dump_scenario(scenario: Scenario) -> str:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from lab.spec import expect, kinds, paths
+from lab.spec.data import data_folders
 from lab.spec.environment import environment
 from lab.spec.keys import key
 from lab.spec.predict import Question, question
+from lab.spec.requirements import requirement_list
 from lab.spec.volumes import Volume, volume_list
 
 Verdict = Literal["passed", "failed", "error", "hung"]
@@ -143,6 +145,14 @@ class Scenario:
     other. Otherwise each is a user of its own on the docker engine."""
     resources: Resources = key(Resources)
     """Limits of each node, where the run makes its own cluster."""
+    image: str | None = key(None, kinds.image(), "image: pytorch/pytorch:latest", "the lab's own")
+    """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch."""
+    requirements: tuple[str, ...] = key((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
+    """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
+    one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
+    data: Mapping[str, Path] = key(dict, data_folders(), "data: {mnist: ../datasets/mnist}", "none")
+    """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped. What is not in the
+    folder of the scenario, or below, needs `lab run --allow-volumes`."""
     volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
     in the folder of the scenario, or below, needs `lab run --allow-volumes`."""

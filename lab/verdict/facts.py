@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
-from lab.record.events import Cancelled, EngineLost, Event, NodeLost, NodeTroubled, Over, Refusal, TimedOut
+from lab.record.events import Cancelled, EngineLost, Event, NodeLost, NodeTroubled, NotShipped, Over, Refusal, TimedOut
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -104,6 +104,8 @@ class RunFacts:
     """The scenario's own check, if it ran."""
     limits: list[Limited] = field(default_factory=list)
     """Limits that were reached; of the same one, the last counts."""
+    not_shipped: dict[str, NotShipped] = field(default_factory=dict)
+    """By name: modules that ranks did not find, and that are files of the person who started the run."""
 
     def rank(self, number: int) -> RankFacts:
         """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
@@ -142,6 +144,8 @@ class RunFacts:
             self.timed_out = True
         elif isinstance(event, Cancelled):
             self.interrupted = True
+        elif isinstance(event, NotShipped):
+            self.not_shipped[event.module] = event
         elif isinstance(event, Over):
             self.duration_s = event.duration_s
 

@@ -14,6 +14,7 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
+from lab.verdict.modules import way_to_module
 from lab.verdict.outside import blows
 from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, is_loss, lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
@@ -61,7 +62,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
         reason += f"; rank {victim.rank} then {then}" if victim is not odd_rank else ""
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline))
     if own:
-        return _blame(own[0], how_it_failed(evidence, own[0]))
+        return _blame(own[0], how_it_failed(evidence, own[0]), way_to_module(facts, own[0]))
     meeting = explain_rendezvous(evidence) if evidence.at_hand else None
     if meeting is not None:
         return _judged_by(meeting, evidence, f"rank {victim.rank} then {then}")

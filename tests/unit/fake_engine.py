@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from lab.engine.doctor import Check, Wanted
+from lab.engine.packages.prepared import Prepared
+from lab.engine.packages.target import Package, Target
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
@@ -167,6 +169,8 @@ class FakeEngine:
         """Names of clusters of which something is there, but no node."""
         self.channels: list[FakeChannel] = []
         self.agents: dict[str, FakeAgent] = {}
+        self.packages = {"torch": "2.13.0", "numpy": "2.3.0"}
+        """What the nodes have: versions by name."""
         self.calls: list[str] = []
         self.failure: Callable[[str], None] = lambda call: None
         """Called with the name of every call; may raise."""
@@ -235,6 +239,32 @@ class FakeEngine:
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         self._called("execute")
         return 0
+
+    def prepare(
+        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
+    ) -> str:
+        self._called("prepare")
+        return f"{image} with {' '.join(requirements)}"
+
+    def prepared(self) -> list[Prepared]:
+        return []
+
+    def discard(self, prepared: Prepared) -> str:
+        return ""
+
+    def target(self, cluster: ClusterInfo) -> Target:
+        self._called("target")
+        return Target(
+            what=f"cluster {cluster.name}",
+            executable="python3",
+            python="3.11",
+            abi="cp311",
+            platforms=["manylinux_2_36_x86_64"],
+            markers={"python_version": "3.11", "platform_machine": "x86_64"},
+            library="/site-packages",
+            programs="/bin",
+            has={name: Package(version) for name, version in self.packages.items()},
+        )
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         self._called("read_files")

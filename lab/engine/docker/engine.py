@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import docker
 
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.packages.prepared import Prepared
+    from lab.engine.packages.target import Target
 
 _SETTLE_S = 1.0
 
@@ -66,7 +68,17 @@ class DockerEngine:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import requests_for
 
-        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self._machine())
+        image = self._packaged_name(shape) if shape.requirements else None
+        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self._machine(), image=image)
+
+    def _packaged_name(self, shape: Shape) -> str:
+        """What the image with the packages of a shape is called."""
+        from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
+        from lab.engine.image.packaged import REPOSITORY, packaged_name
+
+        base = shape.image or DEFAULT_IMAGE
+        there = inspect_image(self.connection.client, base)
+        return packaged_name(there, shape.requirements) if there else f"{REPOSITORY} upon {base}, which is not here yet"
 
     def _machine(self) -> Machine:
         """The machine that the engine runs on."""
@@ -81,7 +93,10 @@ class DockerEngine:
         from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
 
         image = shape.image or DEFAULT_IMAGE
-        ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
+        if shape.requirements:
+            self.prepare(image, shape.requirements, announce=announce)
+        else:
+            ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
         try:
             return create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
         except BaseException as error:
@@ -96,6 +111,29 @@ class DockerEngine:
             if "already" in error.explanation:  # another owner has one of that name
                 raise ClusterUnfit(said, "use another name with --name") from error
             raise ClusterError(said, error.hint) from error
+
+    def prepare(
+        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
+    ) -> str:
+        """Make ready the image that nodes with these packages are made of; returns its name."""
+        from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
+        from lab.engine.image.packaged import ensure_packages
+
+        client = self.connection.client
+        base = ensure_image(client, image or DEFAULT_IMAGE, lambda progress: announce(progress.text))
+        return self.connection.call(lambda: ensure_packages(client, base, requirements, announce, again=again)).name
+
+    def prepared(self) -> list[Prepared]:
+        """The images with packages, by name."""
+        from lab.engine.image.packaged import packaged_images
+
+        return self.connection.call(lambda: packaged_images(self.connection.client, self.name))
+
+    def discard(self, prepared: Prepared) -> str:
+        """Remove an image with packages; returns why that cannot be, empty if it was done."""
+        from lab.engine.image.packaged import remove_packaged
+
+        return self.connection.call(lambda: remove_packaged(self.connection.client, prepared.name))
 
     # -- using
 
@@ -119,6 +157,18 @@ class DockerEngine:
             return self.connection.call(lambda: execute(self.connection.api, node, list(argv), tty=tty))
         except Refused as refused:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
+
+    def target(self, cluster: ClusterInfo) -> Target:
+        """The Python of the nodes."""
+        from lab.engine.image.packaged import FIND_PYTHON
+        from lab.engine.packages.target import Target, probe_text
+
+        def ask() -> str:
+            command = ["/bin/sh", "-c", FIND_PYTHON, probe_text()]
+            started = self.connection.api.exec_create(cluster.nodes[0].handle, command, stderr=False)
+            return bytes(self.connection.api.exec_start(started["Id"])).decode("utf-8", "replace")
+
+        return Target.told(f"cluster {cluster.name}", self.connection.call(ask))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node as a tar."""

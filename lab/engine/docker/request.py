@@ -17,6 +17,7 @@ from lab.plan.limits import Limits, Machine, limits_for
 
 _AGENT_ROOT = "/var/lab"
 _SHARED = "/shared"
+_DATA = "/data"
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
 _IN_MEMORY = {
@@ -41,9 +42,17 @@ _START = (
 
 
 def requests_for(
-    cluster: str, shape: Shape, *, owner: str, run: str | None, machine: Machine | None = None
+    cluster: str,
+    shape: Shape,
+    *,
+    owner: str,
+    run: str | None,
+    machine: Machine | None = None,
+    image: str | None = None,
 ) -> list[Request]:
     """Network, volume and a container a node, in the order in which they are made; limits are parts of the machine.
+
+    `image` is what containers are made of, where that is not the image of the shape, but one with packages besides.
 
     Raises:
         ClusterUnfit: a strict cluster cannot be that.
@@ -51,10 +60,11 @@ def requests_for(
     limits = shape.limits
     if machine is not None:
         limits = limits_for(shape.nodes, limits, machine, strict=shape.strict)
-    if shape.strict and shape.volumes:
+    mounted = [*(volume.source for volume in shape.volumes), *shape.data.values()]
+    if shape.strict and mounted:
         raise ClusterUnfit(
-            f"a strict cluster mounts no folder of this machine, and {shape.volumes[0].source} is to be one",
-            "leave the volumes or --strict out",
+            f"a strict cluster mounts no folder of this machine, and {mounted[0]} is to be one",
+            "leave the volumes, the data or --strict out",
         )
     labels = {
         label.CLUSTER: cluster,
@@ -82,25 +92,27 @@ def requests_for(
             body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
         *(
-            Request(what=f"container {network}-{node}", body=_container(node, network, shape, limits, labels))
+            Request(what=f"container {network}-{node}", body=_container(node, network, shape, limits, labels, image))
             for node in (f"node{rank}" for rank in range(shape.nodes))
         ),
     ]
 
 
-def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Mapping[str, str]) -> dict[str, Any]:
+def _container(
+    node: str, network: str, shape: Shape, limits: Limits, labels: Mapping[str, str], image: str | None
+) -> dict[str, Any]:
     config = {
         "node": node,
         "root": _AGENT_ROOT,
         "container": True,
         "import_root": boot.IMPORT_ROOT,
-        "kept": [_SHARED, *(volume.target for volume in shape.volumes)],
+        "kept": [_SHARED, *([_DATA] if shape.data else []), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
         "shared": _SHARED,
     }
     return {
-        "Image": shape.image or DEFAULT_IMAGE,
+        "Image": image or shape.image or DEFAULT_IMAGE,
         "Entrypoint": ["/bin/sh", "-c", _START],
         "Cmd": [json.dumps(config)],
         "Hostname": node,
@@ -114,6 +126,10 @@ def _container(node: str, network: str, shape: Shape, limits: Limits, labels: Ma
             "Binds": [
                 f"{network}-shared:{_SHARED}",
                 *(f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in shape.volumes),
+            ],
+            "Mounts": [
+                {"Type": "bind", "Source": str(folder), "Target": f"{_DATA}/{name}", "ReadOnly": True}
+                for name, folder in shape.data.items()
             ],
             "CapDrop": ["ALL"],
             "CapAdd": list(_CAPABILITIES),

@@ -89,24 +89,44 @@ def build_image(
     on_progress: OnProgress = lambda _: None,
 ) -> ImageInfo:
     """Builds the project's Dockerfile."""
-    if context is None:
-        from lab.engine.image.context import plan_build
+    from lab.engine.image.context import plan_build
 
-        context = plan_build()
-    log = BuildLog(context.upload_bytes)
+    plan = context or plan_build()
+    return build_from(
+        client,
+        tag,
+        lambda put: plan.tar(on_sent=lambda sent: put({"upload": sent})),
+        BuildLog(plan.upload_bytes),
+        on_progress,
+        nocache=no_cache,
+        buildargs=dict(plan.build_args),
+        labels={RECIPE_LABEL: plan.recipe, "org.opencontainers.image.version": __version__},
+    )
+
+
+def build_from(
+    client: docker.DockerClient,
+    tag: str,
+    files: Callable[[Callable[[Event], None]], Iterable[bytes]],
+    log: BuildLog,
+    on_progress: OnProgress,
+    **request: Any,
+) -> ImageInfo:
+    """Builds an image from a tar, which `files` yields by pieces; it may add events of its own to those of the engine.
+
+    `request` goes to the engine. After a failure, and after Ctrl-C, no container of the build is left.
+    """
     before = inspect_image(client, tag)
 
     def start(put: Callable[[Event], None]) -> Iterable[Event]:
         events: Iterable[Event] = client.api.build(
-            fileobj=context.tar(on_sent=lambda sent: put({"upload": sent})),  # type: ignore[arg-type]  # any iterable
+            fileobj=files(put),  # type: ignore[arg-type]  # any iterable
             custom_context=True,
             decode=True,
             rm=True,
             forcerm=True,
-            nocache=no_cache,
             tag=tag,
-            buildargs=dict(context.build_args),
-            labels={RECIPE_LABEL: context.recipe, "org.opencontainers.image.version": __version__},
+            **request,
         )
         return events
 

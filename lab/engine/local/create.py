@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.engine.local.channel import LocalChannel
-from lab.engine.local.layout import DESCRIPTION, mark
+from lab.engine.local.layout import DATA, DESCRIPTION, mark
 from lab.engine.local.state import read_cluster
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel, Request
@@ -34,11 +34,14 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     """
     files, process = (request.body for request in requests)
     folder = _new_folder(home, cluster)
-    (folder / "shared").mkdir()
+    for name in ("shared", DATA):
+        (folder / name).mkdir()
     write_node_files(folder / "site")
     (folder / DESCRIPTION).write_text(json.dumps(files[DESCRIPTION]))
     info = read_cluster(folder)
     assert info is not None
+    for name, source in info.shape.data.items():
+        (folder / DATA / name).symlink_to(source)
     announce(f"starting {plural(info.shape.nodes, 'local node')}, importing torch once")
     with (folder / "zygote.log").open("wb") as log:
         zygote = subprocess.Popen(

@@ -21,12 +21,14 @@ from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, EngineAbsent, NodeLost, UsageError
+from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, NodeLost, UsageError
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
+    from lab.engine.packages.prepared import Prepared
+    from lab.engine.packages.target import Target
 
 
 class LocalEngine:
@@ -83,7 +85,16 @@ class LocalEngine:
         from lab.engine.local.create import free_network
         from lab.engine.local.request import requests_for
 
-        return requests_for(self.home, cluster, shape, network=free_network(self.home, cluster), run=run)
+        network, python = free_network(self.home, cluster), self._python(shape)
+        return requests_for(self.home, cluster, shape, network=network, run=run, python=python)
+
+    def _python(self, shape: Shape) -> Path:
+        """What runs the nodes of a cluster."""
+        if not shape.requirements:
+            return Path(sys.executable)
+        from lab.engine.local.environment import python_for
+
+        return python_for(shape.requirements)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -94,6 +105,8 @@ class LocalEngine:
             announce("warning: the local engine does not limit --cpus")
         if shape.processes:
             announce("warning: the local engine does not limit --max-processes")
+        if shape.requirements:
+            self.prepare(None, shape.requirements, announce=announce)
         try:
             return create(self.home, cluster, requests, announce)
         except Taken:
@@ -102,6 +115,28 @@ class LocalEngine:
             with uninterrupted():
                 self.remove(cluster)
             raise
+
+    def prepare(
+        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
+    ) -> str:
+        """Make ready the virtual environment of nodes with these packages; returns its folder."""
+        from lab.engine.local.environment import ensure_environment
+
+        if image is not None:
+            raise ClusterUnfit(f"the local engine has no images, so not {image}", "leave the image out")
+        return str(ensure_environment(requirements, announce, again=again))
+
+    def prepared(self) -> list[Prepared]:
+        """The virtual environments, by name."""
+        from lab.engine.local.environment import environments
+
+        return environments()
+
+    def discard(self, prepared: Prepared) -> str:
+        """Remove a virtual environment; returns why that cannot be, empty if it was done."""
+        from lab.engine.local.environment import remove_environment
+
+        return remove_environment(prepared.name)
 
     # -- using
 
@@ -128,13 +163,19 @@ class LocalEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
+        from lab.engine.local.request import programs_first
+        from lab.engine.local.state import running_python
+
         folder = Path(node.handle).with_suffix("")
         folder.mkdir(exist_ok=True)
+        python = running_python(node)
         environment = {
             **os.environ,
+            **(programs_first(python) if cluster.shape.requirements and python else {}),
             **cluster.shape.env,
             MARK: mark(self.home, cluster.name),
             "LAB_SHARED": cluster.shared,
+            **({"LAB_DATA": cluster.data} if cluster.shape.data else {}),
             "LAB_NODE": node.name,
             "LAB_NODE_ADDRESS": node.address,
         }
@@ -142,6 +183,16 @@ class LocalEngine:
             return subprocess.run(list(argv), env=environment, cwd=folder, check=False).returncode
         except FileNotFoundError:
             raise ClusterError(f"there is no command {argv[0]!r} on {node.name}") from None
+
+    def target(self, cluster: ClusterInfo) -> Target:
+        """The Python of the nodes."""
+        from lab.engine.local.state import running_python
+        from lab.engine.packages.pip import run_plainly
+        from lab.engine.packages.target import Target, probe_text
+
+        python = running_python(cluster.nodes[0]) or self._python(cluster.shape)
+        told = run_plainly(python, ["-c", probe_text()], self.home, lambda _: None)
+        return Target.told(f"cluster {cluster.name}", "\n".join(told))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of this machine as a tar."""

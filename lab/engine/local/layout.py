@@ -11,6 +11,8 @@ from lab.engine import ownership
 MARK = "LAB_LOCAL_CLUSTER"
 """Environment variable of every process of a cluster."""
 DESCRIPTION = "cluster.json"
+DATA = "data"
+"""Holds a link to each folder of data, by its name."""
 LIFE = "zygote.lock"
 """Locked while the process lives that holds the nodes; gone when it ended because no node was left."""
 
@@ -34,7 +36,7 @@ def address(network: str, node_rank: int) -> str:
 def is_cluster(folder: Path) -> bool:
     """Whether this engine made a folder, whole or half, and nobody put anything else there."""
     try:
-        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site"}
+        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site", DATA}
     except OSError:
         return False
 

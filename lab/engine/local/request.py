@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from lab.plan.cluster import Shape
 _MOST_NODES = 250
 
 
-def requests_for(home: Path, cluster: str, shape: Shape, *, network: str, run: str | None) -> list[Request]:
-    """The folder with its description, and the process; `network` is the two middle octets of its addresses.
+def requests_for(
+    home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, python: Path
+) -> list[Request]:
+    """The folder with its description, and the process of a Python; `network`: the two middle octets of its addresses.
 
     Raises:
         ClusterUnfit: processes of this machine cannot be that.
@@ -32,11 +34,21 @@ def requests_for(home: Path, cluster: str, shape: Shape, *, network: str, run: s
         Request(
             what=f"process of {len(_agents(folder, shape))} agents",
             body={
-                "argv": [sys.executable, "-c", start, str(folder / LIFE), json.dumps(_agents(folder, shape))],
-                "environment": {"GLOO_SOCKET_IFNAME": "lo", **shape.env, MARK: mark(home, cluster)},
+                "argv": [str(python), "-c", start, str(folder / LIFE), json.dumps(_agents(folder, shape))],
+                "environment": {
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    **(programs_first(python) if shape.requirements else {}),
+                    **shape.env,
+                    MARK: mark(home, cluster),
+                },
             },
         ),
     ]
+
+
+def programs_first(python: Path) -> dict[str, str]:
+    """The environment in which the programs of a virtual environment are found."""
+    return {"VIRTUAL_ENV": str(python.parents[1]), "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"}
 
 
 def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
@@ -68,5 +80,5 @@ def _refuse_impossible(shape: Shape) -> None:
         raise ClusterUnfit("the local engine cannot be strict: its workers are you", "use --engine docker")
     if shape.image is not None:
         raise ClusterUnfit(
-            f"the local engine has no images, so not {shape.image}", "leave --image out, or use --engine docker"
+            f"the local engine has no images, so not {shape.image}", "leave the image out, or use --engine docker"
         )

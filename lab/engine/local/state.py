@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import signal
 import time
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from lab.engine import ownership
 from lab.engine.local.channel import agent_pid, listens
-from lab.engine.local.layout import DESCRIPTION, LIFE, address, is_cluster
+from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, address, is_cluster
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.node import processes
@@ -48,6 +49,7 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         limits=shape.limits,
         master_addr=address(network, 0),
         shared=str(folder / "shared"),
+        data=str(folder / DATA),
     )
 
 
@@ -61,6 +63,15 @@ def _state(node: Node) -> str:
         return "stopped" if processes.is_stopped(agent_pid(node)) else "running"
     except OSError:
         return "dead"
+
+
+def running_python(node: Node) -> Path | None:
+    """The Python that runs a node; None where it does not run."""
+    try:
+        words = Path(f"/proc/{agent_pid(node)}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return Path(os.fsdecode(words[0]))
 
 
 def node_state(node: Node) -> NodeState:

@@ -1,0 +1,49 @@
+"""pip, for another Python than the one that runs it, and without running anything of what it fetches.
+
+Its text is run by the lab's own Python: `python -c TEXT MARKERS EXECUTABLE ARGUMENTS...`. Markers of requirements
+(`; python_version < "3.11"`) mean the Python that the packages are for; programs that packages bring begin with the
+path of that Python. A source distribution would have to be built, which runs whatever it holds: no process is started,
+so none can be.
+"""
+
+import json
+import os
+import runpy
+import sys
+
+NO_PIP = 71
+REFUSED = "only wheels are installed, and there is only a source distribution of it"
+_STARTS = ("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system")
+_ASKED_FOR_PASSWORDS = "keyring"
+
+
+def main() -> None:
+    """Become pip."""
+    markers, executable = json.loads(sys.argv.pop(1)), sys.argv.pop(1)
+    try:
+        import pip  # noqa: F401
+    except ImportError:
+        sys.exit(NO_PIP)
+    try:
+        from pip._vendor.packaging import markers as of_pip
+    except ImportError:  # another pip than any that is known: markers mean this Python
+        pass
+    else:
+        of_pip.default_environment = lambda: dict(markers)
+    sys.executable = executable
+    sys.addaudithook(_start_nothing)
+    runpy.run_module("pip", run_name="__main__", alter_sys=True)
+
+
+def _start_nothing(event: str, arguments: "tuple[object, ...]") -> None:
+    if event in _STARTS and _program(arguments) != _ASKED_FOR_PASSWORDS:
+        raise OSError(REFUSED)
+
+
+def _program(arguments: "tuple[object, ...]") -> str:
+    first = arguments[0] if arguments else ""
+    return os.path.basename(first) if isinstance(first, str) else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Packages that a script needs besides what its nodes have: in a list, in a file, or put together of several such."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from lab.errors import ScenarioError, UsageError
+from lab.spec.kinds import Kind, list_of, read_text
+from lab.spec.problems import Position, Reading, missing_file, shown
+from lab.spec.value import Value
+
+ONE = "a requirement as pip takes it, such as tqdm or 'accelerate>=1'"
+_ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm, 'accelerate>=1']"
+_WHEEL = "the path or the address of a wheel (.whl)"
+_CONFIGURED = "an index, and options, come from pip's own configuration, such as PIP_INDEX_URL or pip.conf"
+_MAX_BYTES = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_COMMENT = re.compile(r"(?:^|\s+)#.*$")
+_OTHER_FILE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s+|(?=[^-\s]))(.+)")
+
+
+class Wrong(ValueError):
+    """Why a text is no requirement: what was found, and what is allowed."""
+
+
+def requirement_list() -> Kind:
+    """A file of requirements, relative to the YAML file, or a list of them."""
+
+    def read_one(value: Value) -> str:
+        text = read_text(value, ONE, quotable=False)
+        try:
+            return normal(text, value.reading.folder)
+        except Wrong as wrong:
+            raise value.problem(str(wrong)) from None
+
+    several = list_of(Kind(ONE, read_one, {"type": "string", "minLength": 1}), _ALL)
+
+    def read(value: Value) -> tuple[str, ...]:
+        if value.kind != "text":
+            return merged(several.read(value))
+        path = value.reading.folder / read_text(value, _ALL)
+        if not path.is_file() and _is_name(value.raw):
+            raise value.refused(_ALL, f", which is no file (did you mean [{value.raw}]?)")
+        try:
+            return read_file(path)
+        except ScenarioError as error:
+            for line in error.message.splitlines():
+                value.reading.add(value.where, f"{value.field}: {line}")
+            return ()
+
+    schema = {"anyOf": [{"type": "string", "minLength": 1}, several.schema]}
+    return Kind(_ALL, read, schema, list)
+
+
+def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
+    """Requirements that somebody names in Python; paths of wheels are relative to the current folder.
+
+    Raises:
+        UsageError: one is none.
+    """
+    try:
+        return merged([normal(text, Path.cwd()) for text in texts])
+    except Wrong as wrong:
+        raise UsageError(f"requirements: {wrong}") from None
+
+
+def read_file(path: Path) -> tuple[str, ...]:
+    """The requirements in a file of pip's format, without its options; `-r FILE` reads another file too.
+
+    Raises:
+        ScenarioError: a line is none; the message names every such line.
+    """
+    reading = Reading(path)
+    found = merged(list(_read_lines(path, reading, {Path(os.path.realpath(path))})))
+    reading.raise_if_any()
+    return found
+
+
+def _read_lines(path: Path, reading: Reading, seen: set[Path]) -> Iterator[str]:
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(_MAX_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) and path.exists() else missing_file("file", path)
+        reading.add(Position(), f"{why}; allowed: a file of requirements")
+        return
+    for number, line in _logical_lines(text):
+        other = _OTHER_FILE.fullmatch(line)
+        if other is not None:
+            further = path.parent / os.path.expanduser(other[1].strip())
+            real = Path(os.path.realpath(further))
+            if real not in seen:
+                inner = Reading(further)
+                yield from _read_lines(further, inner, seen | {real})
+                try:
+                    inner.raise_if_any()
+                except ScenarioError as error:
+                    for problem in error.message.splitlines():
+                        reading.add(Position(number), problem)
+            continue
+        try:
+            yield normal(line, path.parent)
+        except Wrong as wrong:
+            reading.add(Position(number), str(wrong))
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each line that says something, with its number; one that ends with a backslash goes on in the next."""
+    begun, first = "", 0
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        first = first if begun else number
+        if line.endswith("\\"):
+            begun += line[:-1]
+            continue
+        whole = _COMMENT.sub("", begun + line).strip()
+        begun = ""
+        if whole:
+            yield first, whole
+
+
+def normal(text: str, folder: Path) -> str:
+    """A requirement in the one way to write it; the path of a wheel, relative to a folder, becomes one as well.
+
+    Raises:
+        Wrong: it is none.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+    text = text.strip()
+    if text.startswith("-"):
+        raise Wrong(f"found the option {shown(text.split()[0])} of pip; allowed: {ONE}; {_CONFIGURED}")
+    if " --hash" in text:
+        raise Wrong(f"found a requirement with --hash; allowed: {ONE}, without hashes")
+    if text.endswith(".whl") and "@" not in text:
+        path = Path(os.path.abspath(folder / os.path.expanduser(text)))
+        try:
+            text = f"{parse_wheel_filename(path.name)[0]} @ {path.as_uri()}"
+        except InvalidWheelFilename:
+            raise Wrong(f"found {shown(text)}, whose name is not that of a wheel; allowed: {ONE}") from None
+    try:
+        found = Requirement(text)
+    except InvalidRequirement as error:
+        why = str(error).partition("\n")[0].strip().rstrip(":.")
+        raise Wrong(f"found {shown(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
+    if found.url is not None:
+        _check_address(found.url)
+    found.name = canonicalize_name(found.name)
+    return str(found)
+
+
+def _check_address(url: str) -> None:
+    """Only a wheel can be installed without running anything of it on this machine."""
+    from urllib.parse import urlsplit
+
+    address = urlsplit(url)
+    if address.scheme not in ("file", "http", "https") or not address.path.endswith(".whl"):
+        raise Wrong(f"found the address {shown(url, 200)}; allowed: {_WHEEL}, or a name and a version")
+    if address.scheme == "file" and not os.path.isfile(wheel_path(url) or ""):
+        raise Wrong(f"found {shown(url, 200)}, which does not exist; allowed: {_WHEEL}")
+
+
+def wheel_path(url: str) -> str | None:
+    """The path of a wheel that a `file:` address names; None for any other address."""
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    address = urlsplit(url)
+    return url2pathname(address.path) if address.scheme == "file" else None
+
+
+def package_of(requirement: str) -> str:
+    """The name of the package that a normal requirement is about."""
+    found = _NAME.match(requirement)
+    return found[0] if found else requirement
+
+
+def merged(*lists: Iterable[str]) -> tuple[str, ...]:
+    """All of them, in the order of their names; of a package that several lists name, what the last of them says."""
+    found: dict[str, list[str]] = {}
+    for requirements in lists:
+        found |= _by_package(list(requirements))
+    return tuple(one for name in sorted(found) for one in found[name])
+
+
+def _by_package(requirements: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in sorted(dict.fromkeys(requirements)):
+        found.setdefault(package_of(one), []).append(one)
+    return found
+
+
+def _is_name(text: str) -> bool:
+    try:
+        normal(text, Path())
+    except Wrong:
+        return False
+    return "/" not in text and not text.endswith((".txt", ".in", ".whl"))

@@ -1,0 +1,138 @@
+"""Packages that nodes do not have: fetched as wheels, and there for every rank."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, LabError
+from lab.engine.packages.prepared import Prepared
+from lab.engine.select import select_engine
+from lab.spec.load import open_scenario
+from tests.engines.conftest import written
+from tests.wheel_files import make_wheel
+
+SCRIPT = """\
+# /// script
+# dependencies = ["labtestone{version}"]
+# ///
+import labtestone, labtesttwo
+from lab import note
+note("versions", [labtestone.VERSION, labtesttwo.VERSION])
+"""
+Prepare = Callable[..., list[Prepared]]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that is all that pip finds."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    return folder
+
+
+@pytest.fixture
+def prepared(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Prepared]]]:
+    """What a test makes of packages; it is removed afterwards."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    subject = select_engine(engine)[0]  # type: ignore[arg-type]
+    before = {one.name for one in subject.prepared()}
+
+    def made() -> list[Prepared]:
+        return [one for one in subject.prepared() if one.name not in before]
+
+    yield made
+    for one in made():
+        if any("labtest" in requirement for requirement in one.requirements):
+            assert subject.discard(one) == ""
+
+
+def alone(engine: str) -> Cluster:
+    return Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine)  # type: ignore[arg-type]
+
+
+def test_a_script_names_its_packages_and_they_are_fetched_once(
+    engine: str, index: Path, prepared: Callable[[], list[Prepared]], tmp_path: Path
+) -> None:
+    make_wheel(index, "labtestone", "1.0")
+    make_wheel(index, "labtestone", "2.0", requires=["labtesttwo>=3", "torch>=2"])
+    make_wheel(index, "labtesttwo", "3.5")
+    script = written(tmp_path / "s", SCRIPT.format(version=">=1"))
+
+    result = alone(engine).run(script, nodes=2, runs=tmp_path / "runs")
+
+    assert result.passed, result.reason
+    assert [rank.notes["versions"] for rank in result.ranks] == [["2.0", "3.5"]] * 2
+    (one,) = prepared()
+    assert one.requirements == ["labtestone>=1"]
+    assert one.added == ["labtestone-2.0-py3-none-any.whl", "labtesttwo-3.5-py3-none-any.whl"]
+
+    for path in index.iterdir():
+        path.unlink()
+    again = alone(engine).run(script, nodes=1, runs=tmp_path / "runs")
+
+    assert again.passed, again.reason
+    assert prepared() == [one]
+
+
+def test_what_cannot_be_had_is_said_and_nothing_is_left(
+    engine: str, index: Path, prepared: Callable[[], list[Prepared]], tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    evil = tmp_path / "source" / "labtestevil-1.0.tar.gz"
+    evil.write_bytes(b"not even an archive")
+    make_wheel(index, "labtestone", requires=["torch<2"])
+    make_wheel(index, "labtesttwo", requires=[f"labtestevil @ {evil.as_uri()}"])
+    script = written(tmp_path / "s", "")
+    subject = select_engine(engine)[0]  # type: ignore[arg-type]
+    said = []
+
+    for asked in (["torch<2"], ["labtestone"], ["labtestnone"], ["labtesttwo"]):
+        with pytest.raises(LabError) as refused:
+            subject.prepare(None, asked, announce=lambda _: None)
+        said.append(refused.value.message)
+        assert refused.value.exit_code == 2 or asked == ["labtesttwo"], refused.value.message
+
+    assert said[0].startswith("torch<2 was asked for, and ")
+    assert said[0].endswith(", which stays")
+    assert "labtestone 1.0 needs torch<2" in said[1]
+    assert "which stays" in said[1]
+    assert said[2].startswith("no wheel of labtestnone fits ")
+    assert prepared() == []
+    assert not [*tmp_path.glob("cache/lab/**/fetching-*")]
+    assert open_scenario(script).requirements == ()
+
+
+def test_a_cluster_that_is_up_has_the_packages_or_refuses(
+    engine: str, index: Path, prepared: Callable[[], list[Prepared]], tmp_path: Path
+) -> None:
+    wheel = make_wheel(index, "labtestone", "1.0")
+    make_wheel(index, "labtesttwo", "1.0")
+    text = "import labtestone, labtesttwo, torch, numpy"
+    script = written(
+        tmp_path / "s", f"# /// script\n# dependencies = ['torch>=2', 'numpy', 'labtestone']\n# ///\n{text}"
+    )
+    other = written(tmp_path / "o", "# /// script\n# dependencies = ['labtestnone']\n# ///\n")
+    cluster = Cluster(
+        1,
+        name=f"t-{uuid.uuid4().hex[:12]}",
+        engine=engine,  # type: ignore[arg-type]
+        requirements=[f"labtestone @ {wheel.as_uri()}", "labtesttwo==1.0"],
+    )
+    with cluster:
+        result = cluster.run(script, runs=tmp_path / "runs")
+        with pytest.raises(LabError) as refused:
+            cluster.run(other, runs=tmp_path / "runs")
+        assert cluster.up()[1] is False
+
+    assert result.passed, result.reason
+    assert refused.value.exit_code == 2
+    assert refused.value.message == f"main needs labtestnone, which cluster {cluster.name} does not have"
+    assert len(prepared()) == 1
