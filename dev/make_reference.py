@@ -25,6 +25,7 @@ LINKS = {
     "Expected notes": "#expected-notes",
     "Expected calls": "#expected-calls",
     "traces": "trace.md",
+    "packages": "packages.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

@@ -45,7 +45,7 @@ def requirement_list() -> Kind:
         if not path.is_file() and _is_name(value.raw):
             raise value.refused(_ALL, f", which is no file (did you mean [{value.raw}]?)")
         try:
-            return read_file(path)
+            return read_file(path, Path(value.raw))
         except ScenarioError as error:
             for line in error.message.splitlines():
                 value.reading.add(value.where, f"{value.field}: {line}")
@@ -67,13 +67,15 @@ def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"requirements: {wrong}") from None
 
 
-def read_file(path: Path) -> tuple[str, ...]:
+def read_file(path: Path, named: Path | None = None) -> tuple[str, ...]:
     """The requirements in a file of pip's format, without its options; `-r FILE` reads another file too.
+
+    `named` is how somebody named it, if not by its path.
 
     Raises:
         ScenarioError: a line is none; the message names every such line.
     """
-    reading = Reading(path)
+    reading = Reading(named or path)
     found = merged(list(_read_lines(path, reading, {Path(os.path.realpath(path))})))
     reading.raise_if_any()
     return found
@@ -90,10 +92,11 @@ def _read_lines(path: Path, reading: Reading, seen: set[Path]) -> Iterator[str]:
     for number, line in _logical_lines(text):
         other = _OTHER_FILE.fullmatch(line)
         if other is not None:
-            further = path.parent / os.path.expanduser(other[1].strip())
+            name = os.path.expanduser(other[1].strip())
+            further = path.parent / name
             real = Path(os.path.realpath(further))
             if real not in seen:
-                inner = Reading(further)
+                inner = Reading(Path(name))
                 yield from _read_lines(further, inner, seen | {real})
                 try:
                     inner.raise_if_any()

@@ -150,9 +150,9 @@ class Scenario:
     requirements: tuple[str, ...] = key((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
     """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
     one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
-    data: Mapping[str, Path] = key(dict, data_folders(), "data: {mnist: ../datasets/mnist}", "none")
-    """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped. What is not in the
-    folder of the scenario, or below, needs `lab run --allow-volumes`."""
+    data: Mapping[str, Path] = key(dict, data_folders(), "data: {mnist: ../data}", "none")
+    """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped; see packages. What is
+    not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
     volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
     in the folder of the scenario, or below, needs `lab run --allow-volumes`."""

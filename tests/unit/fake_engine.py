@@ -44,6 +44,21 @@ def exits(code: int | None = 0, *, rank: int = ANY_RANK, **more: Any) -> Act:
     return messages.Exited(rank, 0.0, code=code, **more)
 
 
+def python_with(packages: Mapping[str, str], what: str) -> Target:
+    """A Python that has these packages: versions by name."""
+    return Target(
+        what=what,
+        executable="python3",
+        python="3.11",
+        abi="cp311",
+        platforms=["manylinux_2_36_x86_64"],
+        markers={"python_version": "3.11", "platform_machine": "x86_64"},
+        library="/site-packages",
+        programs="/bin",
+        has={name: Package(version) for name, version in packages.items()},
+    )
+
+
 class FakeAgent:
     """Answers the messages of one node.
 
@@ -254,17 +269,7 @@ class FakeEngine:
 
     def target(self, cluster: ClusterInfo) -> Target:
         self._called("target")
-        return Target(
-            what=f"cluster {cluster.name}",
-            executable="python3",
-            python="3.11",
-            abi="cp311",
-            platforms=["manylinux_2_36_x86_64"],
-            markers={"python_version": "3.11", "platform_machine": "x86_64"},
-            library="/site-packages",
-            programs="/bin",
-            has={name: Package(version) for name, version in self.packages.items()},
-        )
+        return python_with(self.packages, f"cluster {cluster.name}")
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         self._called("read_files")

@@ -65,13 +65,13 @@ def making(key: str, tell: Callable[[str], None]) -> Iterator[None]:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if not told:
+                    tell("packages: another command is making them ready, waiting for it")
+                told = True
                 if time.monotonic() > end:
                     raise ClusterError(
                         f"another command has been making these packages ready for {format_duration(_WAIT_S)}"
                     ) from None
-                if not told:
-                    tell("packages: another command is making them ready, waiting for it")
-                told = True
                 time.sleep(_POLL_S)
         yield
     finally:

@@ -8,7 +8,7 @@ import pytest
 
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
-from lab.plan.fit import Size, not_made, planned_clusters, refuse_unfit, shape_for
+from lab.plan.fit import Size, not_made, planned_clusters, refuse_unfit, shape_for, with_asked
 from lab.spec.scenario import Resources, Scenario
 from lab.spec.volumes import Volume
 
@@ -75,3 +75,31 @@ def test_a_scenario_that_a_cluster_cannot_run_is_refused(said, size: Size, messa
     refuse_unfit(cluster, scenario(), Size(nodes=3))
     with pytest.raises(ClusterError, match=message):
         refuse_unfit(cluster, scenario(**said), size)
+
+
+def test_packages_and_data_that_were_asked_for_are_added_and_win_over_those_of_the_same_name():
+    told = scenario(requirements=("accelerate>=1", "tqdm==4.0"), data={"a": Path("/a"), "b": Path("/b")}, image="x:1")
+    asked = {"requirements": ("numpy", "tqdm>=4.6"), "data": {"b": Path("/c")}}
+    whole = with_asked(told, asked)
+    assert whole.requirements == ("accelerate>=1", "numpy", "tqdm>=4.6")
+    assert whole.data == {"a": Path("/a"), "b": Path("/c")}
+    assert with_asked(told, {"image": "y:2"}).image == "y:2"
+    assert with_asked(told, {}) == told
+    shape = shape_for(told, Size(), asked)
+    assert (shape.image, shape.requirements, shape.data) == ("x:1", whole.requirements, whole.data)
+    assert Shape.from_json(shape.to_json()) == shape
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"image": "x:1"}, "image x:1, the cluster has the lab's own"),
+        ({"data": {"a": Path("/a")}}, "data a, /a, the cluster has none"),
+        ({"data": {"b": Path("/a")}}, "data b, /a, the cluster has /b"),
+    ],
+)
+def test_a_cluster_with_another_image_or_without_the_data_is_refused(said, message: str):
+    cluster = not_made(Shape(nodes=1, data={"b": Path("/b")}), "c")
+    with pytest.raises(ClusterError, match=message):
+        refuse_unfit(cluster, scenario(**said), Size())
+    refuse_unfit(cluster, scenario(data={"b": Path("/b")}), Size())

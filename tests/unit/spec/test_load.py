@@ -37,6 +37,9 @@ timeout: 2m
 cold: yes
 one_user: true
 resources: {cpus: 1.5, memory: 1GiB, gpus: 1}
+image: mine:1
+requirements: [TQDM, 'accelerate >=1']
+data: {mnist: data, root: /}
 volumes:
   - data:/data:ro
   - /:/host
@@ -105,6 +108,9 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         cold=True,
         one_user=True,
         resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
+        image="mine:1",
+        requirements=("accelerate>=1", "tqdm"),
+        data={"mnist": folder / "data", "root": Path("/")},
         volumes=(
             Volume(source=folder / "data", target="/data", read_only=True),
             Volume(source=Path("/"), target="/host"),

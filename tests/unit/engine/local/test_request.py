@@ -18,7 +18,7 @@ HOME = Path("/tmp/h")
 
 def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
     shape = Shape(nodes=2, env={"A": "1"}, memory_bytes=2**30)
-    folder, process = requests_for(HOME, "c", shape, network="7.8", run="r")
+    folder, process = requests_for(HOME, "c", shape, network="7.8", run="r", python=Path(sys.executable))
     assert (folder.what, process.what) == ("folder /tmp/h/c", "process of 2 agents")
     description = folder.body["cluster.json"]
     assert (Shape.from_json(description["shape"]), description["network"], description["run"]) == (shape, "7.8", "r")
@@ -43,4 +43,13 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
 )
 def test_what_processes_of_this_machine_cannot_be_is_refused(shape: Shape, message: str):
     with pytest.raises(ClusterError, match=message):
-        requests_for(HOME, "c", shape, network="7.8", run=None)
+        requests_for(HOME, "c", shape, network="7.8", run=None, python=Path(sys.executable))
+
+
+def test_the_nodes_with_packages_are_of_another_python_whose_programs_come_first():
+    python = Path("/cache/environments/key/bin/python")
+    shape = Shape(nodes=1, requirements=("tqdm",))
+    _, process = requests_for(HOME, "c", shape, network="7.8", run=None, python=python)
+    assert process.body["argv"][0] == str(python)
+    assert process.body["environment"]["VIRTUAL_ENV"] == "/cache/environments/key"
+    assert process.body["environment"]["PATH"].startswith("/cache/environments/key/bin:")
