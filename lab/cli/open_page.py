@@ -8,8 +8,8 @@ import webbrowser
 from pathlib import Path
 
 
-def open_page(path: Path) -> str:
-    """Open a file in the browser; returns why it was not opened, or an empty text.
+def open_page(page: Path | str) -> str:
+    """Open a file or an address in the browser; returns why it was not opened, or an empty text.
 
     On Linux without a display Python would take a browser that fills the terminal, which nobody asked for.
     """
@@ -18,7 +18,7 @@ def open_page(path: Path) -> str:
     if sys.platform.startswith("linux") and not (chosen or display):
         return "not opened: this machine has no display"
     try:
-        opened = webbrowser.open(path.resolve().as_uri())
+        opened = webbrowser.open(page if isinstance(page, str) else page.resolve().as_uri())
     except webbrowser.Error:
         opened = False
     return "" if opened else "not opened: no browser was found"

@@ -11,6 +11,7 @@ VERBS = {
     "down": "remove a cluster and everything that belongs to it",
     "runs": "list runs",
     "show": "show the result of a run",
+    "watch": "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
     "report": "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
     "explain": "say what happened in a run: who waited for whom, who differed, where time went",
     "trace": "show what ranks sent each other; write it for Perfetto or Chrome",

@@ -18,13 +18,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import messages, output_messages, outputs, processes, strays, typed, warm, wire
+from . import messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire
 from .config import Config
 from .connection import Connection
 from .heap import Heap
 from .noderun import NodeRun
 from .recorder.journal import boot_id
 from .store import StoreError
+from .watched import let_go
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
@@ -58,8 +59,10 @@ class Agent:
             messages.Hello: self._greet,
             messages.Claim: self._claim,
             messages.Files: lambda _, files: self._run_of(files).place.take(files),
+            watch_messages.Follow: lambda _, asked: self._run_of(asked).watched.follow(asked),
             messages.Prepare: self._prepare,
             messages.Go: lambda _, go: self._run_of(go).go(),
+            watch_messages.LetGo: lambda _, asked: let_go(self._run_of(asked).workers, asked),
             messages.Ping: lambda _, ping: self._run_of(ping),
             messages.Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._ask_for_stacks,
@@ -204,7 +207,7 @@ class Agent:
         if self.stacks_due is not None:
             return max(0.0, self.stacks_due - time.monotonic())
         limited_s = _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
-        return _TICK_S if self.run is None else limited_s
+        return _TICK_S if self.run is None else min(limited_s, self.run.watched.every_s)
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.read_ready(ready))
@@ -235,12 +238,12 @@ class Agent:
             self.connections.append(Connection(accepted.fileno(), accepted.fileno(), accepted))
 
     def _send_traces(self, now: float) -> None:
-        """Send the traces once a second; what had to be left when too much waited, at once."""
+        """Send the traces as often as is asked for; what had to be left when too much waited, at once."""
         client = self.client
         if self.run is None or client is None or client.congested or now < self.traces_due:
             return
         left = self.run.send_traces(lambda: client.congested)
-        self.traces_due = 0.0 if left else now + _TICK_S
+        self.traces_due = 0.0 if left else now + self.run.watched.every_s
 
     def _read(self, connection: Connection) -> None:
         chunk = connection.receive()

@@ -45,6 +45,8 @@ class Worker:
     stack_fd: int
     gate_fd: int
     """Closing it lets the worker run its script."""
+    step_fd: int = -1
+    """Where it is told how far it may go; -1 where it is not held."""
     trace: trace_file.TraceFile | None = None
     """What its recorder writes; None where it is not recorded."""
     status: int | None = None
@@ -156,10 +158,10 @@ class Worker:
 
     def close(self) -> None:
         """Close the agent's ends of all pipes."""
-        for fd in (*self.streams, self.stack_fd, self.gate_fd):
+        for fd in (*self.streams, self.stack_fd, self.gate_fd, self.step_fd):
             if fd >= 0:
                 os.close(fd)
-        self.streams, self.stack_fd, self.gate_fd = {}, -1, -1
+        self.streams, self.stack_fd, self.gate_fd, self.step_fd = {}, -1, -1, -1
         self.notes.close()
         if self.trace is not None:
             self.trace.close()
@@ -174,6 +176,8 @@ class LaunchContext:
     folder: str
     note_socket: str
     import_root: str
+    step: bool = False
+    """Whether it is held before each call."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
@@ -182,6 +186,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     err_r, err_w = os.pipe2(os.O_CLOEXEC)
     stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
     gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
+    step_r, step_w = os.pipe2(os.O_CLOEXEC) if context.step else (-1, -1)
     for fd in (out_r, err_r):
         with suppress(OSError):  # a larger pipe is only faster
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -192,14 +197,17 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_worker(start, context, agent, gate_r, out_w, err_w, stack_w, trace)
+        _become_worker(start, context, agent, gate_r, out_w, err_w, stack_w, trace, step_r)
         os._exit(70)
     for fd in (out_w, err_w, stack_w, gate_r):
         os.close(fd)
     for fd in (out_r, err_r, stack_r):
         os.set_blocking(fd, False)
+    if context.step:
+        os.close(step_r)
+        os.set_blocking(step_w, False)
     streams = {out_r: 1, err_r: 2}
-    return Worker(start.rank, start.local_rank, pid, notes, streams, stack_fd=stack_r, gate_fd=gate_w, trace=trace)
+    return Worker(start.rank, start.local_rank, pid, notes, streams, stack_r, gate_w, step_w, trace)
 
 
 def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
@@ -221,12 +229,14 @@ def _become_worker(
     err: int,
     stack: int,
     trace: trace_file.TraceFile | None,
+    step: int,
 ) -> None:
     try:
         stack = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, 100)
         gate = fcntl.fcntl(gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
         trace_fd = None if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
-        leave_agent_behind(out, err, keep=(stack, gate) if trace_fd is None else (stack, gate, trace_fd))
+        step_fd = None if step < 0 else fcntl.fcntl(step, fcntl.F_DUPFD_CLOEXEC, gate + 2)
+        leave_agent_behind(out, err, keep=tuple(fd for fd in (stack, gate, trace_fd, step_fd) if fd is not None))
         os.chdir(context.folder)
         processes.drop_privileges(*context.users.worker(start.local_rank))
         context.users.share_what_is_made()
@@ -243,11 +253,12 @@ def _become_worker(
             "stack_fd": stack,
             "trace_fd": trace_fd,
             "trace_values": context.claim.trace_values,
+            "step_fd": step_fd,
         }
         os.read(gate, 1)
         os.close(gate)
         if context.claim.cold:
-            for fd in (stack, trace_fd):
+            for fd in (stack, trace_fd, step_fd):
                 if fd is not None:
                     os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)

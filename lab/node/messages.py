@@ -1,7 +1,6 @@
 """Every message between the lab and an agent; `wire` encodes and decodes them, and those of `worker_messages`.
 
-NamedTuples, because each takes 0.15 ms to define where a frozen dataclass takes 0.45 ms, which every `lab run` would
-wait for. `Optional`, because annotations are evaluated, on Python 3.9 too.
+NamedTuples: each takes 0.15 ms to define, a frozen dataclass 0.45 ms. `Optional`: annotations are evaluated on 3.9 too.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from typing import Any, NamedTuple, Optional, Union
 
 from .config import OUTPUT_BYTES
 from .output_messages import Fetch, Made, Piece
+from .watch_messages import Follow, LetGo
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -293,7 +293,7 @@ class Note(NamedTuple):
     run: str = ""
 
 
-Request = Union[Hello, Claim, Files, Prepare, Go, Ping, Stop, Stacks, Check, Finish, Fetch]
+Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Ping, Stop, Stacks, Check, Finish, Fetch]
 Answer = Union[
     Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited, Cleaning,
     Made, Piece, Finished,

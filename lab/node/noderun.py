@@ -9,24 +9,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 
-from . import (
-    check,
-    launch,
-    limits,
-    messages,
-    note,
-    outputs,
-    processes,
-    store,
-    strays,
-    users,
-    warm,
-    watch,
-    wire,
-    workplace,
-)
+from . import check, launch, limits, messages, note, outputs, processes, store, strays, users, warm, wire, workplace
 from .config import Config
 from .statement import waiting_statements
+from .watch import Watch
+from .watched import Watched
 from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
@@ -59,8 +46,9 @@ class NodeRun:
         """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config.node, self._tell)
         writable = [self.place.home, *(left.folders if left is not None else ())]
-        self._watch = watch.Watch(config, self._limits, self.users, writable)
+        self._watch = Watch(config, self._limits, self.users, writable)
         self._told = 0.0
+        self.watched = Watched()
 
     def _tell(self, message: messages.Limited) -> None:
         self.emit(message)
@@ -103,7 +91,8 @@ class NodeRun:
         start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
-        context = launch.LaunchContext(self.claim, self.users, folder, note_socket, self.config.import_root)
+        root, step = self.config.import_root, self.watched.step and start.rank >= 0
+        context = launch.LaunchContext(self.claim, self.users, folder, note_socket, root, step)
         self.workers[start.rank] = launch.start_worker(start, context)
 
     def go(self) -> None:

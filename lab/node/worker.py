@@ -91,7 +91,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     rendezvous.use_run_store()
     destroyed_groups.keep()
     if spec.get("trace_fd") is not None:
-        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"])
+        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
     path = os.path.join(spec["folder"], spec["script"])
     names = vars(_main_module(path))
     return _run_script(path, names, spec), names
@@ -100,7 +100,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def start_cold() -> None:
     """Entry point of a worker in an interpreter of its own."""
     spec = json.loads(os.environ.pop(SPEC_VARIABLE))
-    for fd in (spec["stack_fd"], spec["trace_fd"]):
+    for fd in (spec["stack_fd"], spec["trace_fd"], spec["step_fd"]):
         if fd is not None:
             fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     code, names = _run(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -136,15 +137,21 @@ class Record:
         """Every fact in order; lines that are damaged or cut short are left out."""
         try:
             with (self.path / EVENTS).open("rb") as file:
-                for line in file:
-                    try:
-                        event = read_event(json.loads(line))
-                    except (ValueError, RecursionError):
-                        continue
-                    if event is not None:
-                        yield event
+                yield from filter(None, map(_event, file))
         except OSError:
             return
+
+    def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
+        """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
+        try:
+            with (self.path / EVENTS).open("rb") as file:
+                file.seek(position)
+                lines = file.readlines(most_bytes)
+        except OSError:
+            return [], position
+        whole = [line for line in lines if line.endswith(b"\n")]
+        events = [event for line in whole if (event := _event(line)) is not None]
+        return events, position + sum(map(len, whole))
 
     def log(self, rank: int) -> bytes:
         """Everything that a rank printed.
@@ -168,23 +175,24 @@ class Record:
         """Everything that all ranks printed, in the order of arrival."""
         yield from self.output_from(0)[0]
 
-    def output_from(self, position: int) -> tuple[list[Piece], int]:
-        """What has been printed since a position in the index, and the new position; 0 is the beginning."""
+    def output_from(self, position: int, most_bytes: float = math.inf) -> tuple[list[Piece], int]:
+        """What was printed since a position in the index, about so many bytes, and the new one; 0 is the beginning."""
         try:
             index = (self.path / INDEX).open("rb")
         except OSError:
             return [], position
-        pieces = []
+        pieces, size = [], 0
         with index:
             index.seek(position)
             for line in index:
-                if not line.endswith(b"\n"):
+                if not line.endswith(b"\n") or size >= most_bytes:
                     break
                 position += len(line)
                 entry = read_index(line)
                 if entry is not None:
                     data = self._slice(entry.rank, entry.offset, entry.length)
                     pieces.append(Piece(rank=entry.rank, stream=entry.stream, time=entry.time, data=data))
+                    size += len(data)
         return pieces, position
 
     def _slice(self, rank: int, offset: int, length: int) -> bytes:
@@ -203,6 +211,13 @@ class Record:
         if not isinstance(data, dict):
             return None
         return {} if problem_with(data) else data
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        return read_event(json.loads(line))
+    except (ValueError, RecursionError):
+        return None
 
 
 def _size(path: Path) -> int:

@@ -6,6 +6,7 @@ import selectors
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from lab.engine.protocol import Channel, Engine, Trouble
 from lab.errors import EngineUnavailable, LabError, NodeLost, RecordError
@@ -46,7 +47,7 @@ class Conversation:
         self._readers = {channel.node.name: wire.LineReader() for channel in channels}
         self._selector = selectors.DefaultSelector()
         for channel in channels:
-            self._selector.register(channel.fileno(), selectors.EVENT_READ, channel)
+            self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
         self._pinged = self._ticked = time.monotonic()
 
     def say(self, node: str, *messages: Request) -> None:
@@ -60,6 +61,10 @@ class Conversation:
         for channel in list(self.alive.values()):
             self._send(channel, line)
 
+    def hear(self, descriptor: int, action: Callable[[], object]) -> None:
+        """Do something whenever a descriptor becomes readable while this listens."""
+        self._selector.register(descriptor, selectors.EVENT_READ, action)
+
     def listen(self, done: Callable[[], bool], until: float) -> bool:
         """Take what the agents say until it is done or that monotonic time has come; returns whether it is done."""
         while not done():
@@ -68,10 +73,17 @@ class Conversation:
                 return False
             patience_s = min(until - now, _TICK_S)
             for key, _ in self._selector.select(patience_s):
-                self._receive(key.data)
+                key.data()
             self._keep_alive()
             if time.monotonic() - now > patience_s + _PAUSE_S:  # this process was stopped: what became of its run?
                 until = max(until, time.monotonic() + _PAUSE_S)
+        return True
+
+    def listen_within(self, done: Callable[[], bool], deadline: Callable[[], float]) -> bool:
+        """As `listen`, until a moment that may still move."""
+        while not self.listen(done, deadline()):
+            if time.monotonic() >= deadline():
+                return False
         return True
 
     def listen_for(self, done: Callable[[], bool], seconds: float) -> bool:

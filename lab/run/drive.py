@@ -11,6 +11,7 @@ from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
 from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store, WorkerStart
 from lab.node.output_messages import Fetch
+from lab.node.watch_messages import Follow
 from lab.plan.plan import Plan
 from lab.record import events
 from lab.record.write import RecordWriter
@@ -23,6 +24,7 @@ from lab.verdict.facts import RankFacts, RunFacts
 from lab.words import format_duration
 
 if TYPE_CHECKING:
+    from lab.run.watched import Watched
     from lab.trace.now import Place, Whereabouts
 
 _ANSWER_DEADLINE_S = 60.0
@@ -56,6 +58,7 @@ class Driver:
         emptied: str = "",
         outputs: Outputs,
         shared: str = "",
+        watched: Watched | None = None,
     ) -> None:
         self.plan = plan
         self.observer = observer
@@ -69,6 +72,7 @@ class Driver:
         """Monotonic time at which the workers were let go; 0: never."""
         self.outputs = outputs
         self._whereabouts: Whereabouts | None = None
+        self.watched = watched
         self.shared = shared
         """A folder that goes with the nodes, whose files are brought back too."""
         self.collector = Collector(facts, writer, observer, outputs)
@@ -126,6 +130,8 @@ class Driver:
         for node in list(self.agents.alive):
             self.collector.claims_sent[node] = time.time()
             self.agents.say(node, claim)
+            if self.watched is not None:
+                self.agents.say(node, Follow(self.plan.run, self.watched.step))
 
     def _prepare(self, archive: bytes) -> None:
         """Ship the scenario's folder and have every worker wait at its gate, and the store listen."""
@@ -157,11 +163,12 @@ class Driver:
     def _go(self) -> None:
         self.began = time.monotonic()
         self.agents.say_all(Go(self.plan.run))
+        if self.watched is not None:
+            self.watched.attend(self.agents)
 
     def _follow(self) -> None:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
-        in_time = self.agents.listen(lambda: self._all_over() or self._failed(), self.began + self.plan.timeout_s)
-        if not in_time:
+        if not self.agents.listen_within(lambda: self._all_over() or self._failed(), self._deadline):
             self.agents.look()
             self.collector.fact(events.TimedOut(time.time()))
             self._collect_stacks()
@@ -169,6 +176,10 @@ class Driver:
             self._await_culprit()
         self._note_duration()
         self._stop()
+
+    def _deadline(self) -> float:
+        """The monotonic time at which the run has taken too long; it moves while ranks are held."""
+        return self.began + self.plan.timeout_s + (self.watched.held_s if self.watched is not None else 0.0)
 
     def _await_culprit(self) -> None:
         """After a first failure, learn what became of the others, and of the one whose fault it was."""

@@ -24,6 +24,7 @@ from lab.verdict.facts import RunFacts, begin_facts
 
 if TYPE_CHECKING:
     from lab.record.result import Result
+    from lab.run.watched import Watched
 
 _CHECK_DEADLINE_S = 60.0
 
@@ -36,10 +37,11 @@ def execute(
     writer: RecordWriter,
     observer: Observer,
     outputs: Path | None = None,
+    watched: Watched | None = None,
 ) -> Result:
     """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
 
-    Files that it makes are brought back into `outputs`; None: into its record.
+    Files that it makes are brought back into `outputs`; None: into its record. `watched` is shared with who watches it.
 
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
@@ -50,6 +52,8 @@ def execute(
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
     writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place})
+    if watched is not None:
+        watched.path = writer.path
     facts, brought = begin_facts(plan, memory_bytes), Outputs(outputs or writer.path / OUTPUTS)
     driver = Driver(
         plan,
@@ -63,6 +67,7 @@ def execute(
         emptied=cluster.shared if plan.fresh else "",
         outputs=brought,
         shared=cluster.shared if cluster.run else "",
+        watched=watched,
     )
 
     def run_check(facts: RunFacts) -> None:

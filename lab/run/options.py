@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Request
 from lab.plan.cluster import ClusterInfo
@@ -13,6 +13,9 @@ from lab.plan.fit import planned_clusters, with_asked
 from lab.plan.plan import Plan, PlanOptions, make_plan
 from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from lab.run.watched import Watched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,8 @@ class RunOptions(PlanOptions):
     """Folder for files that runs make; None: the record of each."""
     allow_volumes: bool = False
     """Let a scenario file mount folders of this machine that lie outside of its own."""
+    watched: Watched | None = None
+    """Shared with whoever watches the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ def read_trace(record: Record) -> Trace:
     expected = sorted(record.workers())
     found = trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
-    readers = [_RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
+    readers = [RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
     clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
     trace.origin, trace.clock_error_s = clocks.origin_s, clocks.error_s
     for reader in readers:
@@ -65,8 +65,17 @@ def open_trace(record: Record) -> Trace:
     return trace
 
 
-class _RankReader:
-    """Reads the lines of one rank."""
+def read_line(raw: bytes) -> dict[str, Any] | None:
+    """A line of a trace; None where it is damaged."""
+    try:
+        line = json.loads(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None
+
+
+class RankReader:
+    """Takes the lines of one rank, in order."""
 
     def __init__(self, rank: int, path: Path | None, trace: Trace) -> None:
         self.rank = rank
@@ -81,35 +90,26 @@ class _RankReader:
         self.open: dict[int, Call] = {}
         self.modules = ModuleReader(self.result)
         self.nested: list[Mark] = []
-        first = next(self._lines(), {}) if path is not None else {}
-        self.start = first if first.get("k") == "start" else {}
-
-    def read(self) -> RankTrace:
-        result, problems = self.result, self.trace.problems
-        if self.path is None:
-            problems.append(f"rank {self.rank} has no trace")
-            return result
-        self.damaged = 0
-        actions = {
+        self._seen = False
+        self.actions = {
             "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
             "store": self._store, "module": self.modules.calls, "norms": self.modules.norms,
             "weights": self._weights,
         }  # fmt: skip
-        seen = False
+        """Kind of a line -> what takes it; lines of other kinds are passed over."""
+        first = next(self._lines(), {}) if path is not None else {}
+        self.start = first if first.get("k") == "start" else {}
+
+    def read(self) -> RankTrace:
+        """Take every line of its file, and say what is missing."""
+        result, problems = self.result, self.trace.problems
+        if self.path is None:
+            problems.append(f"rank {self.rank} has no trace")
+            return result
+        self.damaged = 0
         for line in self._lines():
-            try:
-                action = actions.get(line.get("k", ""))
-                if action is None:
-                    continue
-                now = self._seconds(line)
-                action(line)
-            except DAMAGE:
-                self.damaged += 1
-                continue
-            result.first = min(result.first, now) if seen else now
-            result.last = max(result.last, now)
-            seen = True
+            self.take(line)
         if not self.start:
             problems.append(
                 f"rank {self.rank}: its trace has no beginning, so its times cannot be compared with other ranks'"
@@ -120,15 +120,28 @@ class _RankReader:
             problems.append(f"rank {self.rank}: its trace ends before the worker did, or the worker was killed")
         return result
 
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Take one line; one that no recorder wrote is counted."""
+        result = self.result
+        try:
+            action = self.actions.get(line.get("k", ""))
+            if action is None:
+                return
+            now = self._seconds(line)
+            action(line)
+        except DAMAGE:
+            self.damaged += 1
+            return
+        result.first = min(result.first, now) if self._seen else now
+        result.last = max(result.last, now)
+        self._seen = True
+
     def _lines(self) -> Iterator[dict[str, Any]]:
         try:
             with self.path.open("rb") as file:  # type: ignore[union-attr]
                 for raw in file:
-                    try:
-                        line = json.loads(raw.decode("utf-8", "replace"))
-                    except (ValueError, RecursionError):
-                        line = None
-                    if isinstance(line, dict):
+                    line = read_line(raw)
+                    if line is not None:
                         yield line
                     else:
                         self.damaged += 1
@@ -171,13 +184,18 @@ class _RankReader:
         return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
 
     def _begin(self, line: Mapping[str, Any]) -> None:
+        call = self._call(line)
+        self.open[call.index] = call
+        self.result.calls.append(call)
+
+    def _call(self, line: Mapping[str, Any]) -> Call:
         group = self._name(str(line.get("g", "")))
         in_place = "out" not in line
         splits = line.get("split")
         inputs = buffers(line.get("in", ()), line.get("iv"), line.get("is"))
         outputs = inputs if in_place else buffers(line.get("out", ()), None, None)
         bytes_in = number(line, "ib")
-        call = Call(
+        return Call(
             rank=self.rank,
             index=whole(line["i"]),
             op=str(line["op"]),
@@ -200,8 +218,6 @@ class _RankReader:
             via=str(line.get("via", "")),
             phase=self.nested[-1].name if self.nested else "",
         )
-        self.open[call.index] = call
-        self.result.calls.append(call)
 
     def _end(self, line: Mapping[str, Any]) -> None:
         call = self.open.pop(whole(line["i"]), None)

@@ -103,6 +103,14 @@ class Step:
         ranks = self.group.ranks if call.giver is None else (call.giver,)
         return tuple(rank for rank in ranks if rank != call.rank)
 
+    def lacks(self, call: Call) -> tuple[int, ...]:
+        """The ranks without which a call cannot end now.
+
+        Where all whom it needs have come, a backend may still wait for the rest. Whose call failed is not there.
+        """
+        absent = tuple(rank for rank in self.needs(call) if rank not in self.calls or self.calls[rank].error)
+        return absent or self.missing
+
     def latest_of(self, call: Call) -> Call | None:
         """Of a call and those it needs, the last to be entered; None where one of them never was."""
         needed = self.needs(call)

@@ -36,9 +36,7 @@ def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, W
         call = _blocked_in(evidence, facts) or (_failed_in(evidence, facts) if until_failed else None)
         step = evidence.step(call) if call is not None else None
         if call is not None and step is not None:
-            # Where all whom it needs have come, a backend may still wait for the rest. Whose call failed is not there.
-            absent = tuple(other for other in step.needs(call) if other not in step.calls or step.calls[other].error)
-            waits[rank] = Wait(rank, call, step, absent or step.missing)
+            waits[rank] = Wait(rank, call, step, step.lacks(call))
     return waits
 
 
@@ -50,7 +48,7 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     if not rank.alive:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
-    blocking = [call for call in unfinished if not _has_handle(call)]
+    blocking = [call for call in unfinished if not has_handle(call)]
     if blocking:
         return blocking[-1]
     if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
@@ -66,7 +64,8 @@ def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
 
 
-def _has_handle(call: Call) -> bool:
+def has_handle(call: Call) -> bool:
+    """Whether a call does not hold up the rank that makes it: its script asked a handle for it."""
     return call.asynchronous or call.via in _WITH_HANDLES
 
 
@@ -120,15 +119,18 @@ def majority_step(waits: dict[int, Wait]) -> int | None:
 
 def describe_wait(wait: Wait) -> str:
     """The call that a rank waited in: `recv from rank 1 with tag 3 at train.py:9`."""
-    call, step = wait.call, wait.step
+    what = describe_call(wait.call, wait.step)
+    return f"{what} at {wait.call.source}" if wait.call.source else what
+
+
+def describe_call(call: Call, step: Step) -> str:
+    """A call: `recv from rank 1 with tag 3`."""
     tag = f" with tag {call.tag}" if call.tag else ""
     if call.operation.sends:
-        what = f"{call.op} to rank {call.peer}{tag}"
-    elif call.operation.receives:
-        what = f"{call.op} from {'any rank' if call.peer is None else f'rank {call.peer}'}{tag}"
-    else:
-        what = step.title if call.op == step.op else f"{call.op} #{call.seq}"
-    return f"{what} at {call.source}" if call.source else what
+        return f"{call.op} to rank {call.peer}{tag}"
+    if call.operation.receives:
+        return f"{call.op} from {'any rank' if call.peer is None else f'rank {call.peer}'}{tag}"
+    return step.title if call.op == step.op else f"{call.op} #{call.seq}"
 
 
 def waited(evidence: Evidence, waits: list[Wait]) -> float:

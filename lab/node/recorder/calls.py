@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work
 
+from .gate import gate
 from .journal import journal
 from .source import source
 from .values import contents
@@ -35,7 +36,11 @@ class Call:
             facts.update(_shapes("in", inputs), **contents("i", inputs, journal.values))
         if outputs is not None:
             facts.update(_shapes("out", outputs))
-        journal.add("begin", i=self._number, **facts, **source.place())
+        facts.update(source.place())
+        if gate.closed:
+            journal.add("hold", i=self._number, **facts)
+            gate.wait(self._number)
+        journal.add("begin", i=self._number, **facts)
 
     def end(self, error: BaseException | None = None, **facts: Any) -> None:
         """Write that the call is over, and why it failed; only the first time counts."""

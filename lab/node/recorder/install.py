@@ -11,6 +11,7 @@ from typing import Any
 
 from ..trace_file import LIMIT_BYTES
 from . import compiled_group, ddp, groups, handles, marks, native, replicas, stores
+from .gate import gate
 from .imports import when_imported
 from .journal import journal
 from .source import source
@@ -30,15 +31,19 @@ def find_compiled() -> Any | None:
     return native.load()
 
 
-def start(rank: int, fd: int, folder: str, values: int | None) -> None:
+def start(rank: int, fd: int, folder: str, values: int | None, step_fd: int | None = None) -> None:
     """Record this process from now on, or from when it imports torch.distributed. Never raises.
 
     `fd` is the trace, open for reading and appending. At most `values` elements of one side of a call are kept; None:
     as many as the environment says.
+    Where there is a `step_fd`, each call is held until it is said there that it may go on; only Python can hold it.
     """
     choice = os.environ.get(CHOICE_VARIABLE) or "auto"
     if choice == "off":
         return
+    if step_fd is not None:
+        choice = "python"
+        gate.close(step_fd)
     asked = os.environ.get(VALUES_VARIABLE, "") if values is None else str(values)
     limit = int(asked) if asked.isdecimal() and len(asked) < 10 else DEFAULT_VALUES
     _when_imported("torch.distributed.distributed_c10d", lambda module: _open(module, choice, rank, fd, folder, limit))

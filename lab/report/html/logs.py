@@ -105,14 +105,14 @@ def _assembled(record: Record, rank: int, pieces: list[tuple[int, int, int, floa
             began, before = held.pop(stream, (when, b""))
             *whole, rest = (before + data).split(b"\n")
             for number, line in enumerate(whole):
-                yield LogLine(rank, stream, began if number == 0 else when, _clean(line))
+                yield LogLine(rank, stream, began if number == 0 else when, clean_line(line))
             if rest:
                 held[stream] = (when if whole else began, rest)
     for stream, (when, rest) in sorted(held.items()):
-        yield LogLine(rank, stream, when, _clean(rest))
+        yield LogLine(rank, stream, when, clean_line(rest))
 
 
-def _clean(line: bytes) -> str:
+def clean_line(line: bytes) -> str:
     """Text without colours and control characters; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
     text = _ESCAPES.sub("", text)

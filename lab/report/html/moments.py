@@ -31,7 +31,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
             lives[event.rank]["begin"] = t
         elif isinstance(event, Exited):
             bad = not event.stopped and bool(event.code or event.signal)
-            lives[event.rank].update(end=t, bad=bad, text=_end_text(event))
+            lives[event.rank].update(end=t, bad=bad, text=end_text(event))
         elif isinstance(event, Note) and len(notes) < _MOST_NOTES:
             text = f"{event.name} = {format_value(event.value, _LONGEST_NOTE)}"
             notes.append({"begin": t, "rank": event.rank, "text": text})
@@ -46,7 +46,8 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     return lives, notes, faults
 
 
-def _end_text(event: Exited) -> str:
+def end_text(event: Exited) -> str:
+    """How a worker ended, in a few words."""
     if event.stopped:
         return "stopped by the lab"
     if event.out_of_memory:

@@ -90,6 +90,8 @@ class Picture:
     """In what the calls of the ranks did not fit each other, a sentence; empty where they did."""
     unmet: tuple[str, ...]
     """Expectations of the scenario about notes of these ranks that were not met, a sentence each."""
+    live: bool = False
+    """Whether the run goes on, so that who has not come may still come."""
 
     @property
     def check(self) -> str:
@@ -154,6 +156,8 @@ def picture_of(
     expectations: Sequence[Expectation] = (),
     world_size: int = 0,
     unrecorded: Collection[int] = (),
+    *,
+    live: bool = False,
 ) -> Picture:
     """The picture of a step.
 
@@ -162,6 +166,7 @@ def picture_of(
         expectations: those of the run; the picture tells those about notes that were not met.
         world_size: ranks of the run; 0: as many as the step shows.
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
+        live: whether the run goes on.
     """
     disagreement = _disagreement(step)
     order = (step.source, step.destination) if step.message else step.group.ranks
@@ -172,6 +177,7 @@ def picture_of(
         world_size=max(world_size, max(ranks) + 1),
         disagreement=disagreement,
         unmet=tuple(e.sentence() for e in expectations if not e.met and e.what.startswith("note ") and e.rank in ranks),
+        live=live,
     )
 
 

@@ -98,7 +98,7 @@ def absence(picture: Picture, rank: RankPicture, *, after: bool) -> str:
     if rank.state in ("missing", "unrecorded"):
         return "–" if after and not picture.step.message else _never(picture, rank)
     if after and rank.state == "unfinished":
-        return "never finished"
+        return "not yet" if picture.live else "never finished"
     if after and rank.state == "failed":
         return "failed"
     return "" if picture.step.message or rank.tensors(after=after) else "nothing"
@@ -108,8 +108,11 @@ def _never(picture: Picture, rank: RankPicture) -> str:
     if rank.state == "unrecorded":
         return "not on record"
     if not picture.step.message:
-        return "never entered"
-    return "never sent" if rank.role == "source" else "never received"
+        return "has not come yet" if picture.live else "never entered"
+    sends = rank.role == "source"
+    if picture.live:
+        return "has not sent yet" if sends else "has not come yet"
+    return "never sent" if sends else "never received"
 
 
 def verdict(picture: Picture) -> tuple[str, str]:
@@ -123,7 +126,7 @@ def verdict(picture: Picture) -> tuple[str, str]:
         return "good", f"Every output is what {op} of the recorded inputs gives."
     if picture.check == "partly":
         return "good", "All outputs that could be compared with the recorded inputs are right; some could not be."
-    if picture.check == "nothing":
+    if picture.check == "nothing" or (picture.live and picture.step.state == "unfinished"):
         return "", ""
     return "unknown", f"Outputs were not compared with inputs: {_why_unchecked(picture)}."
 
@@ -152,10 +155,11 @@ def remarks(picture: Picture) -> list[str]:
     unfinished = [rank.rank for rank in picture.ranks if rank.state == "unfinished"]
     if missing:
         ranks = name_ranks([rank.rank for rank in missing])
-        found.append(f"{capital(ranks)} {_never(picture, missing[0])}.")
+        verb = _never(picture, missing[0])
+        found.append(f"{capital(ranks)} {verb if len(missing) == 1 else verb.replace('has', 'have')}.")
     if unrecorded:
         found.append(f"What {name_ranks(unrecorded)} did is not on record.")
-    if unfinished:
+    if unfinished and not picture.live:
         found.append(f"{capital(name_ranks(unfinished))} never finished.")
     found += _failures(picture)
     found += _wrong_elements(picture)
@@ -247,7 +251,8 @@ def waits(picture: Picture) -> list[tuple[int, str, float]]:
     found = []
     for rank in picture.ranks:
         if rank.waited_s is None:
-            told = "waited in vain" if rank.op else _never(picture, rank)
+            in_vain = "waits" if picture.live else "waited in vain"
+            told = in_vain if rank.op else _never(picture, rank)
             found.append((rank.rank, "failed" if rank.error else told, 1.0 if rank.op else 0.0))
         elif rank.waited_s == 0:
             found.append((rank.rank, "came last", 0.0))

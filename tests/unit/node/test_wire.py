@@ -32,6 +32,7 @@ from lab.node.messages import (
     WorkerStart,
 )  # fmt: skip
 from lab.node.typed import Misfit, read
+from lab.node.watch_messages import EVERY_RANK, RUN_ON, Follow, Held, LetGo
 
 MESSAGES = [
     Hello(),
@@ -41,6 +42,8 @@ MESSAGES = [
     Files("r", b"\x00\xff\xfe", last=True),
     Prepare("r", (WorkerStart(0, 0, {"RANK": "0"}, ["a.py", "é"]), WorkerStart(1, 1, {}, ["a.py"])), Store("n", 1, 2)),
     Prepare("r", ()),
+    Follow("r", step=True),
+    LetGo("r", (Held(0, 3), Held(EVERY_RANK, RUN_ON))),
     Check("r", "c.py:f", [{"rank": 0, "log": "x"}], {}),
     Ready("node0", "2.13"),
     Busy("r", "s", "eve", 1.5),

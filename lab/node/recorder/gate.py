@@ -1,0 +1,38 @@
+"""Holds the script before each of its calls until whoever watches the run step by step lets it go on."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+
+class Gate:
+    """Open until it is given a pipe, on which the agent says up to which call the script may go."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        """Whether calls are held."""
+        self._fd = -1
+        self._allowed = 0
+        self._rest = b""
+        self._lock = threading.Lock()
+
+    def close(self, fd: int) -> None:
+        """Hold every call from now on."""
+        self._fd, self.closed = fd, True
+
+    def wait(self, call: int) -> None:
+        """Return when the call of this index may begin; at once where nobody is there any more to say so."""
+        with self._lock:
+            while self.closed and self._allowed < call:
+                try:
+                    said = os.read(self._fd, 4096)
+                except OSError:  # the script has closed it
+                    said = b""
+                *whole, self._rest = (self._rest + said).split(b"\n")
+                self._allowed = max([self._allowed, *(int(word) for word in whole if word.isdigit())])
+                self.closed = bool(said)
+
+
+gate = Gate()
+"""That of this process."""

@@ -1,0 +1,196 @@
+// A run as it happens. The server pushes the whole state each time, and of the lines those that are new; text is text.
+
+import { element } from "lab/dom";
+import { startTheme } from "lab/theme";
+import { duration, nameRanks, plural } from "lab/words";
+
+const MOST_LINES = 400;
+const MOST_WORTH_TELLING = 0.1;
+const byId = (id) => document.getElementById(id);
+
+export function start() {
+  startTheme(byId("theme"), () => {});
+  startKeys();
+  const source = new EventSource("events");
+  source.onmessage = (event) => {
+    const told = JSON.parse(event.data);
+    setHidden(byId("connection"), true);
+    showState(told.state);
+    if (told.pictures) showPictures(told.pictures);
+    showLines(told.lines, told.left_out ?? 0);
+    document.documentElement.dataset.events = Number(document.documentElement.dataset.events ?? 0) + 1;
+    if (told.done) {
+      source.close();
+      document.documentElement.dataset.done = "true";
+      setHidden(byId("report"), !told.state.verdict);
+    }
+  };
+  source.onerror = () => {
+    setText(byId("connection"), "The connection to the run is lost; it is tried again.");
+    setHidden(byId("connection"), false);
+  };
+}
+
+// ---------------------------------------------------------------------------------------------------- step by step
+
+function startKeys() {
+  byId("step").onclick = () => ask("step");
+  byId("run-on").onclick = () => ask("run-on");
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || byId("step").hidden) return;
+    const asked = { " ": "step", c: "run-on", C: "run-on" }[event.key];
+    if (!asked) return;
+    event.preventDefault(); // nor does a button that has the focus act a second time
+    ask(asked);
+  });
+}
+
+function ask(what) {
+  fetch(what, { method: "POST" }).catch(() => {}); // a lost connection is told by the stream
+}
+
+// ------------------------------------------------------------------------------------------------------------ state
+
+function showState(state) {
+  setText(byId("scenario"), state.scenario);
+  const elapsed = state.elapsed_s === null ? "" : `${duration(state.elapsed_s * 1e6)}, ${state.engine} engine`;
+  setText(byId("elapsed"), elapsed);
+  setHidden(byId("step"), !state.stepping || state.over);
+  setHidden(byId("run-on"), !state.stepping || state.over);
+  byId("step").disabled = !state.next;
+  byId("step").title = state.next ? `Let go: ${state.next}` : "Nobody is held";
+  const verdict = byId("verdict");
+  setHidden(verdict, !state.verdict);
+  if (state.verdict) {
+    verdict.style.setProperty("--tone", `var(--${state.tone})`);
+    setText(verdict.querySelector(".sign"), `${state.sign} ${state.verdict}`);
+    setText(verdict.querySelector(".reason"), state.reason);
+    document.title = `${state.sign} ${state.verdict} – ${state.scenario} – lab watch`;
+  }
+  const remarks = byId("remarks");
+  setHidden(remarks, !state.remarks.length);
+  if (changed(remarks, state.remarks)) remarks.replaceChildren(...state.remarks.map((one) => element("li", {}, one)));
+  showRanks(state);
+}
+
+function showRanks({ ranks, colours, over }) {
+  const list = byId("ranks");
+  if (list.children.length !== ranks.length || !list.firstElementChild?.dataset.rank) {
+    list.replaceChildren(...ranks.map(card));
+    list.classList.toggle("many", ranks.length > 6);
+  }
+  ranks.forEach((rank, i) => {
+    const [head, told, since, place, calls] = list.children[i].children;
+    list.children[i].dataset.state = rank.bad ? "bad" : rank.state;
+    setText(head.lastElementChild, rank.node);
+    setText(told, rank.told);
+    showSince(since, rank, ranks, over);
+    setText(place, rank.place);
+    if (changed(calls, rank.recent)) calls.replaceChildren(...rank.recent.map((call) => showCall(call, colours)));
+  });
+}
+
+function card(rank) {
+  const chip = element("b", { class: "chip" }, `rank ${rank.rank}`);
+  const parts = [
+    element("p", { class: "who" }, chip, element("span", {})),
+    element("p", { class: "told" }),
+    element("p", { class: "since" }),
+    element("p", { class: "place code" }),
+    element("ol", { class: "calls plain", "aria-label": `Last calls of rank ${rank.rank}` }),
+  ];
+  const made = element("li", { class: "box", "data-rank": rank.rank }, ...parts);
+  made.style.setProperty("--rank", rank.colour);
+  return made;
+}
+
+// For how long, and for whom it waits, in the colours of those.
+function showSince(holder, rank, ranks, over) {
+  const long = rank.since_s !== null && rank.since_s >= MOST_WORTH_TELLING && !over;
+  const took = long ? duration(Math.round(rank.since_s * 10) * 1e5) : "";
+  if (!changed(holder, [took, rank.waits_for])) return;
+  const chips = rank.waits_for.slice(0, 8).map((other) => {
+    const chip = element("b", { class: "chip" }, `rank ${other}`);
+    chip.style.setProperty("--rank", ranks.find((one) => one.rank === other)?.colour ?? "");
+    return chip;
+  });
+  if (rank.waits_for.length > 8) chips.splice(0, 8, nameRanks(rank.waits_for));
+  holder.replaceChildren(
+    element("span", {}, took),
+    ...(chips.length ? [element("span", { class: "waits" }, "waits for ", ...chips)] : []),
+  );
+}
+
+function showCall(call, colours) {
+  const swatch = element("i", { class: "swatch" });
+  swatch.style.setProperty("--op", colours[call.op] ?? "");
+  const took = element(
+    "small",
+    {},
+    call.state === "completed" ? call.took : call.state === "inside" ? "…" : call.state,
+  );
+  return element("li", { "data-state": call.state, title: call.place }, swatch, element("span", {}, call.text), took);
+}
+
+// --------------------------------------------------------------------------------------------------------- pictures
+
+function showPictures(pictures) {
+  showPicture(byId("current"), pictures.current, "");
+  showPicture(byId("next"), pictures.next, "Next: ");
+}
+
+function showPicture(holder, picture, before) {
+  setHidden(holder, !picture);
+  if (!picture) return;
+  const place = picture.place ? [" ", element("small", {}, picture.place)] : [];
+  holder.querySelector("h3").replaceChildren(before, picture.title, ...place);
+  const drawing = new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement;
+  holder.querySelector(".drawing").replaceChildren(document.importNode(drawing, true));
+}
+
+// ------------------------------------------------------------------------------------------------------------ lines
+
+function showLines(lines, leftOut) {
+  const log = byId("log");
+  const last = Number(log.dataset.last ?? 0);
+  const fresh = lines.filter((line) => line.n > last);
+  if (!fresh.length) return;
+  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  if (leftOut)
+    log.append(element("li", { class: "gap" }, element("span", {}, `${plural(leftOut, "line")} left out here`)));
+  log.append(...fresh.map(logLine));
+  while (log.children.length > MOST_LINES) log.firstElementChild.remove();
+  log.dataset.last = fresh.at(-1).n;
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+function logLine({ rank, stream, time, text }) {
+  const made = element(
+    "li",
+    { class: stream === 2 ? "err" : "" },
+    element("time", {}, time),
+    element("b", {}, rank >= 0 ? String(rank) : "check"),
+    stream === 2 ? element("i", { class: "bad", title: "standard error" }, "err") : element("i", {}),
+    element("span", {}, text),
+  );
+  const colour = document.querySelector(`#ranks [data-rank="${rank}"]`)?.style.getPropertyValue("--rank");
+  if (colour) made.style.setProperty("--rank", colour);
+  return made;
+}
+
+// ------------------------------------------------------------------------------------------ what changes is touched
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function setHidden(node, hidden) {
+  if (node.hidden !== hidden) node.hidden = hidden;
+}
+
+function changed(node, data) {
+  const key = JSON.stringify(data);
+  if (node.dataset.shown === key) return false;
+  node.dataset.shown = key;
+  return true;
+}

@@ -1,0 +1,125 @@
+"""The page of a run as it happens: the report's own style and pictures, fed by what is pushed to it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.operations import operation
+from lab.record.layout import REPORT
+from lab.record.read import Record
+from lab.report.html import bundle
+from lab.report.html.page import write_report
+from lab.report.palette import VERDICTS, rank_colour
+from lab.report.picture.model import picture_of
+from lab.report.picture.svg import svg_of
+from lab.trace.steps import Step
+from lab.watch.follow import Follower
+from lab.watch.now import Now
+from lab.words import format_duration
+
+_SHOWN_S = 0.4
+"""A picture stays for so long, so that eyes can follow."""
+_WAITED_S = 0.5
+"""A step in which ranks have waited for so long is shown before those that are over."""
+
+
+def state_of(now: Now) -> dict[str, Any]:
+    """What the page shows of a run, besides lines and pictures."""
+    size = len(now.ranks)
+    ops = {call.op for rank in now.ranks for call in rank.recent}
+    data = now.to_json()
+    for rank in data["ranks"]:
+        rank["colour"] = rank_colour(rank["rank"], size)
+        for call in rank["recent"]:
+            call["took"] = "" if call["took_s"] is None else format_duration(call["took_s"])
+    tone = VERDICTS.get(now.verdict)
+    data["sign"], data["tone"] = (tone.sign, tone.variable) if tone else ("", "")
+    data["colours"] = {op: operation(op).colour for op in sorted(ops)}
+    return data
+
+
+class Pictures:
+    """Chooses the steps that are worth seeing now, and draws each once."""
+
+    def __init__(self) -> None:
+        self.drawn: dict[str, dict[str, Any]] = {}
+        """`current` and `next`: title, place and picture of a step; absent where there is none."""
+        self.version = 0
+        self._keys: Mapping[str, object] = {}
+        self._changed = 0.0
+
+    def look(self, now: Now, follower: Follower) -> None:
+        """Draw what has changed, if what is shown has been there for a moment."""
+        chosen = {"current": _current(follower, now), "next": follower.ahead[0] if follower.ahead else None}
+        if not now.stepping or now.over:
+            chosen["next"] = None
+        keys = {name: _key(step) for name, step in chosen.items()}
+        clock = time.monotonic()
+        soon = clock - self._changed < _SHOWN_S and not now.stepping and not now.over
+        if keys == self._keys or soon:
+            return
+        self._keys, self._changed = keys, clock
+        self.drawn = {name: _drawn(step, len(now.ranks), now) for name, step in chosen.items() if step is not None}
+        self.version += 1
+
+
+def _current(follower: Follower, now: Now) -> Step | None:
+    """A step that ranks wait in, else the last one that is over."""
+    open_steps = [step for step in follower.steps if step.end is None]
+    waiting = {rank.rank for rank in now.ranks if rank.waits_for and (rank.since_s or 0.0) >= _WAITED_S}
+    stuck = [step for step in open_steps if waiting & step.calls.keys() and _is_open(step, waiting)]
+    if stuck:
+        return stuck[-1]
+    over = [step for step in follower.steps if step.end is not None]
+    return max(over, key=lambda step: step.end or 0.0, default=None) or (open_steps[-1] if open_steps else None)
+
+
+def _is_open(step: Step, ranks: set[int]) -> bool:
+    return any(step.calls[rank].state == "unfinished" for rank in ranks & step.calls.keys())
+
+
+def _key(step: Step | None) -> object:
+    """Tells whether a picture would be another one."""
+    if step is None:
+        return None
+    return tuple(sorted((call.rank, call.index, call.state) for call in step.calls.values()))
+
+
+def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
+    call = next(iter(step.calls.values()))
+    picture = picture_of(step, world_size=world_size, live=not now.over)
+    return {"title": step.title, "place": call.source, "svg": svg_of(picture, heading=False)}
+
+
+def lines_of(follower: Follower) -> Sequence[dict[str, Any]]:
+    """What ranks have printed lately."""
+    return [
+        {"n": line.number, "rank": line.rank, "stream": line.stream, "time": f"{line.time_s:.3f}", "text": line.text}
+        for line in follower.lines
+    ]
+
+
+def page_of(title: str) -> bytes:
+    """The page of a run that is called so until it says its name itself."""
+    return bundle.render("watch", "watch", {}, title=title, colours={})
+
+
+def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
+    """Gives the report of the run with this record, once there is a result."""
+    lock = threading.Lock()
+
+    def report() -> bytes | None:
+        folder = path()
+        if folder is None or not Record(path=folder).complete:
+            return None
+        with lock:
+            written = folder / REPORT
+            if not written.exists():
+                written = write_report(Record(path=folder)).path
+            return written.read_bytes()
+
+    return report

@@ -1,0 +1,118 @@
+"""A run in a terminal: what ranks print scrolls by, and below it a line for each rank is redrawn in its place."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from lab.report.harmless import harmless
+from lab.report.style import Style, style_for
+from lab.watch.follow import Follower, Happening
+from lab.watch.now import Now, RankNow
+from lab.words import clip, format_duration, name_ranks
+
+_ERASE_BELOW = "\x1b[J"
+_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+_ROOMY = 72
+"""Columns from which on there is room for the names of nodes."""
+Part = tuple[str, tuple[str, ...]]
+
+
+def now_lines(now: Now, style: Style, height: int) -> list[str]:
+    """A run at one moment in at most so many lines, none wider than the terminal."""
+    width = style.width or 1_000
+    elapsed = "" if now.elapsed_s is None else f"  {format_duration(round(now.elapsed_s, 1))}"
+    head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
+    lines = [_fitted(head, width, style)]
+    room = max(1, height - 1 - len(now.remarks) - now.stepping)
+    shown = now.ranks if len(now.ranks) <= room else now.ranks[: room - 1]
+    roomy = width >= _ROOMY
+    names = max((len(rank.node) for rank in shown), default=0)
+    lines += [_fitted(_rank_parts(rank, names if roomy else 0), width, style, rank.rank) for rank in shown]
+    if len(shown) < len(now.ranks):
+        lines.append(_fitted([(f"… and {_many(now.ranks[len(shown) :])}", ("dim",))], width, style))
+    lines += [_fitted([(remark, ("yellow",))], width, style) for remark in now.remarks]
+    if now.stepping and not now.over:
+        keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
+        lines.append(_fitted([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
+    return lines[:height]
+
+
+def _rank_parts(rank: RankNow, names: int) -> list[Part]:
+    told = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "computing") else ()
+    parts: list[Part] = [(f"rank {rank.rank:<3}", ("rank",))]
+    if names:
+        parts.append((f" {rank.node:<{names}} ", ("dim",)))
+    parts.append((rank.told, told))
+    if rank.since_s is not None and rank.since_s >= 0.1:
+        parts.append((f"  {format_duration(round(rank.since_s, 1))}", ()))
+    if rank.waits_for:
+        parts.append((f"  waits for {name_ranks(rank.waits_for)}", ("yellow",)))
+    if rank.place:
+        parts.append((f"  {rank.place}", ("dim",)))
+    return parts
+
+
+def _many(ranks: Sequence[RankNow]) -> str:
+    states: dict[str, int] = {}
+    for rank in ranks:
+        states[rank.told] = states.get(rank.told, 0) + 1
+    return f"{len(ranks)} more: " + ", ".join(f"{count} {told}" for told, count in states.items())
+
+
+def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> str:
+    """Parts one after the other, cut off where the line ends."""
+    found = []
+    left = width - 1
+    for text, styles in parts:
+        cut = clip(harmless(text).replace("\n", " ").replace("\t", " "), left) if left > 0 else ""
+        left -= len(cut)
+        if cut:
+            found.append(style.rank(rank, cut) if styles == ("rank",) else style.paint(cut, *styles))
+    return "".join(found)
+
+
+class Screen:
+    """Shows a run on a terminal."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._drawn = 0
+        """Lines that are below what has scrolled by."""
+
+    def show(self, now: Now, follower: Follower) -> None:
+        """Draw it anew."""
+        style = style_for(self._stream)
+        printed = [line for one in follower.happened if (line := _printed(one, now, style))]
+        block = [] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1)
+        text = "".join(f"{line}\n" for line in block)
+        self._stream.write(
+            f"{_HIDE}{self._up()}{''.join(f'{line}{chr(10)}' for line in printed)}{_NO_WRAP}{text}{_WRAP}"
+            f"{_SHOW if now.over else ''}"
+        )
+        self._stream.flush()
+        self._drawn = len(block)
+
+    def close(self) -> None:
+        """Leave the terminal as it was, without the lines of the ranks."""
+        self._stream.write(f"{self._up()}{_WRAP}{_SHOW}")
+        self._stream.flush()
+        self._drawn = 0
+
+    def _up(self) -> str:
+        return f"\r\x1b[{self._drawn}A{_ERASE_BELOW}" if self._drawn else ""
+
+
+def _printed(happening: Happening, now: Now, style: Style) -> str:
+    """What stays in the terminal: what ranks print and note, and how they end."""
+    if happening.what not in ("output", "note", "node", "timed out") and not (
+        happening.what == "exited" and happening.facts.get("code") != 0
+    ):
+        return ""
+    rank = happening.rank
+    node = next((one.node for one in now.ranks if one.rank == rank), "")
+    name = "lab |" if rank is None else f"{node}/rank{rank} |" if rank >= 0 else "check |"
+    text = harmless(happening.text, output=True)
+    return f"{style.rank(max(rank or 0, 0), name)} {text if happening.what == 'output' else style.paint(text, 'dim')}"

@@ -1,0 +1,145 @@
+"""Runs that are watched while they go on: step by step, and as they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Cluster
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.run.watched import Watched
+from lab.trace.read import read_trace
+from lab.watch.follow import Follower
+from lab.watch.now import Now
+from lab.watch.session import Session
+from lab.watch.steps import Stepper
+
+DEADLINE_S = 60.0
+STEPS = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for number in range(3):
+    held = torch.full((2,), rank + 10.0 * number)
+    dist.all_reduce(held)
+if rank == 0:
+    dist.send(held, 1)
+if rank == 1:
+    dist.recv(held, 0)
+dist.barrier()
+"""
+
+
+class Hand:
+    """Presses a key whenever something is held; remembers what was held then."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self.stepper = stepper
+        self.pressed: list[str] = []
+        self.seen: list[Now] = []
+
+    def show(self, now: Now, follower: Follower) -> None:
+        self.seen.append(now)
+        told = " ".join(f"{rank.told}" for rank in now.ranks if rank.state == "held")
+        if now.next and "once the others" not in now.next and self.pressed[-1:] != [f"{now.next}: {told}"]:
+            self.pressed.append(f"{now.next}: {told}")
+            self.stepper.press()
+
+    def close(self) -> None:
+        pass
+
+
+def watch(cluster: Cluster, script: Path, hand: Hand, watched: Watched, stepper: Stepper, **options: Any) -> Result:
+    ended = threading.Event()
+    session = Session(lambda: watched.path, [hand], stepper)
+    watcher = threading.Thread(target=session.follow, args=(ended,))
+    watcher.start()
+    try:
+        return cluster.run(script, watched=watched, runs=script.parent / "runs", **options)
+    finally:
+        ended.set()
+        watcher.join(DEADLINE_S)
+
+
+@pytest.fixture
+def stepped() -> tuple[Watched, Stepper]:
+    watched = Watched(step=True)
+    return watched, Stepper(watched)
+
+
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.local_first)], ids=["warm", "cold"])
+def test_one_key_press_is_one_step(
+    cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper], cold: bool
+) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+    hand = Hand(stepped[1])
+    result = watch(cluster, script, hand, *stepped, nodes=3, cold=cold, timeout_s=DEADLINE_S)
+    assert result.passed, result.reason
+    pressed = [told.partition(":")[0] for told in hand.pressed]
+    assert pressed[:3] == ["all_reduce #1", "all_reduce #2", "all_reduce #3"]
+    assert pressed[3] in ("send 0 → 1", "send 0 → 1 and barrier #4")
+    assert pressed[-1] == "barrier #4"
+    trace = read_trace(Record(path=result.path))
+    assert trace.problems == []
+    assert {rank.recorder for rank in trace.ranks.values()} == {"python"}
+    assert [call.op for call in trace.ranks[2].calls] == ["all_reduce"] * 3 + ["barrier"]
+
+
+@pytest.mark.local_first
+def test_time_stands_still_while_ranks_are_held(
+    cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]
+) -> None:
+    watched, stepper = stepped
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+    limit_s = 4.0
+
+    class Slow(Hand):
+        """Whoever takes longer than the run may, once."""
+
+        def show(self, now: Now, follower: Follower) -> None:
+            if watched.held_s > limit_s + 1 or not now.next.startswith("all_reduce #1"):
+                super().show(now, follower)
+
+    began = time.monotonic()
+    result = watch(cluster, script, Slow(stepper), watched, stepper, nodes=3, timeout_s=limit_s)
+    assert result.passed, result.reason
+    assert time.monotonic() - began > limit_s
+
+
+@pytest.mark.local_first
+def test_whoever_runs_on_holds_nobody(cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]) -> None:
+    watched, stepper = stepped
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+
+    class Leaves(Hand):
+        """Runs on as soon as something is held."""
+
+        def show(self, now: Now, follower: Follower) -> None:
+            if now.next:
+                stepper.run_on()
+
+    result = watch(cluster, script, Leaves(stepper), watched, stepper, nodes=3, timeout_s=DEADLINE_S)
+    assert result.passed, result.reason
+
+
+@pytest.mark.local_first
+def test_a_deadlock_is_let_go_into_and_then_time_runs(
+    cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]
+) -> None:
+    script = tmp_path / "stuck.py"
+    script.write_text(STEPS.partition("for")[0] + "dist.recv(torch.zeros(1), (rank - 1) % 3)\n")
+    hand = Hand(stepped[1])
+    result = watch(cluster, script, hand, *stepped, nodes=3, timeout_s=2.0)
+    assert result.verdict == "hung"
+    assert [told.partition(":")[0] for told in hand.pressed] == ["ranks 0-2, though no step has all its ranks"]
+    assert (0,) in [rank.waits_for for now in hand.seen for rank in now.ranks if rank.rank == 1]
