@@ -4,7 +4,8 @@ import { element } from "lab/dom";
 import { startTheme } from "lab/theme";
 import { duration, nameRanks, plural } from "lab/words";
 
-const MOST_LINES = 400;
+const MOST_LINES = 500;
+const MOST_CALLS = 5;
 const MOST_WORTH_TELLING = 0.1;
 const byId = (id) => document.getElementById(id);
 
@@ -86,7 +87,8 @@ function showRanks({ ranks, colours, over }) {
     setText(told, rank.told);
     showSince(since, rank, ranks, over);
     setText(place, rank.place);
-    if (changed(calls, rank.recent)) calls.replaceChildren(...rank.recent.map((call) => showCall(call, colours)));
+    if (changed(calls, rank.recent))
+      calls.replaceChildren(...rank.recent.slice(-MOST_CALLS).map((call) => showCall(call, colours)));
   });
 }
 
