@@ -203,7 +203,8 @@ def telling_step(steps: Sequence[Step], lesson: str) -> Step | None:
     own = [step for step in moving if not _phase(step).startswith("DDP(")]
     named = [step for step in own if set(step.op.split("_")) <= set(words)]
     training = [step for step in own if _phase(step) == "backward"]
-    return next(iter([*named, *training, *own, *moving, *steps]), None)
+    collectives = [step for step in own if not step.message]
+    return next(iter([*named, *training, *collectives, *moving, *steps]), None)
 
 
 def _phase(step: Step) -> str:

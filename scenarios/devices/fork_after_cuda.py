@@ -35,7 +35,7 @@ def main():
     needs_gpu = not torch.cuda.is_available()
     note("needs_gpu", needs_gpu)
     if needs_gpu:
-        print("needs a GPU: without one CUDA cannot be used before the fork, and so not break after it", flush=True)
+        print("needs a GPU: without one there is nothing to see", flush=True)
         return
     torch.ones(1, device="cuda")  # from here on this process must not fork children that use CUDA
     note("fork", ask_child("fork"))
