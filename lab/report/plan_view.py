@@ -54,7 +54,9 @@ def plan_text(plan: Plan, style: Style) -> str:
     )
     whole = replace(style, width=None)  # a command line that is cut says nothing
     rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]
-    tail = [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
+    tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
+    tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]
+    tail += [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
     if not plan.trace.on:
         tail.append("trace: off")
     elif plan.trace.values is not None:

@@ -17,9 +17,9 @@ _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm
 _WHEEL = "the path or the address of a wheel (.whl)"
 _CONFIGURED = "an index, and options, come from pip's own configuration, such as PIP_INDEX_URL or pip.conf"
 _MAX_BYTES = 1024 * 1024
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_COMMENT = re.compile(r"(?:^|\s+)#.*$")
-_OTHER_FILE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s+|(?=[^-\s]))(.+)")
+_NAME = r"[A-Za-z0-9._-]+"
+_COMMENT = r"(?:^|\s+)#.*$"
+_OTHER_FILE = r"(?:-r|--requirement)(?:\s*=\s*|\s+|(?=[^-\s]))(.+)"
 
 
 class Wrong(ValueError):
@@ -90,7 +90,7 @@ def _read_lines(path: Path, reading: Reading, seen: set[Path]) -> Iterator[str]:
         reading.add(Position(), f"{why}; allowed: a file of requirements")
         return
     for number, line in _logical_lines(text):
-        other = _OTHER_FILE.fullmatch(line)
+        other = re.fullmatch(_OTHER_FILE, line)
         if other is not None:
             name = os.path.expanduser(other[1].strip())
             further = path.parent / name
@@ -118,7 +118,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if line.endswith("\\"):
             begun += line[:-1]
             continue
-        whole = _COMMENT.sub("", begun + line).strip()
+        whole = re.sub(_COMMENT, "", begun + line).strip()
         begun = ""
         if whole:
             yield first, whole
@@ -177,7 +177,7 @@ def wheel_path(url: str) -> str | None:
 
 def package_of(requirement: str) -> str:
     """The name of the package that a normal requirement is about."""
-    found = _NAME.match(requirement)
+    found = re.match(_NAME, requirement)
     return found[0] if found else requirement
 
 

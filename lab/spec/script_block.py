@@ -15,10 +15,10 @@ from lab.spec.problems import Position, Reading, shown
 from lab.spec.requirements import ONE, Wrong, merged, normal
 
 _MARK = b"# /// script"
-_BLOCK = re.compile(r"^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$", re.MULTILINE)
+_BLOCK = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
 """As PEP 723 has it."""
-_OPENED = re.compile(r"^# /// script$", re.MULTILINE)
-_AT_LINE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_OPENED = r"(?m)^# /// script$"
+_AT_LINE = r" \(at (?:line (\d+), column (\d+)|end of document)\)$"
 _MAX_BYTES = 1024 * 1024
 
 
@@ -43,8 +43,8 @@ def read_block(script: Path) -> tuple[str, ...]:
 
 
 def _read(text: str, script: Path, reading: Reading) -> tuple[str, ...]:
-    blocks = [block for block in _BLOCK.finditer(f"{text}\n") if block["type"] == "script"]
-    opened = [_line_of(text, found.start()) for found in _OPENED.finditer(text)]
+    blocks = [block for block in re.finditer(_BLOCK, f"{text}\n") if block["type"] == "script"]
+    opened = [_line_of(text, found.start()) for found in re.finditer(_OPENED, text)]
     if len(blocks) > 1:
         again = _line_of(text, blocks[1].start())
         reading.add(Position(again), f"found a second block '# /// script', after line {opened[0]}; allowed: one")
@@ -87,9 +87,9 @@ def _parse(toml: str, first: int, reading: Reading) -> dict[str, Any]:
         said: dict[str, Any] = tomllib.loads(toml)
         return said
     except tomllib.TOMLDecodeError as error:
-        where = _AT_LINE.search(str(error))
+        where = re.search(_AT_LINE, str(error))
         line, column = (int(where[1]), int(where[2]) + 2) if where and where[1] else (toml.count("\n") + 1, 1)
-        why = _AT_LINE.sub("", str(error))
+        why = re.sub(_AT_LINE, "", str(error))
         reading.add(Position(first + line - 1, column), f"found what is not TOML ({why}); allowed: as in PEP 723")
         return {}
 

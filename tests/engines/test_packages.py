@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -133,3 +135,25 @@ def test_a_cluster_that_is_up_has_the_packages_or_refuses(
     assert refused.value.exit_code == 2
     assert refused.value.message == f"main needs labtestnone, which cluster {cluster.name} does not have"
     assert len(prepared()) == 1
+
+
+@pytest.mark.long
+def test_an_index_that_answers_has_what_scripts_name(
+    engine: str, prepared: Callable[[], list[Prepared]], tmp_path: Path
+) -> None:
+    answers = subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(tmp_path / "tried"), "tqdm"],
+        capture_output=True,
+        timeout=120,
+    )
+    if answers.returncode:
+        pytest.skip("needs a package index that answers")
+    text = "# /// script\n# dependencies = ['tqdm>=4']\n# ///\nimport tqdm\n"
+    cluster = alone(engine)
+
+    result = cluster.run(written(tmp_path / "s", text), nodes=1, runs=tmp_path / "runs")
+
+    assert result.passed, result.reason
+    assert any("tqdm" in wheel for one in prepared() for wheel in one.added)
+    for one in prepared():
+        assert select_engine(engine)[0].discard(one) == ""  # type: ignore[arg-type]

@@ -198,6 +198,10 @@ class FakeEngine:
         self._called("find")
         return [info for name, info in sorted(self.clusters.items()) if cluster in (None, name)]
 
+    def find_quietly(self) -> list[ClusterInfo]:
+        """The clusters, without a call."""
+        return [*self.clusters.values()]
+
     def nodeless(self) -> list[str]:
         return sorted(self.remains)
 

@@ -386,3 +386,68 @@ def test_many_runs_go_on_when_only_what_held_the_nodes_of_one_was_killed():
     engine = FakeEngine({0: [END]}, states={"node0": EngineUnavailable("what held the nodes was killed")})
     outcomes = Cluster(name="c", engine=engine).run_all(many(2), ended=lambda *_: engine.acts.clear())
     assert [outcome.exit_code for outcome in outcomes] == [3, 0]
+
+
+def test_a_cluster_is_made_with_the_packages_image_and_data_of_the_scenario_and_those_that_were_asked_for(
+    tmp_path: Path,
+):
+    engine, shapes = FakeEngine(), []
+    engine.failure = lambda call: (
+        shapes.extend(info.shape for info in engine.find_quietly()) if call == "connect" else None
+    )
+    (tmp_path / "s" / "d").mkdir()
+    (tmp_path / "s" / "s.yaml").write_text(
+        "script: s.py\nrequirements: [a, 'b==1']\nimage: x:1\ndata: {own: d, other: d}\n"
+    )
+    cluster = Cluster(name="c", engine=engine, requirements=["b==2", "c"], data={"other": tmp_path})
+    result = cluster.run("s/s.yaml")
+    assert result.passed
+    [shape] = shapes
+    assert (shape.image, shape.requirements) == ("x:1", ("a", "b==2", "c"))
+    assert shape.data == {"own": tmp_path / "s" / "d", "other": tmp_path}
+    assert "b==2" in (result.path / "scenario.yaml").read_text()
+
+
+def test_a_cluster_that_is_up_does_if_its_nodes_have_the_packages_whoever_put_them_there():
+    engine = FakeEngine()
+    Cluster(2, name="c", engine=engine, requirements=["tqdm>=4"]).up()
+    assert Cluster(name="c", engine=engine).run(needs("tqdm>=4")).passed
+    assert "target" not in engine.calls  # it was made for that
+    engine.packages["tqdm"] = "4.6"
+    assert Cluster(name="c", engine=engine).run(needs("tqdm", "torch>=2")).passed
+    assert Cluster(name="c", engine=engine, requirements=["tqdm"]).up()[1] is False
+    with pytest.raises(ClusterError, match=r"s needs accelerate and torch<2, which cluster c does not have") as refused:
+        Cluster(name="c", engine=engine).run(needs("accelerate", "torch<2"))
+    assert refused.value.exit_code == 2
+    assert "--requirements" in refused.value.hint
+    with pytest.raises(ClusterError, match=r"requirements: tqdm>=4, asked for tqdm>=4, accelerate"):
+        Cluster(name="c", engine=engine, requirements=["accelerate"]).up()
+
+
+def needs(*requirements: str) -> Scenario:
+    return replace(open_scenario(Path(SCRIPT)), requirements=requirements)
+
+
+def test_of_many_runs_one_with_packages_gets_a_cluster_of_its_own_and_the_others_share_one():
+    engine = FakeEngine()
+    Cluster(name="c", engine=engine, image="x:1").run_all([needs(), needs("tqdm"), needs()])
+    assert engine.calls.count("create") == 2
+    assert engine.clusters == {}
+
+
+def test_data_outside_of_its_folder_is_not_for_a_scenario_to_name(tmp_path: Path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "s" / "s.yaml").write_text("script: s.py\ndata: {mine: ../d}\n")
+    with pytest.raises(UsageError, match=r"would mount .*/d as data mine in every node"):
+        Cluster(name="c", engine=FakeEngine()).run("s/s.yaml")
+    assert Cluster(name="c", engine=FakeEngine()).run("s/s.yaml", allow_volumes=True).passed
+    assert Cluster(name="c", engine=FakeEngine(), data={"mine": "d"}).run("s/s.yaml").passed
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({"a/b": "."}, "found the name 'a/b'"), ({"a": "absent"}, "does not exist"), ({"a": SCRIPT}, "is not a folder")],
+)
+def test_data_that_cannot_be_is_refused(data: dict[str, str], message: str):
+    with pytest.raises(UsageError, match=message):
+        Cluster(name="c", engine=FakeEngine(), data=data)

@@ -129,3 +129,13 @@ def test_what_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(UsageError, match=r"cannot read .*/s: Permission denied"):
         pack_folder(folder)
+
+
+def test_data_in_the_folder_stays_behind(folder: Path) -> None:
+    (folder / "data" / "mnist").mkdir(parents=True)
+    (folder / "data" / "mnist" / "a").write_text("")
+    (folder / "data" / "b").write_text("")
+    (folder / "link").symlink_to(folder / "data" / "mnist")
+    names = packed(pack_folder(folder, [folder / "link"]))
+    assert "data/b" in names
+    assert not [name for name in names if "mnist" in name]

@@ -116,3 +116,20 @@ def test_what_lists_of_processes_show_of_a_node_is_not_the_source_of_its_agent()
     shown = " ".join((*node["Entrypoint"], *node["Cmd"]))
     assert "tarfile" not in shown
     assert len(shown) < 600
+
+
+def test_data_is_mounted_read_only_below_one_folder_and_stays_after_a_run():
+    node = bodies(replace(SHAPE, data={"mnist": Path("/d:1/m")}))[-1]
+    assert node["HostConfig"]["Mounts"] == [
+        {"Type": "bind", "Source": "/d:1/m", "Target": "/data/mnist", "ReadOnly": True}
+    ]
+    assert "/data" in json.loads(node["Cmd"][0])["kept"]
+    with pytest.raises(ClusterError, match="a strict cluster mounts no folder of this machine, and /d is to be one"):
+        bodies(replace(SHAPE, data={"d": Path("/d")}, strict=True))
+
+
+def test_nodes_with_packages_are_of_the_image_that_was_made_for_them():
+    shape = replace(SHAPE, requirements=("tqdm",))
+    *_, node = bodies(shape, image="lab-packages:1")
+    assert node["Image"] == "lab-packages:1"
+    assert Shape.from_json(node["Labels"]["lab.cluster.shape"]).requirements == ("tqdm",)
