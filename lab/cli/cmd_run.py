@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace-values",
         type=shared.trace_values,
         metavar="N",
-        help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 128)",
+        help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 256)",
     )
     shared.add_cluster(parser)
     shared.add_shape(parser)

@@ -35,6 +35,11 @@ def element(name: str, inner: str = "", /, **attributes: object) -> str:
     return f"<{head}>{inner}</{name}>" if inner else f"<{head}/>"
 
 
+def title(words: str) -> str:
+    """What is told where a pointer rests on the element that it is the first child of."""
+    return element("title", escape(words))
+
+
 def text(shapes: Shapes, x: float, y: float, words: str, *, size: float = 13, colour: str = "", **more: str) -> None:
     """Words on a base line; `more` are attributes of SVG."""
     if not words:

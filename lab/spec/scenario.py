@@ -57,7 +57,7 @@ class Tracing:
 
     on: bool = True
     """Whether they are."""
-    values: int | None = key(None, kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", "`128`")
+    values: int | None = key(None, kinds.whole_number(0, MAX_TRACE_VALUES), "values: 1000", "`256`")
     """Up to this many elements of one side of a call are recorded as they are, larger ones as a summary; 0: neither."""
 
 

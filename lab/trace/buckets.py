@@ -9,6 +9,10 @@ from operator import attrgetter
 from lab.trace.model import Mark, RankTrace
 from lab.trace.training import Buckets
 
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+_DIVIDE_FIRST = {None, *(f"{_HOOKS}.{name}" for name in ("allreduce_hook", "fp16_compress_hook", "bf16_compress_hook"))}
+"""What divides gradients before it adds them up: DDP itself, and these hooks of PyTorch; of others nobody knows."""
+
 
 def assign_buckets(rank: RankTrace) -> None:
     """Set `Call.bucket`, `module` and `parameters` of every reduction that a backward pass issued for a DDP module.
@@ -19,6 +23,7 @@ def assign_buckets(rank: RankTrace) -> None:
     """
     if not rank.buckets:
         return
+    divided = {module.number for module in rank.modules if module.hook in _DIVIDE_FIRST}
     due: dict[int, int] = {}
     went: set[int] = set()
     backward = -1
@@ -43,6 +48,7 @@ def assign_buckets(rank: RankTrace) -> None:
         if layout is not None:
             position = due.get(layout.module, 0)
             call.bucket, call.module, call.parameters = position, layout.module, layout.buckets[position]
+            call.divided = layout.module in divided and call.reduce_op == "SUM"
             due[layout.module] = position + 1
 
 

@@ -34,6 +34,12 @@ class Clash:
             return ()
         return tuple(sorted(rank for _, ranks in self.sides[1:] for rank in ranks))
 
+    @property
+    def comparable(self) -> bool:
+        """Whether it is plain all the same what ranks should have got: of each element what all have brought for it."""
+        op = self.step.operation
+        return self.kind == "shape" and op.cut is Cut.WHOLE and not op.joined
+
 
 def find_clashes(steps: Iterable[Step]) -> list[Clash]:
     """Every step whose ranks differ, in order; in each group none after the first with different operations.

@@ -120,6 +120,8 @@ class Call:
     """Number of the DDP module that has the bucket."""
     parameters: tuple[str, ...] = ()
     """Names of the parameters in that bucket."""
+    divided: bool = False
+    """Whether the gradients in it are known to have been divided by the size of the group before."""
 
     @property
     def state(self) -> str:

@@ -41,6 +41,12 @@ class ModuleReader:
             )
         )
 
+    def hook(self, line: Mapping[str, Any]) -> None:
+        """What reduces the gradients of a module."""
+        module = self._module(line["d"])
+        if module is not None:
+            module.hook = str(line["name"])
+
     def norms(self, line: Mapping[str, Any]) -> None:
         """The norms of a module's parameters after some step of its optimizer."""
         module = self._module(line["d"])

@@ -95,7 +95,7 @@ class RankReader:
             "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
             "store": self._store, "module": self.modules.calls, "norms": self.modules.norms,
-            "weights": self._weights,
+            "weights": self._weights, "hook": self.modules.hook,
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
         first = next(self._lines(), {}) if path is not None else {}

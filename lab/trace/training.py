@@ -40,6 +40,8 @@ class Module:
     source: str = ""
     """The line that constructed it."""
     parameters: tuple[Parameter, ...] = ()
+    hook: str | None = None
+    """What was registered to reduce its gradients; None: nothing, DDP does."""
     norms: dict[int, tuple[float | None, ...]] = field(default_factory=dict)
     """After so many steps of optimizers that have parameters of it: the norm of each parameter."""
 

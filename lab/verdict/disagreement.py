@@ -14,7 +14,8 @@ from lab.verdict.groups import find_group_faults
 from lab.verdict.rendezvous import find_split_worlds
 from lab.verdict.rhythm import beats, out_of_step
 from lab.verdict.slips import find_slips
-from lab.words import format_duration, listing, name_ranks, plural
+from lab.verdict.wrongs import what_is_wrong, wrong_results
+from lab.words import capital, format_duration, listing, name_ranks, plural
 
 _VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
 """The verb for what a rank differs in; tensors are brought."""
@@ -25,7 +26,7 @@ def disagreements(evidence: Evidence) -> list[Finding]:
     clashes = find_clashes(evidence.steps)
     findings: dict[tuple[str, tuple[str, ...]], list[tuple[Clash, Finding]]] = {}
     for clash in clashes:
-        finding = _mismatch(clash, evidence) if clash.kind == "mismatch" else _unequal(clash)
+        finding = _mismatch(clash, evidence) if clash.kind == "mismatch" else _unequal(clash, evidence)
         findings.setdefault((finding.kind, finding.lines), []).append((clash, finding))
     groups = sorted(findings.values(), key=lambda group: all(c.step.state == "completed" for c, _ in group))
     clashing = [_waiting(group[0][1], len(group), evidence) for group in groups]
@@ -95,7 +96,7 @@ def _called(step: Step, ranks: Sequence[int]) -> str:
     return listing(parts)
 
 
-def _unequal(clash: Clash) -> Finding:
+def _unequal(clash: Clash, evidence: Evidence) -> Finding:
     """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
@@ -105,6 +106,10 @@ def _unequal(clash: Clash) -> Finding:
         sentence = f"In {step.title} {listing(sides[1:])}, where {sides[0]}{_at(step, odd)}."
     else:
         sentence = f"In {step.title} ranks do not agree: {'; '.join(sides)}{_at(step, tuple(sorted(step.calls)))}."
+    wrongs = wrong_results(step, evidence) if clash.comparable else []
+    if wrongs:
+        ranks = name_ranks([wrong.call.rank for wrong in wrongs])
+        sentence += f" {capital(ranks)} came out of it with wrong values: {what_is_wrong(wrongs[0])}."
     return _finding(clash.kind, sentence, clash, odd, others)
 
 

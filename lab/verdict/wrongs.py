@@ -35,7 +35,7 @@ def find_wrong_results(evidence: Evidence) -> list[Finding]:
     """Steps that gave ranks something else than they should have, those from the same lines together."""
     found: dict[tuple[str, ...], list[tuple[Step, list[_Wrong]]]] = {}
     for step in islice(evidence.steps, MOST_STEPS):
-        wrongs = wrong_results(step, evidence)
+        wrongs = wrong_results(step, evidence) if clash_in(step) is None else []
         if wrongs:
             lines = tuple(sorted({call.source for call in step.calls.values()}))
             found.setdefault((step.op, *lines), []).append((step, wrongs))
@@ -43,8 +43,8 @@ def find_wrong_results(evidence: Evidence) -> list[Finding]:
 
 
 def wrong_results(step: Step, evidence: Evidence) -> list[_Wrong]:
-    """The first wrong output of each rank; none where ranks called different things, or did not all come."""
-    if step.missing or clash_in(step) is not None:
+    """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
+    if step.missing:
         return []
     calls = [call for call in step.calls.values() if call.state == "completed" and _seen_in_time(call, evidence)]
     return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
@@ -88,7 +88,7 @@ def _finding(step: Step, wrongs: list[_Wrong], times: int, evidence: Evidence) -
     right = [rank for rank in step.calls if rank not in ranks]
     first = wrongs[0]
     sentence = f"{step.title}{at_lines(step.calls.values())} did not give {name_ranks(ranks)} what it should have: "
-    sentence += f"{_what(first)}."
+    sentence += f"{what_is_wrong(first)}."
     handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
     waits = [wait for call in handles if (wait := _wait_after(call, evidence)) is not None]
     changers = _who_changed(step, evidence)
@@ -123,7 +123,7 @@ def _who_changed(step: Step, evidence: Evidence) -> tuple[int, ...]:
     return tuple(found) if len(found) < len(step.calls) else ()
 
 
-def _what(wrong: _Wrong) -> str:
+def what_is_wrong(wrong: _Wrong) -> str:
     """What stands where: `element 0 holds 7.0 and should hold 6.0`."""
     of = f" of its {ordinal(wrong.tensor + 1)} tensor" if len(wrong.call.outputs) > 1 else ""
     if wrong.element is None:

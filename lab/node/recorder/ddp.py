@@ -1,4 +1,4 @@
-"""The `ddp` and `module` lines: which parameters of a DDP module are in which bucket, and whose forward begins."""
+"""The `ddp`, `module` and `hook` lines: what is in which bucket of a DDP module, whose forward begins, who reduces."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ _awaited: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
 """By the address of a module whose rebuilt buckets are not on record: its number, and when they were seen to have been
 rebuilt."""
 
+_hooked: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Modules whose hook is on record."""
+_OF_OTHER_TORCH = ((None, None),)
 _constructed: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 """The number of each module."""
 
@@ -76,10 +79,16 @@ def _watched_forward(forward: Any) -> Any:
 
 
 def _announce(module: Any) -> None:
-    """Say whose forward begins, where there are several modules, and whether its gradients will be exchanged."""
+    """Say whose forward begins, where there are several modules, and whether and by what gradients are exchanged."""
     synchronised = getattr(module, "require_backward_grad_sync", True)
     if len(_constructed) > 1 or not synchronised:
         journal.add("module", d=_constructed.get(module, 0), sync=int(synchronised))
+    hooks = getattr(module, "_comm_hooks", _OF_OTHER_TORCH)
+    if hooks and module in _constructed and module not in _hooked:
+        _hooked.add(module)
+        hook = hooks[-1][0]
+        names = (getattr(hook, name, "") for name in ("__module__", "__qualname__"))
+        journal.add("hook", d=_constructed[module], name=".".join(map(str, names)))
 
 
 def _describe(module: Any, parameters: list[Any], result: Any) -> None:

@@ -16,7 +16,7 @@ from .imports import when_imported
 from .journal import journal
 from .source import source
 
-DEFAULT_VALUES = 128
+DEFAULT_VALUES = 256
 """At most this many elements of one side of a call are kept as they are, unless a number is given."""
 CHOICE_VARIABLE = "LAB_RECORDER"
 VALUES_VARIABLE = "LAB_TRACE_VALUES"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from lab.report.palette import rank_colour
 from lab.report.picture import story
-from lab.report.picture.content import Box, Limits, Tensor, tensors_of
-from lab.report.picture.model import Picture, RankPicture
+from lab.report.picture.content import Box, Content, Tensor
+from lab.report.picture.model import RankPicture
 from lab.report.picture.words import ELLIPSIS
-from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, element, rectangle, text
+from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, element, rectangle, text, title
 from lab.trace.parts import Part
 
 HEIGHT = 42.0
@@ -35,6 +35,8 @@ class _Placed:
     x: float
     y: float
     width: float
+    columns: tuple[float, ...] = ()
+    """Widths of its cells."""
 
     @property
     def right(self) -> float:
@@ -46,27 +48,36 @@ class Cells:
     """One side of a picture.
 
     Args:
-        picture: all of it.
+        content: what is shown.
         ranks: those that are shown.
-        limits: how much of them.
         after: which side.
         room: a rank's tensors go on in the next line where they would be wider.
     """
 
-    def __init__(
-        self, picture: Picture, ranks: Sequence[RankPicture], limits: Limits, *, after: bool, room: float
-    ) -> None:
-        self._picture = picture
+    def __init__(self, content: Content, ranks: Sequence[RankPicture], *, after: bool, room: float) -> None:
+        self._picture = picture = content.picture
         self.after = after
         self._room = room
-        rows = {rank.rank: tensors_of(picture, rank, limits, after=after) for rank in ranks}
-        boxes = [box for row in rows.values() for tensor in row if tensor for box in tensor.boxes if box]
-        self._cell = max([3, *(len(cell.text) for box in boxes for cell in box.cells)]) * _LETTER + 8
+        rows = {rank.rank: content.tensors(rank, after=after) for rank in ranks}
+        self._columns: dict[tuple[int, int, int], float] = {}
+        """Widths, by the places of tensor, box and cell."""
+        self.complete = True
+        """Whether every element that is on record has a cell."""
+        for row in rows.values():
+            for place, tensor in enumerate(row):
+                self._measure(place, tensor)
         self._placed = {rank: self._place(row) for rank, row in rows.items()}
         self._absent = {rank.rank: story.absence(picture, rank, after=after) for rank in ranks}
         edges = [placed.right for row in self._placed.values() for placed in row]
         kind = len(story.kind_text(picture, after=after)) * 6.7
         self.width = max([40.0, kind, *(len(words) * 7.0 for words in self._absent.values()), *edges])
+
+    def _measure(self, place: int, tensor: Tensor | None) -> None:
+        for number, box in enumerate(tensor.boxes if tensor else (None,)):
+            self.complete = self.complete and box is not None and box.complete
+            for column, cell in enumerate(box.cells if box else ()):
+                where = place, number, column
+                self._columns[where] = max(self._columns.get(where, 0.0), max(3, len(cell.text)) * _LETTER + 8)
 
     def height(self, rank: int) -> float:
         """Height of a rank's side."""
@@ -94,18 +105,20 @@ class Cells:
     def _place(self, tensors: Sequence[Tensor | None]) -> list[_Placed]:
         placed: list[_Placed] = []
         x = y = below = 0.0
-        for tensor in tensors:
+        for place, tensor in enumerate(tensors):
             for number, box in enumerate(tensor.boxes if tensor else (None,)):
-                width = 24.0
+                width, columns = 24.0, tuple[float, ...]()
                 if box is not None:
-                    width = max(len(box.cells) * self._cell, len(box.label) * _SMALL_LETTER + 10)
+                    columns = tuple(self._columns[place, number, column] for column in range(len(box.cells)))
+                    width = max(sum(columns), len(box.label) * _SMALL_LETTER + 10)
+                    columns = tuple(column * width / sum(columns) for column in columns)
                 notes = _lines(tensor) if tensor and number == 0 else ()
                 if placed and number == 0:
                     x += _TENSOR_GAP
                 if placed and x + width > self._room:
                     x, y, below = 0.0, y + HEIGHT + _LINE_GAP + below, 0.0
                 below = max(below, 15.0 * len(notes))
-                placed.append(_Placed(box, notes, x, y, width))
+                placed.append(_Placed(box, notes, x, y, width, columns))
                 x = placed[-1].right
         return placed
 
@@ -114,11 +127,11 @@ class Cells:
         if box is None:
             text(shapes, x + width / 2, y + 26, ELLIPSIS, text_anchor="middle")
             return
+        shapes.add("<g>" + title(box.told))
         self._paint(shapes, box.part, x, y, width)
         text(shapes, x + 5, y + 15, box.label, size=10.5, font_family=MONO)
-        share = width / max(1, len(box.cells))
-        for index, cell in enumerate(box.cells):
-            left = x + index * share
+        left = x
+        for index, (cell, share) in enumerate(zip(box.cells, placed.columns, strict=True)):
             if cell.wrong:
                 rectangle(shapes, left + 2, y + 19, share - 4, HEIGHT - 22, "none", stroke=BAD, stroke_width=2)
             colour, weight = (BAD, "bold") if cell.wrong else ("", "")
@@ -127,6 +140,8 @@ class Cells:
             if index:
                 edge = f"M{left:g} {y + 19:g}v{HEIGHT - 21:g}"
                 shapes.add(element("path", d=edge, stroke="currentColor", stroke_opacity=".18"))
+            left += share
+        shapes.add("</g>")
         for index, (note, colour) in enumerate(placed.notes):
             text(shapes, x, y + HEIGHT + 13 + 15 * index, note, size=10.5, colour=colour, font_family=MONO)
 

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cached_property
+from itertools import accumulate, chain, zip_longest
 
 from lab.report.picture import story
 from lab.report.picture.model import Block, Picture, RankPicture
-from lab.report.picture.words import ELLIPSIS, label_text, number_text, shape_text, shown_of, summary_text
+from lab.report.picture.words import (
+    ELLIPSIS,
+    exact_text,
+    label_text,
+    number_text,
+    shape_text,
+    shown_of,
+    summary_text,
+    telling,
+)
 from lab.trace.parts import Part
 from lab.words import plural
+
+_MOST_TOLD = 1000
+"""Elements of a part that are told, whatever is drawn of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,26 @@ class Box:
     part: Part
     label: str
     cells: tuple[Cell, ...]
+    block: Block
+    start: int
+    """Its first element in the tensor."""
+    complete: bool
+    """Whether there is a cell for each of its elements."""
+
+    @property
+    def told(self) -> str:
+        """All its elements with all their digits, and what they should be; or what is known of them."""
+        block, count = self.block, self.part.count
+        what = shape_text(block.dtype, block.shape)
+        if block.pickled or block.values is None:
+            return ", ".join(filter(None, [what, summary_text(block.summary)]))
+        told = range(self.start, self.start + min(count, _MOST_TOLD))
+        values = " ".join(exact_text(block.values[i]) for i in told)
+        rest = f" and {count - len(told):,} more" if count > len(told) else ""
+        where = "" if count == block.count else f", {plural(count, 'element')} from number {self.start} on"
+        expected = block.expected or ()
+        should = [f"element {i} should be {exact_text(expected[i])}" for i in block.wrong if i in told]
+        return "\n".join([f"{what}{where}: {values}{rest}", *should])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +86,86 @@ class Limits:
     """Parts of a tensor, and tensors of a rank."""
 
 
-def tensors_of(picture: Picture, rank: RankPicture, limits: Limits, *, after: bool) -> list[Tensor | None]:
-    """The tensors on one side of a rank; None in place of those that are not shown."""
-    blocks = () if story.absence(picture, rank, after=after) else rank.tensors(after=after)
-    wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
-    shown = shown_of(len(blocks), limits.boxes, wrong)
-    return [None if i is None else _tensor(picture, blocks[i], limits, after=after) for i in shown]
+Place = tuple[int, int, int]
+"""A part of a tensor: number of the tensor, first element, number of elements."""
 
 
-def _tensor(picture: Picture, block: Block, limits: Limits, *, after: bool) -> Tensor:
-    ends = list(accumulate(part.count for part in block.parts))
-    boxes = [
-        None if i is None else _box(picture, block, block.parts[i], ends[i] - block.parts[i].count, limits.values)
-        for i in shown_of(len(block.parts), limits.boxes, {bisect_right(ends, element) for element in block.wrong})
-    ]
-    return Tensor(tuple(boxes), tuple(note for note in _notes(picture, block, limits, after=after) if note[1]))
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What of a picture's tensors is shown within limits."""
+
+    picture: Picture
+    limits: Limits
+    shown: Mapping[Place, Sequence[int | None]]
+    """Which elements of parts of which not all are, the same ones for all ranks, before and after; None: left out."""
+
+    def tensors(self, rank: RankPicture, *, after: bool) -> list[Tensor | None]:
+        """The tensors on one side of a rank; None in place of those that are not shown."""
+        blocks = _blocks(self.picture, rank, after=after)
+        wrong = [i for i, block in enumerate(blocks) if block.wrong or block.wrong_hash]
+        shown = shown_of(len(blocks), self.limits.boxes, wrong)
+        return [None if i is None else self._tensor(blocks[i], i, after=after) for i in shown]
+
+    def _tensor(self, block: Block, number: int, *, after: bool) -> Tensor:
+        ends = list(accumulate(part.count for part in block.parts))
+        wrong = {bisect_right(ends, element) for element in block.wrong}
+        boxes = [
+            None if i is None else self._box(block, block.parts[i], number, ends[i] - block.parts[i].count)
+            for i in shown_of(len(block.parts), self.limits.boxes, wrong)
+        ]
+        notes = _notes(self.picture, block, self.limits, after=after)
+        return Tensor(tuple(boxes), tuple(note for note in notes if note[1]))
+
+    def _box(self, block: Block, part: Part, number: int, start: int) -> Box:
+        elements = self.shown.get((number, start, part.count), range(part.count))
+        cells = _cells(block, part, start, elements)
+        complete = block.values is None or None not in elements
+        return Box(part, label_text(part, self.picture.reduce_op), cells, block, start, complete)
 
 
-def _box(picture: Picture, block: Block, part: Part, start: int, most: int) -> Box:
-    return Box(part, label_text(part, picture.reduce_op), _cells(block, part, start, most))
+class Contents:
+    """What there is to be shown of so many ranks of a picture, within whatever limits."""
+
+    def __init__(self, picture: Picture, most_ranks: int) -> None:
+        self._picture = picture
+        self.rows = story.rows(picture, most_ranks)
+        self.ranks = [row for row in self.rows if not isinstance(row, str)]
+
+    def within(self, limits: Limits) -> Content:
+        """What is shown within limits."""
+        long = {place: parts for place, parts in self._parts.items() if place[2] > limits.values}
+        return Content(
+            self._picture, limits, {place: _shown(place, parts, limits.values) for place, parts in long.items()}
+        )
+
+    @cached_property
+    def _parts(self) -> dict[Place, list[tuple[Block, list[int]]]]:
+        """The tensors that have a part at a place, each with the elements of it that say most."""
+        found: dict[Place, list[tuple[Block, list[int]]]] = defaultdict(list)
+        for rank in self.ranks:
+            for after in (False, True):
+                for number, block in enumerate(_blocks(self._picture, rank, after=after)):
+                    starts = accumulate((part.count for part in block.parts), initial=0)
+                    for part, start in zip(block.parts, starts, strict=False):
+                        if part.count > 2 and block.values is not None and not block.pickled:
+                            most = telling(block.values[start : start + part.count])
+                            found[number, start, part.count].append((block, most))
+        return found
 
 
-def _cells(block: Block, part: Part, start: int, most: int) -> tuple[Cell, ...]:
+def _shown(place: Place, found: Sequence[tuple[Block, list[int]]], most: int) -> list[int | None]:
+    """Which elements of a part are shown: of each tensor there some of what is wrong, and what says most of it."""
+    _, start, count = place
+    wrong = [element - start for block, _ in found for element in block.wrong if 0 <= element - start < count]
+    in_turn = chain.from_iterable(zip_longest(*(one for _, one in found)))
+    return shown_of(count, most, wrong, list(dict.fromkeys(element for element in in_turn if element is not None)))
+
+
+def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:
+    return () if story.absence(picture, rank, after=after) else rank.tensors(after=after)
+
+
+def _cells(block: Block, part: Part, start: int, elements: Sequence[int | None]) -> tuple[Cell, ...]:
     if not part.count:
         return (Cell("empty"),)
     if block.pickled:
@@ -80,9 +173,8 @@ def _cells(block: Block, part: Part, start: int, most: int) -> tuple[Cell, ...]:
     if block.values is None:
         return (_cell(plural(part.count, "element"), block.wrong_hash),)
     wrong = {element - start for element in block.wrong}
-    shown = shown_of(part.count, most, [one for one in wrong if 0 <= one < part.count])
-    texts = [ELLIPSIS if i is None else number_text(block.values[start + i]) for i in shown]
-    return tuple(_cell(text, i in wrong) for text, i in zip(texts, shown, strict=True))
+    texts = [ELLIPSIS if i is None else number_text(block.values[start + i]) for i in elements]
+    return tuple(_cell(text, i in wrong) for text, i in zip(texts, elements, strict=True))
 
 
 def _cell(text: str, wrong: bool) -> Cell:

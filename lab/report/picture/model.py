@@ -9,7 +9,7 @@ from typing import Any
 from lab.operations import Who
 from lab.record.result import Expectation
 from lab.report.picture.words import plain_number, typed_value
-from lab.trace.clashes import clash_in
+from lab.trace.clashes import Clash, clash_in
 from lab.trace.expected import compared, is_copy
 from lab.trace.model import Buffer, Call, Trace
 from lab.trace.parts import Part, input_parts, output_parts
@@ -102,6 +102,8 @@ class Picture:
             return "wrong"
         if not blocks:
             return "nothing"
+        if self.disagreement:
+            return "unchecked"  # no element is known to be wrong, but what the others should be is not defined
         compared, all_of_them = sum(b.compared for b in blocks), sum(b.count for b in blocks)
         return "unchecked" if not compared else "right" if compared == all_of_them else "partly"
 
@@ -126,6 +128,11 @@ class Picture:
         return "/".join(dict.fromkeys(c.reduce_op for c in self.step.calls.values() if c.reduce_op))
 
     @property
+    def averages(self) -> bool:
+        """Whether this sum is a mean, because DistributedDataParallel divided first what each rank brings."""
+        return all(call.divided for call in self.step.calls.values())
+
+    @property
     def sizes(self) -> tuple[int, int]:
         """The least and the most bytes that a rank gave or took."""
         sizes = [call.bytes for call in self.step.calls.values()]
@@ -134,10 +141,13 @@ class Picture:
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
         step, first = self.step, self.first
-        of_step = {name: getattr(step, name) for name in ("number", "title", "op", "message", "seq", "state")}
+        of_step = {name: getattr(step, name) for name in ("number", "title", "op", "message", "seq", "round", "state")}
         of_call = {name: getattr(first, name) for name in ("source", "function", "via", "bucket", "parameters")}
         group = {"group": step.group.label, "group_ranks": step.group.ranks, "backend": step.group.backend}
-        more = {name: getattr(self, name) for name in ("reduce_op", "check", "world_size", "disagreement", "unmet")}
+        more = {
+            name: getattr(self, name)
+            for name in ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
+        }
         tag = first.tag if step.message else None
         ranks, sizes = (
             [asdict(rank) for rank in self.ranks],
@@ -168,14 +178,15 @@ def picture_of(
         unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
         live: whether the run goes on.
     """
-    disagreement = _disagreement(step)
+    clash = clash_in(step)
+    checked = clash is None or clash.comparable
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
     return Picture(
         step=step,
-        ranks=tuple(_rank_picture(step, rank, rank in unrecorded, checked=not disagreement) for rank in ranks),
+        ranks=tuple(_rank_picture(step, rank, rank in unrecorded, checked=checked) for rank in ranks),
         world_size=max(world_size, max(ranks) + 1),
-        disagreement=disagreement,
+        disagreement=_told(clash) if clash is not None else "",
         unmet=tuple(e.sentence() for e in expectations if not e.met and e.what.startswith("note ") and e.rank in ranks),
         live=live,
     )
@@ -184,11 +195,8 @@ def picture_of(
 _DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots", "dtype": "dtypes", "shape": "sizes"}
 
 
-def _disagreement(step: Step) -> str:
-    """In what the calls of a step do not fit each other, a sentence; empty where they do."""
-    clash = clash_in(step)
-    if clash is None:
-        return ""
+def _told(clash: Clash) -> str:
+    """In what the calls of a step do not fit each other, a sentence."""
     sides = sorted(clash.sides, key=lambda side: side[1])
     told = "; ".join(f"{name_ranks(ranks)} {what}" for what, ranks in sides)
     return f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {told}"

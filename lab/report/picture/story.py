@@ -13,6 +13,7 @@ from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _MOST_WRONG = 6
 _LONGEST_ERROR = 160
+_AVERAGES = "DistributedDataParallel has already divided these gradients by the {whole}, so their sum is the mean."
 
 
 def sentence(picture: Picture) -> str:
@@ -20,7 +21,8 @@ def sentence(picture: Picture) -> str:
     if several_operations(picture):
         return ""
     root = next((f"Rank {one.rank}" for one in picture.ranks if one.role), "One rank")
-    return picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
+    does = picture.step.operation.does.format(root=root, red=reduction(picture.reduce_op).noun)
+    return f"{does} {_AVERAGES.format(whole=_whole(picture))}" if picture.averages else does
 
 
 def several_operations(picture: Picture) -> bool:
@@ -48,7 +50,9 @@ def heading(picture: Picture) -> list[str]:
 
 def _facts(picture: Picture) -> list[str]:
     step, (least, most) = picture.step, picture.sizes
-    found = [picture.reduce_op, f"tag {picture.first.tag}" if step.message else "", _group(step.group)]
+    divided = f", already divided by {_whole(picture)}" if picture.averages else ""
+    found = [f"{picture.reduce_op}{divided}", f"tag {picture.first.tag}" if step.message else ""]
+    found += [f"round {step.round}" if step.round else "", _group(step.group)]
     found.append(step.group.backend)
     if most:
         a_rank = f"{'' if least == most else 'at most '}{format_bytes(most)} a rank"
@@ -56,6 +60,10 @@ def _facts(picture: Picture) -> list[str]:
     if picture.first.bucket is not None:
         found.append(f"bucket {picture.first.bucket} of DistributedDataParallel")
     return [fact for fact in found if fact]
+
+
+def _whole(picture: Picture) -> str:
+    return "world size" if picture.step.group.label == "default" else "group size"
 
 
 def _group(group: Group) -> str:

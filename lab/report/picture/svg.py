@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from typing import Any
+from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from lab.report.palette import rank_colour
 from lab.report.picture import story
 from lab.report.picture.cells import HEIGHT, MONO, Cells
-from lab.report.picture.content import Limits
+from lab.report.picture.content import Contents, Limits
 from lab.report.picture.model import Picture, RankPicture
 from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
 
@@ -25,14 +25,37 @@ _FLOW_WIDTH = 80.0
 _ROW_GAP = 14.0
 _MOST_RANKS = 8
 _MOST_LINES = 80
-_BESIDE = ((8, 12, math.inf), (4, 8, math.inf), (4, 5, math.inf), (8, 5, 174.0), (4, 5, 174.0), (2, 5, 174.0))
-"""How many values of a part and parts are shown, and the room of a side in a line: the first with which all fits."""
-_STACKED = ((8, 12), (4, 8), (2, 6))
 _STANDALONE = (
     "<style>svg{color:#1b1d21;background:#fff}"
     "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518;--good:#57c17f;"
     "--bad:#ff7b76;--warn:#e0ac55;--soft:#9ba1aa}}</style>"
 )
+
+
+class _Form(NamedTuple):
+    """How much is shown, and how."""
+
+    values: int
+    """Of a part."""
+    boxes: int
+    """Parts of a tensor, and tensors of a rank."""
+    room: float = math.inf
+    """A side goes on in the next line where it would be wider."""
+    stacked: bool = False
+    """First all ranks before, then all ranks after; else side by side, with lines between them."""
+    whole: bool = False
+    """Whether it is only for what leaves out nothing."""
+
+
+_NARROW = 174.0
+"""Room of a side beside another."""
+_FORMS = (
+    _Form(24, 12, whole=True), _Form(24, 12, _NARROW, whole=True), _Form(24, 12, stacked=True, whole=True),
+    _Form(8, 12), _Form(6, 12), _Form(4, 8), _Form(4, 5), _Form(8, 5, _NARROW), _Form(6, 5, _NARROW),
+    _Form(4, 5, _NARROW), _Form(3, 5, _NARROW), _Form(2, 5, _NARROW), _Form(8, 12, stacked=True),
+    _Form(4, 8, stacked=True), _Form(2, 6, stacked=True),
+)  # fmt: skip
+"""The first that fits is taken, else the last: nothing is left out where there is room for all."""
 
 
 def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
@@ -110,30 +133,32 @@ class _Sheet:
     def __init__(self, picture: Picture, shapes: Shapes) -> None:
         self._picture = picture
         self._shapes = shapes
-        self._rows = story.rows(picture, _MOST_RANKS)
+        self._contents = Contents(picture, _MOST_RANKS)
+        self._rows = self._contents.rows
         self._places: dict[int, tuple[float, float]] = {}
         """By rank: the top of its row, and the right edge of its first side there."""
 
     def draw(self, y: float) -> float:
         """Draw it all below `y`; returns where it ends."""
-        for values, boxes, room in _BESIDE:
-            before, after = self._cells(values, boxes, room)
-            right = _NAME_WIDTH + before.width + _FLOW_WIDTH
-            if right + after.width <= _WIDEST:
-                y = self._draw_rows(y, (_NAME_WIDTH, _NAME_WIDTH, before), (right, right, after))
-                self._flows(before, after, right)
-                return y
-        both = [self._cells(values, boxes, _WIDEST - _NAME_WIDTH) for values, boxes in _STACKED]
-        fitting = (one for one in both if _NAME_WIDTH + max(one[0].width, one[1].width) <= _WIDEST)
-        before, after = next(fitting, both[-1])
-        y = self._draw_rows(y, (12, _NAME_WIDTH, before))
-        return self._draw_rows(y + _ROW_GAP + 6, (12, _NAME_WIDTH, after))
+        drawn = (self._draw(y, form) for form in _FORMS)
+        return next(end for end in drawn if end is not None)
 
-    def _cells(self, values: int, boxes: int, room: float) -> tuple[Cells, Cells]:
-        ranks = [rank for rank in self._rows if not isinstance(rank, str)]
-        limits = Limits(values, boxes)
-        before = Cells(self._picture, ranks, limits, after=False, room=room)
-        return before, Cells(self._picture, ranks, limits, after=True, room=room)
+    def _draw(self, y: float, form: _Form) -> float | None:
+        """Draw it all in one form, if it fits, or if there is no other; returns where it ends."""
+        content = self._contents.within(Limits(form.values, form.boxes))
+        room = _WIDEST - _NAME_WIDTH if form.stacked else form.room
+        before, after = (Cells(content, self._contents.ranks, after=side, room=room) for side in (False, True))
+        right = _NAME_WIDTH + before.width + _FLOW_WIDTH
+        width = _NAME_WIDTH + max(before.width, after.width) if form.stacked else right + after.width
+        lacking = form.whole and not (before.complete and after.complete)
+        if (width > _WIDEST or lacking) and form is not _FORMS[-1]:
+            return None
+        if form.stacked:
+            y = self._draw_rows(y, (12, _NAME_WIDTH, before))
+            return self._draw_rows(y + _ROW_GAP + 6, (12, _NAME_WIDTH, after))
+        y = self._draw_rows(y, (_NAME_WIDTH, _NAME_WIDTH, before), (right, right, after))
+        self._flows(before, after, right)
+        return y
 
     def _draw_rows(self, y: float, *sides: tuple[float, float, Cells]) -> float:
         """The ranks with one side or both, each with the place of its head and its own; returns where they end."""

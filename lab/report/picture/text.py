@@ -10,7 +10,7 @@ from functools import partial, reduce
 from lab.operations import operation
 from lab.report.picture import story
 from lab.report.picture.boxes import Drawing, drawing_of
-from lab.report.picture.content import Box, Limits, Tensor, tensors_of
+from lab.report.picture.content import Box, Contents, Limits, Tensor
 from lab.report.picture.model import Picture, RankPicture
 from lab.report.picture.words import ELLIPSIS
 from lab.report.style import Style
@@ -34,8 +34,9 @@ class _Form(Limits):
 
 
 _FORMS = (
-    _Form(32, 16, False), _Form(32, 16, True), _Form(8, 16, False), _Form(8, 16, True), _Form(4, 8, False),
-    _Form(4, 8, True), _Form(2, 8, True), _Form(4, 8, True, wrapped=True), _Form(2, 4, True, wrapped=True),
+    _Form(32, 16, False), _Form(32, 16, True), _Form(12, 16, False), _Form(12, 16, True), _Form(8, 16, False),
+    _Form(8, 16, True), _Form(6, 8, False), _Form(4, 8, False), _Form(6, 8, True), _Form(4, 8, True),
+    _Form(2, 8, True), _Form(4, 8, True, wrapped=True), _Form(2, 4, True, wrapped=True),
 )  # fmt: skip
 """From generous to scant: the first that fits is taken."""
 
@@ -67,8 +68,9 @@ def _body(picture: Picture, style: Style, width: int) -> list[str]:
     if not any(rank.before or rank.after for rank in picture.ranks):
         return _waits(picture, style)
     drawn: list[str] = []
+    contents = Contents(picture, _MOST_RANKS)
     for limits in _FORMS:
-        pen = _Pen(picture, style, limits, width)
+        pen = _Pen(picture, contents, style, limits, width)
         drawing = pen.message() if picture.step.message else pen.stacked() if limits.stacked else pen.beside()
         drawn = list(drawing.lines)
         if drawing.width <= width:
@@ -90,12 +92,13 @@ def _waits(picture: Picture, style: Style) -> list[str]:
 class _Pen:
     """Draws one picture within limits."""
 
-    def __init__(self, picture: Picture, style: Style, limits: _Form, width: int) -> None:
+    def __init__(self, picture: Picture, contents: Contents, style: Style, limits: _Form, width: int) -> None:
         self._picture = picture
         self._style = style
         self._limits = limits
-        self._rows = story.rows(picture, _MOST_RANKS)
-        self._names = max(self._name(rank).width for rank in self._rows if not isinstance(rank, str))
+        self._rows = contents.rows
+        self._content = contents.within(limits)
+        self._names = max(self._name(rank).width for rank in contents.ranks)
         self._room = width - self._names - 2
         """Columns for the tensors of a rank where nothing stands beside them."""
 
@@ -154,7 +157,7 @@ class _Pen:
 
     def _side(self, rank: RankPicture, *, after: bool) -> Drawing:
         """The tensors of a rank on one side."""
-        tensors = tensors_of(self._picture, rank, self._limits, after=after)
+        tensors = self._content.tensors(rank, after=after)
         if not tensors:
             words = story.absence(self._picture, rank, after=after) or "nothing"
             return self._low(words, "dim" if words in ("nothing", "–") else "yellow")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from math import copysign
+from operator import itemgetter
 from typing import Any
 
 from lab.operations import reduction
@@ -10,6 +12,8 @@ from lab.trace.parts import Part
 from lab.words import rank_spans
 
 ELLIPSIS = "…"
+_ALL_BUT_ZERO = 1e-20
+"""Numbers below it are shown, few as they are: they are on their way to zero."""
 
 
 def plain_number(value: Any) -> Any:
@@ -41,6 +45,11 @@ def number_text(value: Any, digits: int = 4) -> str:
         return str(value)
     text = f"{value:.{digits}g}"
     return text if any(sign in text for sign in ".en") else f"{text}.0"
+
+
+def exact_text(value: Any) -> str:
+    """A recorded value with all its digits."""
+    return repr(value) if isinstance(value, float) else number_text(value, 17)
 
 
 def texts_that_differ(one: Any, other: Any) -> tuple[str, str]:
@@ -78,14 +87,38 @@ def summary_text(summary: Any) -> str:
     return ", ".join(parts)
 
 
-def shown_of(count: int, most: int, needed: Collection[int] = ()) -> list[int | None]:
-    """Which of so many are shown, None where some are left out: the first ones, the last, and those needed."""
+def shown_of(count: int, most: int, needed: Collection[int] = (), telling: Sequence[int] = ()) -> list[int | None]:
+    """Which of so many are shown, None where some are left out: the first ones, the last, and those needed.
+
+    Besides, as many as may be shown of those that tell most, even if it takes more room. Nothing stands for one alone.
+    """
     if count <= most:
         return list(range(count))
-    wanted = sorted(set(needed))[: max(1, most - 2)]
+    wanted = {*sorted(set(needed))[: max(1, most - 2)], *telling[:most]}
     room = max(1, most - 1 - len(wanted))
     kept = sorted({*range(room), *wanted, count - 1})
     shown: list[int | None] = []
     for before, index in zip([-1, *kept], kept, strict=False):
-        shown += [index] if index == before + 1 else [None, index]
+        left_out = index - before - 1
+        shown += [*([] if not left_out else [before + 1] if left_out == 1 else [None]), index]
     return shown
+
+
+def telling(values: Sequence[Any]) -> list[int]:
+    """The elements that say most of so many: the first of each that is not finite, a minus zero, the extremes.
+
+    What is nearest to zero counts as an extreme where it is all but zero.
+    """
+    found: dict[object, int] = {}
+    numbers = []
+    for i, value in enumerate(values):
+        if isinstance(value, str):
+            found.setdefault(value, i)
+        elif isinstance(value, float) and value == 0 and copysign(1, value) < 0:
+            found.setdefault("-0.0", i)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            numbers.append((value, i))
+    if numbers:
+        found["least"], found["greatest"] = min(numbers)[1], max(numbers, key=itemgetter(0))[1]
+        found.update(("small", i) for value, i in numbers if 0 < abs(value) < _ALL_BUT_ZERO)
+    return list(dict.fromkeys(found.values()))

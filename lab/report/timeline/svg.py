@@ -11,7 +11,7 @@ from html import escape
 from itertools import pairwise
 
 from lab.operations import operation
-from lab.report.svg import element
+from lab.report.svg import element, title
 from lab.report.timeline.axis import make_axis
 from lab.report.timeline.layout import Bar, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
@@ -87,9 +87,9 @@ class _Timeline:
         if mark.end is None:
             return
         left, right = self._axis.place(mark.begin), self._axis.place(mark.end)
-        title = f"{mark.name}{f' at {mark.source}' if mark.source else ''}: {format_duration(mark.end - mark.begin)}"
+        told = f"{mark.name}{f' at {mark.source}' if mark.source else ''}: {format_duration(mark.end - mark.begin)}"
         where = {"x": left, "y": top, "width": max(right - left, 0.6), "height": _MARK - 2}
-        self._parts.append(element("rect", _title(title), **where, fill="currentColor", fill_opacity=".13"))
+        self._parts.append(element("rect", title(told), **where, fill="currentColor", fill_opacity=".13"))
         if right - left > len(mark.name) * _LETTER:
             self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
 
@@ -103,7 +103,7 @@ class _Timeline:
         def box(left: float, right: float, **look: object) -> str:
             return element("rect", x=left, width=right - left, y=top, height=_BAR - 3, **look)
 
-        parts = [_title(self._told(bar, step))]
+        parts = [title(self._told(bar, step))]
         if waits_until > bar.left + 0.5:
             parts.append(box(bar.left, waits_until, fill=f"url(#{self._hatchings[call.op]})"))
         else:
@@ -138,7 +138,7 @@ class _Timeline:
         for piece in pieces:
             self._line(piece.left, piece.right, top)
         for one, other in pairwise(pieces):
-            pause = _title(f"nothing for {format_duration(other.begin - one.end)}")
+            pause = title(f"nothing for {format_duration(other.begin - one.end)}")
             self._text((one.right + other.left) / 2, top + 3, "⋯", pause, text_anchor="middle")
         last = -100.0
         distance = min((later - one for one, later in pairwise(ticks)), default=1.0)
@@ -177,10 +177,6 @@ class _Timeline:
 
     def _text(self, left: float, base: float, words: str, inner: str = "", **look: object) -> None:
         self._parts.append(element("text", escape(words) + inner, x=left, y=base, fill="currentColor", **look))
-
-
-def _title(words: str) -> str:
-    return element("title", escape(words))
 
 
 def _pattern(name: str, colour: str) -> str:
