@@ -98,3 +98,9 @@ def test_the_page_states_what_the_scenario_states() -> None:
     assert block is not None
     quoted = [line.strip().removeprefix("- ") for line in block[1].splitlines()]
     assert quoted == list(load_scenario(STORY).expect.calls or ())
+
+
+def test_a_sum_of_gradients_is_known_to_be_their_mean_unless_a_hook_of_the_script_makes_it(lesson: Lesson) -> None:
+    for rank in trace_of(lesson("ddp/fp16_compression")).ranks.values():
+        sums = [call.divided for call in rank.calls if call.phase == "backward" and call.op == "all_reduce"]
+        assert sums == [True, True, False, True]  # DDP, PyTorch's hook, one written by hand, PyTorch's again

@@ -18,6 +18,8 @@ _awaited: dict[int, tuple[weakref.ref[Any], int, int | None]] = {}
 """By the address of a module whose rebuilt buckets are not on record: its number, and when they were seen to have been
 rebuilt."""
 
+_described: list[int] = []
+"""The numbers of all modules that there were."""
 _hooked: weakref.WeakSet[Any] = weakref.WeakSet()
 """Modules whose hook is on record."""
 _OF_OTHER_TORCH = ((None, None),)
@@ -81,7 +83,7 @@ def _watched_forward(forward: Any) -> Any:
 def _announce(module: Any) -> None:
     """Say whose forward begins, where there are several modules, and whether and by what gradients are exchanged."""
     synchronised = getattr(module, "require_backward_grad_sync", True)
-    if len(_constructed) > 1 or not synchronised:
+    if len(_described) > 1 or not synchronised:
         journal.add("module", d=_constructed.get(module, 0), sync=int(synchronised))
     hooks = getattr(module, "_comm_hooks", _OF_OTHER_TORCH)
     if hooks and module in _constructed and module not in _hooked:
@@ -97,6 +99,7 @@ def _describe(module: Any, parameters: list[Any], result: Any) -> None:
         buckets = [list(bucket) for bucket in reversed(result[0])]  # as DDP hands them to its reducer
         _write_parameters(module, number, parameters, buckets)
         _constructed[module] = number
+        _described.append(number)
         replicas.add(module, number, parameters)
         _awaited[id(module)] = (weakref.ref(module), number, None)
     except (AttributeError, TypeError, IndexError):

@@ -7,6 +7,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -286,3 +287,84 @@ def test_a_receive_from_any_rank_that_got_nothing_is_drawn(tmp_path: Path) -> No
 
     assert "any rank ──▶ never finished    rank 1" in picture_text(picture_of(step), PLAIN)
     assert "never finished" in svg_words(svg_of(picture_of(step)))
+
+
+ODD = ["nan", "inf", 1e-30, -0.0]
+
+
+def test_values_that_matter_are_drawn_where_there_is_room(tmp_path: Path) -> None:
+    step = one_step(tmp_path, "broadcast", lambda _: [ODD], lambda _: [ODD], root=0)
+
+    for words in (svg_words(svg_of(picture_of(step))), picture_text(picture_of(step), PLAIN).split()):
+        assert " ".join(words).count("nan inf 1e-30 -0.0") == 6
+        assert "…" not in words
+
+
+def test_of_many_values_those_are_drawn_that_say_most_and_the_same_ones_everywhere(tmp_path: Path) -> None:
+    def values(rank: int, factor: float = 1.0) -> list[Any]:
+        numbers: list[Any] = [factor * (1 + number / 7) for number in range(200)]
+        numbers[50] = "nan" if rank == 1 or factor > 1 else numbers[50]
+        numbers[77], numbers[120] = -0.0, factor * (-1e9 - rank)
+        return numbers
+
+    step = one_step(tmp_path, "all_reduce", lambda r: [values(r)], lambda r: [values(1, 3.0)], red="SUM")
+    text = picture_text(picture_of(step), Style(colour=False, width=90))
+    before, after = text.split("after:")
+
+    assert before.count("-0.0") == 3
+    assert before.count("8.143") == 2  # where rank 1 has nan
+    assert (before.count("nan"), after.count("nan")) == (1, 3)
+    assert before.count("-1e+09") == 3
+    boxes = svg_boxes(step)
+    assert (boxes.count("nan"), boxes.count("-0.0")) == (4, 6)
+
+
+def test_every_value_on_record_is_told_where_the_pointer_rests(tmp_path: Path) -> None:
+    given = [[number / 3 for number in range(256)]]
+    step = one_step(tmp_path, "broadcast", lambda _: given, lambda _: given, root=0)
+    titles = [title.text or "" for title in ET.fromstring(svg_of(picture_of(step))).iter(f"{SVG}title")]
+
+    assert titles[0] == "Step 1: broadcast #1"
+    assert titles[1:] == [f"float32[256]: {' '.join(map(repr, given[0]))}"] * 6
+    titles = [
+        t.text or ""
+        for t in ET.fromstring(svg_of(picture_of(BROKEN["wrong_element"](tmp_path / "b")))).iter(f"{SVG}title")
+    ]
+    assert "float32[2]: 3.0 2.0\nelement 1 should be 9.0" in titles
+
+
+def test_what_ranks_got_though_another_brought_a_tensor_of_another_size_is_compared(tmp_path: Path) -> None:
+    step = one_step(
+        tmp_path, "all_reduce", lambda r: [[1.0] * (3 if r == 1 else 2)],
+        lambda r: None if r == 1 else [[2.0 if r == 0 else 3.0, 3.0]], red="SUM",
+    )  # fmt: skip
+    picture = picture_of(step)
+
+    assert picture.check == "wrong"
+    assert [rank.wrong for rank in picture.ranks] == [True, False, False]
+    assert "✘2.0" in svg_boxes(step)
+    text = picture_text(picture, PLAIN)
+    assert "Not what all_reduce of the recorded inputs gives, in 1 place on rank 0." in text
+    assert "The ranks disagree about sizes" in text
+
+
+def test_a_right_result_beside_a_tensor_of_another_size_is_not_called_right(tmp_path: Path) -> None:
+    step = one_step(
+        tmp_path, "all_reduce", lambda r: [[1.0] * (3 if r == 1 else 2)],
+        lambda r: None if r == 1 else [[3.0, 3.0]], red="SUM",
+    )  # fmt: skip
+
+    assert picture_of(step).check == "unchecked"
+
+
+def test_a_sum_of_gradients_that_were_divided_before_is_called_a_mean(tmp_path: Path) -> None:
+    step = EXAMPLES["all_reduce"](tmp_path)
+    assert not picture_of(step).averages
+    for call in step.calls.values():
+        call.divided = True
+    picture = picture_of(step)
+
+    words = "already divided these gradients by the world size, so their sum is the mean."
+    assert words in " ".join(picture_text(picture, PLAIN).split())
+    assert "SUM, already divided by world size · group default" in picture_text(picture, PLAIN)
+    assert words in " ".join(svg_words(svg_of(picture, heading=False)))

@@ -163,3 +163,28 @@ def test_a_rank_that_was_left_out_of_a_group_comes_to_the_same_name_for_the_next
     assert [step.group.ranks for step in (first, second, third)] == [(0, 1, 2), (0, 1), (0, 1, 2)]
     assert [sorted(step.calls) for step in (first, second, third)] == [[0, 1, 2], [0, 1], [0, 1, 2]]
     assert {step.state for step in (first, second, third)} == {"completed"}
+
+
+@pytest.mark.parametrize(
+    ("hook", "divided"),
+    [
+        (None, True),
+        ("torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook", True),
+        ("torch.distributed.algorithms.ddp_comm_hooks.mixed_precision_hooks._reducer_allreduce_and_upcast_hook", False),
+        ("__main__.my_hook", False),
+        (".", False),
+    ],
+)
+def test_gradients_were_divided_before_unless_a_hook_may_do_otherwise(
+    hook: str | None, divided: bool, tmp_path: Path
+) -> None:
+    made = TraceMaker(tmp_path / "run", 1)
+    made.line(0, "ddp", 1, d=1, g="0", params=[["a", "float32", [2]]], buckets=[[0]], rebuilt=False)
+    if hook is not None:
+        made.line(0, "hook", 1.5, d=1, name=hook)
+    made.mark(0, "backward", 2, 6)
+    made.call(0, "all_reduce", 3, 3.5, [[0.0] * 2], red="SUM")
+    made.call(0, "all_reduce", 4, 4.5, [[0.0] * 3], red="SUM")  # no bucket: nobody knows
+    trace = read_trace(made.record())
+    assert [call.divided for call in trace.ranks[0].calls] == [divided, False]
+    assert not trace.problems

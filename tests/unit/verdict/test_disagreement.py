@@ -133,3 +133,13 @@ def test_the_same_difference_in_many_steps_is_told_once(made: TraceMaker) -> Non
             made.call(rank, "all_reduce", number, number + 0.5, [[1.0]], dtype="float64" if rank == 2 else "float32")
     [finding] = found(made)
     assert "So it was in 3 other steps, too." in finding.sentence
+
+
+@pytest.mark.parametrize(("got", "told"), [(2.0, True), (3.0, False)])
+def test_who_was_served_with_a_wrong_sum_is_told(made: TraceMaker, got: float, told: bool) -> None:
+    for rank in (0, 2):
+        made.call(rank, "all_reduce", 1, 2, [[1.0] * 2], [[3.0, got]], red="SUM")
+    made.call(1, "all_reduce", 1, None, [[1.0] * 3], red="SUM")
+    [finding] = found(made)
+    sentence = "Ranks 0 and 2 came out of it with wrong values: element 1 on rank 0 is 2 and should be 3."
+    assert (sentence in finding.sentence) == told
