@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lab.errors import ScenarioError
 from lab.spec.scenario import Scenario
+from lab.words import capital
 
 PATH_FILE = "learning-path.txt"
 """In a folder of scenarios: lines `# Chapter`, then one scenario a line, in the order in which to learn them."""
@@ -67,11 +68,12 @@ def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     size = f"{scenario.nodes or 'any number of'} node{'s' if scenario.nodes != 1 else ''}"
     if scenario.nproc_per_node and scenario.nproc_per_node > 1:
         size += f" x {scenario.nproc_per_node} workers"
-    outcome = f", {scenario.expect.verdict} on purpose" if scenario.expect.verdict != "passed" else ""
-    asked = scenario.predict
-    told = asked.ask if asked else scenario.learn
-    lines = [f"### [{scenario.name}](../{folder.name}/{name})", "", f"*{size}{outcome}.* {told}", ""]
-    if asked:
-        lines += [*(f"- {choice}" for choice in asked.choices), ""] if asked.choices else []
-        lines += [f"> {scenario.learn}", ""]
+    outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
+    told = f"{outcome}{scenario.learn}"
+    lines = [f"### [{scenario.name}](../{folder.name}/{name})", ""]
+    if scenario.predict is None:
+        lines += [f"*{size}.* {told}", ""]
+    else:
+        choices = [f"- {choice}" for choice in scenario.predict.choices]
+        lines += [f"*{size}.* {scenario.predict.ask}", "", *([*choices, ""] if choices else []), f"> {told}", ""]
     return [" ".join(line.split()) for line in lines]

@@ -51,13 +51,13 @@ def main():
     _, missing = compare(gradients(rows=own_rows(rank))[1], true_by_weight)
     print(
         f"rank {rank}: loss of all rows: by my embeddings {embedding_ratio:.4f} of the true gradient, by the weight, "
-        f"averaged by DDP, {weight_ratio:.4f}. Loss of my rows: {missing:.1%} of it points elsewhere",
+        f"averaged by DDP, {weight_ratio:.4f}. Loss of my rows: {missing:.1%} of it is no multiple",
         flush=True,
     )
     note("embedding_ratio", embedding_ratio)
     note("weight_ratio_in_ddp", weight_ratio)
     note("rest", max(embedding_rest, weight_rest))
-    note("loss_of_own_rows_points_elsewhere", missing > 0.01)
+    note("loss_of_own_rows_has_a_rest", missing > 0.01)
 
     dist.barrier()  # rank 0 may host the rendezvous store: nobody leaves before everybody is done
     dist.destroy_process_group()
