@@ -109,7 +109,9 @@ def _parse_or_explain(text: str) -> Node | None:
         raise _syntax_problem(error, text) from None
     except (ValueError, OverflowError):  # from chr(), for an escape such as "\UFFFFFFFF"
         where = Position.of(loader.get_mark()) if loader else _START
-        raise InvalidError(where, "not valid YAML: found an escape that names no character") from None
+        raise InvalidError(
+            where, "not valid YAML: found an escape that names no character; allowed: up to \\U0010FFFF"
+        ) from None
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> InvalidError:

@@ -97,7 +97,8 @@ def _compute(text: str, tree: ast.Expression, variables: RankVariables) -> Any:
         return arithmetic.compute(tree, variables._asdict(), FUNCTIONS)
     except ArithmeticError as error:
         why = f"cannot be computed for rank {variables.rank}: {error}"
-        raise ScenarioError(f"the expression {shown(text)} {why}") from None
+        allowed = "allowed: what every rank can compute, or a value for each rank"
+        raise ScenarioError(f"the expression {shown(text)} {why}; {allowed}") from None
 
 
 @lru_cache(maxsize=4096)

@@ -211,8 +211,8 @@ def wrong_with_answer(asked: Question, notes: Mapping[str, Any], size: Size | No
     if asked.open:
         return ""
     if isinstance(asked.answer, Noted) and asked.answer.note not in notes:
-        known = f"; allowed: {', '.join(notes)}" if notes else ""
-        return f"predict.answer: found the note {asked.answer.note!r}, which is not expected{known}"
+        known = ", ".join(notes) or "a note that `expect: notes:` names"
+        return f"predict.answer: found the note {asked.answer.note!r}, which is not expected; allowed: {known}"
     if size is None:
         return ""
     try:

@@ -85,7 +85,7 @@ class Value:
             key = Value(key_node, self.field, self.reading)
             name = key.raw if key_node.id == "scalar" else ""
             if name and (key.kind, name) in first_line:
-                first = f"it is on line {first_line[key.kind, name]} already"
+                first = f"it is on line {first_line[key.kind, name]} already; remove one of the two"
                 self.reading.add(*key.problem(f"duplicate key {shown(name)}; {first}").args)
                 continue
             first_line[key.kind, name] = key.where.line
