@@ -367,13 +367,13 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
 
 
 def test_logs_show_what_would_act_on_a_terminal_unless_they_are_asked_for_as_they_are(lab, engine: FakeEngine):
-    engine.acts = {0: [prints("a\x1b]0;t\x07\r\x1b[31mb\n"), exits()]}
+    engine.acts = {0: [prints("a\x1b]0;t\x07\x1b[31mb\n"), exits()]}
     lab("run", "s/one.yaml", "--name", "c", "--nodes", "1", "--quiet")
     for words, shown in (
-        (("--rank", "0"), "a\\x1b]0;t\\x07\r\x1b[31mb\x1b[0m\n"),
-        (("--rank", "0", "--raw"), "a\x1b]0;t\x07\r\x1b[31mb\n"),
-        ((), "node0/rank0 | a\\x1b]0;t\\x07\r\x1b[31mb\x1b[0m\n"),
-        (("--raw",), "node0/rank0 | a\x1b]0;t\x07\r\x1b[31mb\n"),
+        (("--rank", "0"), "a\\x1b]0;t\\x07\x1b[31mb\x1b[0m\n"),
+        (("--rank", "0", "--raw"), "a\x1b]0;t\x07\x1b[31mb\n"),
+        ((), "node0/rank0 | a\\x1b]0;t\\x07\x1b[31mb\x1b[0m\n"),
+        (("--raw",), "node0/rank0 | a\x1b]0;t\x07\x1b[31mb\n"),
     ):
         assert lab("logs", *words)[1] == shown
 
