@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,10 +10,10 @@ from lab.lesson.path import LearningPath
 from lab.lesson.progress import Attempt, Kept
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import plural
+from lab.words import clip, plural
 
-_WIDTH = 88
-_LONGEST_PREDICTIONS = 60
+_WIDTH = 100
+_LONGEST_PREDICTION = 60
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("•", "cyan")}
 """Predicted right, predicted wrong, done without either; with colours."""
 UNDONE = "·"
@@ -98,13 +97,11 @@ def _lesson_json(name: str, everybody: Sequence[Kept]) -> dict[str, Any]:
     made = [kept.standing[name] for kept in everybody if name in kept.standing]
     right, wrong = (sum(attempt.right is held for attempt in made) for held in (True, False))
     counts = Counter(attempt.prediction for attempt in made if attempt.prediction)
-    return {
-        "lesson": name,
-        "done": len(made),
-        "right": right,
-        "wrong": wrong,
-        "predictions": dict(counts.most_common()),
-    }
+    predictions = [
+        {"prediction": said, "count": count, "right": any(one.right for one in made if one.prediction == said)}
+        for said, count in counts.most_common()
+    ]
+    return {"lesson": name, "done": len(made), "right": right, "wrong": wrong, "predictions": predictions}
 
 
 def _taken(path: LearningPath, everybody: Sequence[Kept]) -> list[str]:
@@ -145,9 +142,9 @@ def _sign(kept: Kept, name: str) -> str:
     return UNDONE if attempt is None else SIGNS[attempt.right][0]
 
 
-def _predictions(counts: dict[str, int]) -> str:
-    """`3 x [20.0], 1 x [10.0]`: the most frequent first."""
-    said = (
-        f"{count} x {textwrap.shorten(text, _LONGEST_PREDICTIONS, placeholder=' …')}" for text, count in counts.items()
+def _predictions(said: Sequence[dict[str, Any]]) -> str:
+    """`3 x [20.0] ✔, 1 x [10.0]`: the most frequent first."""
+    return ", ".join(
+        f"{one['count']} x {clip(one['prediction'], _LONGEST_PREDICTION)}{f' {SIGNS[True][0]}' if one['right'] else ''}"
+        for one in said
     )
-    return ", ".join(said)

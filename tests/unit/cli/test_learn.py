@@ -112,8 +112,9 @@ def test_a_lecturer_sees_everybody(lab: Lab):
     for person, said in (("anna", "a"), ("ben", "b"), ("carla", "b")):
         lab("learn", "one", "--as", person, "--answer", said)
     data = as_json(lab("learn", "--summary", "--json"))
-    assert data["lessons"] == [{"lesson": "one", "done": 3, "right": 2, "wrong": 1, "predictions": {"3": 2, "two": 1}}]
-    assert "one     3     2      1      2 x 3, 1 x two" in lab("learn", "--summary")[1]
+    predictions = [{"prediction": "3", "count": 2, "right": True}, {"prediction": "two", "count": 1, "right": False}]
+    assert data["lessons"] == [{"lesson": "one", "done": 3, "right": 2, "wrong": 1, "predictions": predictions}]
+    assert "one     3     2      1      2 x 3 ✔, 1 x two" in lab("learn", "--summary")[1]
     assert [one["person"] for one in as_json(lab("learn", "--summary", "--as", "ben", "--json"))["persons"]] == ["ben"]
 
 

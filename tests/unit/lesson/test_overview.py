@@ -51,13 +51,14 @@ def test_a_class_is_a_row_for_each_person_and_one_for_each_lesson() -> None:
         "ben     2     0      1      ✘·     ··    •",
         "",
         "lesson  done  right  wrong  predicted",
-        "a       2     1      1      1 x yes, 1 x no",
+        "a       2     1      1      1 x yes ✔, 1 x no",
         "c       1     0      1      1 x no",
         "other   1     0      0",
     ]
     data = summary_json(PATH, everybody)
     assert [one["person"] for one in data["persons"]] == ["anna", "ben"]
-    assert data["lessons"][0] == {"lesson": "a", "done": 2, "right": 1, "wrong": 1, "predictions": {"yes": 1, "no": 1}}
+    predictions = [{"prediction": "yes", "count": 1, "right": True}, {"prediction": "no", "count": 1, "right": False}]
+    assert data["lessons"][0] == {"lesson": "a", "done": 2, "right": 1, "wrong": 1, "predictions": predictions}
     assert summary_text(PATH, [], PLAIN) == "Nobody has taken a lesson yet."
 
 
