@@ -17,7 +17,7 @@ from lab.engine import ownership as label
 from lab.engine.image.image import ImageInfo, build_from, inspect_image
 from lab.engine.image.progress import BuildLog
 from lab.engine.packages.prepared import Prepared
-from lab.engine.packages.store import key_of, making, store
+from lab.engine.packages.store import key_of, making
 from lab.engine.packages.target import PROBE_DEADLINE_S, Target, probe_text
 from lab.engine.packages.wheels import fetch_wheels, unpack_wheels
 from lab.errors import ImageUnfit
@@ -65,12 +65,10 @@ def ensure_packages(
     name = packaged_name(base, requirements)
     if not again and (found := inspect_image(client, name)):
         return found
-    with making(name.replace(":", "-"), tell):
+    with making(name.replace(":", "-"), tell) as folder:
         if not again and (found := inspect_image(client, name)):  # made meanwhile
             return found
-        store().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=store(), prefix="fetching-", ignore_cleanup_errors=True) as folder:
-            return _make(client, name, base, requirements, Path(folder), tell)
+        return _make(client, name, base, requirements, folder, tell)
 
 
 def _make(

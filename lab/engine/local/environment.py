@@ -10,14 +10,13 @@ import json
 import os
 import site
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab.engine.local.state import ENGINE
 from lab.engine.packages.pip import run_plainly
 from lab.engine.packages.prepared import Prepared
-from lab.engine.packages.store import key_of, making, store
+from lab.engine.packages.store import cannot_write, key_of, making, store
 from lab.engine.packages.target import Target, probe_text
 from lab.engine.packages.wheels import fetch_wheels
 from lab.errors import ClusterError
@@ -46,38 +45,38 @@ def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool =
     folder = python_for(requirements).parents[1]
     if not again and (folder / _MADE).exists():
         return folder
-    with making(folder.name, tell):
+    with making(folder.name, tell) as work:
         if not again and (folder / _MADE).exists():  # made meanwhile
             return folder
         if again and _users(folder):
             raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
+        told = "\n".join(run_plainly(Path(sys.executable), ["-c", probe_text()], work, lambda _: None))
+        wheels = fetch_wheels(Target.told(OWN, told), requirements, work, tell)
+        tell(f"packages: installing {len(wheels)} over {OWN}")
         try:
             _remove(folder)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            _make(folder, requirements, tell)
-        except OSError as error:
-            raise ClusterError(
-                f"cannot make {folder}: {error.strerror}", "set XDG_CACHE_HOME to a folder of yours"
-            ) from error
+            _make(folder, wheels, work)
+            about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in wheels]}
+            (folder / _MADE).write_text(json.dumps(about))
+        except BaseException as error:
+            _remove(folder)
+            if isinstance(error, OSError):
+                raise cannot_write(error) from error
+            raise
     return folder
 
 
-def _make(folder: Path, requirements: Sequence[str], tell: Tell) -> None:
+def _make(folder: Path, wheels: Sequence[Path], work: Path) -> None:
     import venv
 
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-", ignore_cleanup_errors=True) as work:
-        told = "\n".join(run_plainly(Path(sys.executable), ["-c", probe_text()], Path(work), lambda _: None))
-        wheels = fetch_wheels(Target.told(OWN, told), requirements, Path(work), tell)
-        tell(f"packages: installing {len(wheels)} over {OWN}")
-        venv.EnvBuilder(symlinks=True).create(folder)
-        library = next(folder.glob("lib/python*/site-packages"))
-        (library / _BELOW).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _folders_below()))
-        if wheels:
-            options = ["--isolated", "--no-index", "--no-deps", "--ignore-installed", "--no-warn-script-location"]
-            command = ["-m", "pip", "install", *options, *map(str, wheels)]
-            run_plainly(folder / "bin" / "python", command, Path(work), lambda _: None)
-        about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in wheels]}
-        (folder / _MADE).write_text(json.dumps(about))
+    venv.EnvBuilder(symlinks=True).create(folder)
+    library = next(folder.glob("lib/python*/site-packages"))
+    (library / _BELOW).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _folders_below()))
+    if wheels:
+        options = ["--isolated", "--no-index", "--no-deps", "--ignore-installed", "--no-warn-script-location"]
+        command = ["-m", "pip", "install", *options, *map(str, wheels)]
+        run_plainly(folder / "bin" / "python", command, work, lambda _: None)
 
 
 def environments() -> list[Prepared]:

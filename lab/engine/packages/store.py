@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from lab.errors import ClusterError, ClusterUnfit
 from lab.node.recorder.build import cache_folder
+from lab.node.remove import remove_tree
 from lab.spec.requirements import wheel_path
 from lab.words import format_duration
 
@@ -44,35 +45,73 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
 
 
 @contextmanager
-def making(key: str, tell: Callable[[str], None]) -> Iterator[None]:
+def making(key: str, tell: Callable[[str], None]) -> Iterator[Path]:
     """Hold what keeps others from making the same; whoever has made it meanwhile is waited for.
+
+    Yields:
+        An empty folder to work in, which is removed at the end, or by the next one who makes anything.
 
     Raises:
         ClusterError: somebody takes too long, or the folder cannot be written.
     """
-    path = store() / "locks" / key
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for folder in (_locks(), _work()):
+            folder.mkdir(parents=True, exist_ok=True)
+        lock = _open_lock(key)
     except OSError as error:
-        raise ClusterError(
-            f"cannot write {path}: {error.strerror}", "set XDG_CACHE_HOME to a folder of yours"
-        ) from error
+        raise cannot_write(error) from error
+    with lock:
+        _await(lock, tell)
+        _sweep()
+        folder = _work() / key
+        remove_tree(folder)
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            remove_tree(folder)
+
+
+def cannot_write(error: OSError) -> ClusterError:
+    """That something cannot be kept."""
+    why = f"cannot write {error.filename or store()}: {error.strerror or error}"
+    return ClusterError(why, "make room, or set XDG_CACHE_HOME to a folder of yours")
+
+
+def _locks() -> Path:
+    return store() / "locks"
+
+
+def _work() -> Path:
+    return store() / "fetching"
+
+
+def _await(lock: IO[bytes], tell: Callable[[str], None]) -> None:
+    end, told = time.monotonic() + _WAIT_S, False
+    while not _take(lock):
+        if not told:
+            tell("packages: another command is making them ready, waiting for it")
+        told = True
+        if time.monotonic() > end:
+            raise ClusterError(f"another command has been making these packages ready for {format_duration(_WAIT_S)}")
+        time.sleep(_POLL_S)
+
+
+def _open_lock(key: str) -> IO[bytes]:
+    return open(_locks() / key, "ab")
+
+
+def _take(lock: IO[bytes]) -> bool:
     try:
-        end, told = time.monotonic() + _WAIT_S, False
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not told:
-                    tell("packages: another command is making them ready, waiting for it")
-                told = True
-                if time.monotonic() > end:
-                    raise ClusterError(
-                        f"another command has been making these packages ready for {format_duration(_WAIT_S)}"
-                    ) from None
-                time.sleep(_POLL_S)
-        yield
-    finally:
-        os.close(fd)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sweep() -> None:
+    """Remove what those left who were killed."""
+    for folder in _work().iterdir():
+        with _open_lock(folder.name) as lock:
+            if _take(lock):
+                remove_tree(folder)

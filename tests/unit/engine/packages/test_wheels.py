@@ -101,3 +101,18 @@ def test_what_is_made_is_made_by_one_at_a_time(tmp_path: Path, monkeypatch: pyte
     assert said == ["packages: another command is making them ready, waiting for it"]
     with making("key", said.append):
         pass
+
+
+def test_the_folder_to_work_in_is_gone_afterwards_and_so_is_that_of_one_who_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    left = tmp_path / "lab" / "fetching" / "killed"
+    with making("first", lambda _: None) as first:
+        left.mkdir()
+        (left / "torch.whl").write_text("")
+        with making("second", lambda _: None) as second:
+            assert first.is_dir()
+            assert second.is_dir()
+            assert not left.exists()
+    assert not [*left.parent.iterdir()]
