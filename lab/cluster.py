@@ -240,7 +240,7 @@ class Cluster:
         """Run many scenarios one after the other on one warm cluster.
 
         Where the cluster is not up, one that is large enough for all is made and removed at the end. A scenario
-        with resources or volumes of its own gets its own cluster.
+        with limits, an image, packages, data or volumes of its own gets its own cluster.
 
         Args:
             scenarios: what to run.

@@ -59,7 +59,9 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
         return ClusterUnfit(message, f"check its name and version; only wheels are installed; {_INDEX}")
     if _NO_SPACE.search(text):
         return ClusterError("packages cannot be fetched: no space left on device", "make room, or set XDG_CACHE_HOME")
-    said = [line.partition("ERROR: ")[2] for line in lines if line.startswith("ERROR: ")] or [*lines[-1:]]
+    said = [line.partition("ERROR: ")[2] for line in lines if line.startswith("ERROR: ")]
+    if not said or said[0] == "Exception:":  # its last words are those of a traceback
+        said = [line for line in reversed(lines) if line.strip()]
     return ClusterError(f"pip cannot fetch the packages: {_one_line(said[0] if said else f'exit code {code}')}", _INDEX)
 
 

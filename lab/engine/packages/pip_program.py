@@ -29,7 +29,8 @@ def main() -> None:
     except ImportError:  # another pip than any that is known: markers mean this Python
         pass
     else:
-        of_pip.default_environment = lambda: dict(markers)
+        here = dict(of_pip.default_environment())
+        of_pip.default_environment = lambda: {**here, **markers}
     sys.executable = executable
     sys.addaudithook(_start_nothing)
     runpy.run_module("pip", run_name="__main__", alter_sys=True)

@@ -56,6 +56,11 @@ ERROR: No matching distribution found for x==9
             "pip cannot fetch the packages: odd https://host/x",
             "PIP_INDEX_URL",
         ),
+        (
+            "ERROR: Exception:\nTraceback\nKeyError: 'a'\n",
+            "pip cannot fetch the packages: KeyError: 'a'",
+            "PIP_INDEX_URL",
+        ),
         ("", "pip cannot fetch the packages: ", "PIP_INDEX_URL"),
     ],
 )
