@@ -80,6 +80,8 @@ class Now:
     """What keeps the view from being whole, a sentence each."""
     next: str = ""
     """What a key press lets go: `all_reduce #3`; empty where nobody is held."""
+    next_steps: tuple[str, ...] = ()
+    """The titles of the steps that it lets go, where they are whole."""
     stepping: bool = False
     """Whether ranks are held before each call."""
 

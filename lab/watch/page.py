@@ -54,16 +54,19 @@ class Pictures:
 
     def look(self, now: Now, follower: Follower) -> None:
         """Draw what has changed, if what is shown has been there for a moment."""
-        chosen = {"current": _current(follower, now), "next": follower.ahead[0] if follower.ahead else None}
-        if not now.stepping or now.over:
-            chosen["next"] = None
-        keys = {name: _key(step) for name, step in chosen.items()}
+        chosen = {"current": _current(follower, now)}
+        if now.stepping and not now.over:
+            going = [step for step in follower.ahead if step.title in now.next_steps]
+            chosen["next"] = next(iter([*going, *follower.ahead]), None)
+        keys = {name: _key(step) for name, step in chosen.items()} | {"title": now.next, "over": now.over}
         clock = time.monotonic()
         soon = clock - self._changed < _SHOWN_S and not now.stepping and not now.over
         if keys == self._keys or soon:
             return
         self._keys, self._changed = keys, clock
         self.drawn = {name: _drawn(step, len(now.ranks), now) for name, step in chosen.items() if step is not None}
+        if "next" in self.drawn and now.next_steps:
+            self.drawn["next"]["title"] = now.next
         self.version += 1
 
 

@@ -81,7 +81,7 @@ class Stepper:
                 words = ""
             elif waited_s > _PATIENCE_S:
                 self._answered(pressed)
-        return replace(now, next=words)
+        return replace(now, next=words, next_steps=tuple(step.title for step in steps))
 
     def _answered(self, pressed: float) -> None:
         with self._lock:

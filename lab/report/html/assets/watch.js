@@ -87,8 +87,8 @@ function showRanks({ ranks, colours, over }) {
     setText(told, rank.told);
     showSince(since, rank, ranks, over);
     setText(place, rank.place);
-    if (changed(calls, rank.recent))
-      calls.replaceChildren(...rank.recent.slice(-MOST_CALLS).map((call) => showCall(call, colours)));
+    if (changed(calls, [rank.recent, over]))
+      calls.replaceChildren(...rank.recent.slice(-MOST_CALLS).map((call) => showCall(call, colours, over)));
   });
 }
 
@@ -123,14 +123,11 @@ function showSince(holder, rank, ranks, over) {
   );
 }
 
-function showCall(call, colours) {
+function showCall(call, colours, over) {
   const swatch = element("i", { class: "swatch" });
   swatch.style.setProperty("--op", colours[call.op] ?? "");
-  const took = element(
-    "small",
-    {},
-    call.state === "completed" ? call.took : call.state === "inside" ? "…" : call.state,
-  );
+  const told = { completed: call.took, inside: over ? "never done" : "…" }[call.state] ?? call.state;
+  const took = element("small", {}, told);
   return element("li", { "data-state": call.state, title: call.place }, swatch, element("span", {}, call.text), took);
 }
 
