@@ -20,6 +20,7 @@ from lab.words import capital, format_bytes, format_duration, listing, name_rank
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
+_STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
 _WORTH_TELLING_S = 0.002
 """A step that took less is not named for that: the account names the one that carried most instead."""
 
@@ -34,13 +35,14 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     causes = find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
     findings = [*causes]
     if evidence.trace.recorded:
-        straggler = find_straggler(evidence)
+        stepped = record.plan().stepped
+        straggler = [] if stepped else find_straggler(evidence)
         findings += straggler
         if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in evidence.facts.ranks):
-            findings += tell_ddp_story(evidence)
-            if straggler or evidence.trace.last >= _WORTH_SHARES_S:
+            findings += [one for one in tell_ddp_story(evidence) if not (stepped and one.kind == "ddp_overlap")]
+            if not stepped and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
-        findings += _give_account(evidence)
+        findings += _give_account(evidence, timed=not stepped)
     return Explanation(
         run=record.run,
         scenario=result.scenario,
@@ -68,8 +70,11 @@ def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     return {rank: text for rank, text in shown.items() if text}
 
 
-def _give_account(evidence: Evidence) -> list[Finding]:
-    """What the ranks of a run called altogether, and the step that took longest or carried most."""
+def _give_account(evidence: Evidence, *, timed: bool) -> list[Finding]:
+    """What the ranks of a run called altogether, and the step that took longest or carried most.
+
+    Where it is not `timed`, ranks were held before each call, and how long anything took says nothing.
+    """
     steps = evidence.steps
     if not steps:
         return [Finding(kind="account", sentence="No rank called a collective or sent a message.")]
@@ -77,13 +82,13 @@ def _give_account(evidence: Evidence) -> list[Finding]:
     counts = [plural(len(steps) - messages, "collective")] if messages < len(steps) else []
     counts += [plural(messages, "message")] if messages else []
     calls = [call for step in steps for call in step.calls.values()]
-    ends = [call.end for call in calls if call.end is not None]
+    ends = [call.end for call in calls if call.end is not None and timed]
     took = max(ends) - min(step.begin for step in steps) if ends else 0.0
     brought = sum(call.bytes_in for call in calls)
     ranks = sorted({call.rank for call in calls})
     sentence = (
         f"{capital(name_ranks(ranks))} entered {listing(counts)}{f' in {format_duration(took)}' if ends else ''} and "
-        f"brought {format_bytes(brought)} to them. {_standing_out(steps)}"
+        f"brought {format_bytes(brought)} to them. {_standing_out(steps) if timed else _STEPPED}"
     )
     return [Finding(kind="account", sentence=sentence.strip(), others=tuple(ranks), seconds=round(took, 6))]
 

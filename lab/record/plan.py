@@ -23,5 +23,7 @@ class RecordedPlan:
     timeout_s: float | None = None
     memory_bytes: int | None = None
     """Memory limit of a node."""
+    stepped: bool = False
+    """Whether its ranks were held before each call, so that times of the run say nothing of it."""
     workers: tuple[WorkerPlan, ...] = ()
     """Empty where the record has no plan."""

@@ -51,7 +51,8 @@ def execute(
     if parcel.warning:
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
-    writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place})
+    how = {"stepped": True} if watched is not None and watched.step else {}
+    writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place, **how})
     if watched is not None:
         watched.path = writer.path
     facts, brought = begin_facts(plan, memory_bytes), Outputs(outputs or writer.path / OUTPUTS)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,6 +17,7 @@ from typing import Any
 import pytest
 
 from lab import Cluster
+from lab.explain.explain import explain
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.watched import Watched
@@ -91,6 +99,9 @@ def test_one_key_press_is_one_step(
     assert trace.problems == []
     assert {rank.recorder for rank in trace.ranks.values()} == {"python"}
     assert [call.op for call in trace.ranks[2].calls] == ["all_reduce"] * 3 + ["barrier"]
+    explained = explain(Record(path=result.path)).findings
+    assert [finding.kind for finding in explained] == ["account"]
+    assert "held before each call" in explained[0].sentence
 
 
 @pytest.mark.local_first
@@ -143,3 +154,89 @@ def test_a_deadlock_is_let_go_into_and_then_time_runs(
     assert result.verdict == "hung"
     assert [told.partition(":")[0] for told in hand.pressed] == ["ranks 0-2, though no step has all its ranks"]
     assert (0,) in [rank.waits_for for now in hand.seen for rank in now.ranks if rank.rank == 1]
+
+
+def in_terminal(words: list[str], keys: dict[str, str], folder: Path) -> tuple[int, str]:
+    """Exit code and screen of a command in a terminal, where each key is pressed once when its text is seen."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(folder)
+        os.execv(sys.executable, [sys.executable, "-m", "lab.cli.main", *words])
+    shown, position, waiting = "", 0, list(keys.items())
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        if not select.select([terminal], [], [], 1.0)[0]:
+            continue
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            break
+        shown += data.decode("utf-8", "replace")
+        while waiting and waiting[0][0] in shown[position:]:
+            text, key = waiting.pop(0)
+            position = shown.index(text, position) + len(text)
+            os.write(terminal, key.encode())
+    else:
+        os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(terminal)
+    return code, shown
+
+
+@pytest.mark.local_first
+def test_keys_of_a_terminal_let_steps_go(cluster: Cluster, engine: str, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    words = ["watch", "steps.py", "--step", "--nodes", "3", "--name", cluster.name, "--engine", engine]
+    keys = {"space: all_reduce #1": " ", "space: all_reduce #2": "\r", "space: all_reduce #3": "c"}
+    code, shown = in_terminal(words, keys, tmp_path)
+    assert code == 0, shown
+    assert "held before all_reduce #3" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
+    assert "passed" in shown.rpartition("\x1b[?25h")[2]
+
+
+@pytest.mark.local_first
+def test_ctrl_c_ends_a_run_that_is_held(cluster: Cluster, engine: str, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    words = ["watch", "steps.py", "--step", "--nodes", "3", "--name", cluster.name, "--engine", engine]
+    code, shown = in_terminal(words, {"space: all_reduce #1": "\x03"}, tmp_path)
+    assert code == 130, shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert cluster.run(tmp_path / "steps.py", nodes=3, runs=tmp_path / "runs").passed
+
+
+def test_a_run_that_somebody_else_has_started_can_be_watched(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "steps.py"
+    script.write_text(STEPS)
+    watched = Watched(step=True)  # so that it does not end before somebody watches
+    stepper, ended = Stepper(watched), threading.Event()
+
+    class Waits(Hand):
+        """Runs on as soon as the other one sees the run."""
+
+        def show(self, now: Now, follower: Follower) -> None:
+            if seen.is_set():
+                stepper.run_on()
+
+    def run() -> None:
+        watch(cluster, script, Waits(stepper), watched, stepper, nodes=3, timeout_s=DEADLINE_S)
+        ended.set()
+
+    seen = threading.Event()
+    runner = threading.Thread(target=run)
+    runner.start()
+    while watched.path is None and not ended.is_set():
+        ended.wait(0.05)
+    command = [sys.executable, "-m", "lab.cli.main", "watch", "--json", "--runs", str(script.parent / "runs")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as other:
+        told = []
+        for line in other.stdout:
+            told.append(json.loads(line))
+            seen.set()
+    runner.join(DEADLINE_S)
+    assert other.returncode == 0
+    assert told[-1]["event"] == "verdict"
+    assert told[-1]["verdict"] == "passed"
+    begun = [(one["rank"], one["op"]) for one in told if one["event"] == "begin"]
+    assert begun.count((1, "all_reduce")) == 3
+    assert [one["time_s"] for one in told[:-1]] == sorted(one["time_s"] for one in told[:-1])

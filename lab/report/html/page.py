@@ -98,7 +98,7 @@ class _Page:
         self.trace, self.steps = evidence.trace, evidence.steps
         self.explanation = explain(record, evidence)
         self.unmet = unmet_sentences(self.result)
-        self.path = critical_path(self.trace, evidence.step_of)
+        self.path = [] if record.plan().stepped else critical_path(self.trace, evidence.step_of)
         self.parts = parts_of(self.path)
         self.told_parts = sum(part.share >= _LEAST_SHARE for part in self.parts[:_MOST_PARTS])
         self.path_s = self.path[-1].end - self.path[0].begin if self.path else 0.0
