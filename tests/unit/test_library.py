@@ -48,3 +48,16 @@ def test_every_question_has_an_answer_at_the_lessons_own_size() -> None:
             assert asked.holds(choice, right) is (choice == right), name
         places[asked.choices.index(right) if asked.choices else -1] += 1
     assert max(places.values()) < len(FILES) / 2, "who always says the same must not be right"
+
+
+def test_what_is_computed_is_an_answer_or_unknown_at_other_sizes_too() -> None:
+    """The scenarios' own arithmetic is tested by runs; here nothing may raise, and no choice be made up."""
+    computed = 0
+    for name, path in FILES.items():
+        scenario = load_scenario(path)
+        assert scenario.predict is not None, name
+        for nnodes, nproc_per_node in ((1, 1), (2, 1), (5, 1), (2, 2), (4, 3)) if scenario.predict.computed else ():
+            right = scenario.predict.right_answer(scenario.expect.notes, Size(nnodes, nproc_per_node))
+            assert scenario.predict.understand(right) == right, name
+            computed += bool(right)
+    assert computed > 50
