@@ -16,6 +16,7 @@ from lab.lesson.path import LearningPath, learning_path
 from lab.lesson.progress import FOLDER_VARIABLE, kept_of, kept_of_all, person_of
 from lab.lesson.take import Lesson, Taken, learn
 from lab.lesson.text import question_text, taken_text
+from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.run.options import RunOptions
@@ -149,7 +150,7 @@ def _go_on(taken: Taken, arguments: argparse.Namespace) -> str:
         say(f"\nnext: lab learn {taken.next}")
         return ""
     try:
-        reply = input(f"\nnext: {taken.next} (Enter to go on, q to end): ")
+        reply = input(f"\nnext: {harmless(taken.next)} (Enter to go on, q to end): ")
     except EOFError:
         print()
         return ""

@@ -15,6 +15,7 @@ from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineAbsent
 from lab.record.read import find_record
+from lab.report.style import Style
 from tests.unit.fake_engine import FakeEngine, exits, notes
 
 LESSON = """\
@@ -153,3 +154,31 @@ def test_standard_input_that_cannot_be_waited_for_is_no_answer(lab: Lab, monkeyp
     assert json.loads(capsys.readouterr().out)["prediction"] == ""
     monkeypatch.setattr("sys.stdin", None)
     assert main(["learn", "one", "--json"]) == 0
+
+
+def test_on_a_terminal_one_is_asked_until_understood_and_may_go_on(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    replies = iter(["nonsense", "b", "", "a", "q"])
+    asked: list[str] = []
+
+    def reply(prompt: str) -> str:
+        asked.append(prompt)
+        return next(replies)
+
+    monkeypatch.setattr("builtins.input", reply)
+    monkeypatch.setattr("lab.cli.cmd_learn._is_terminal", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("lab.cli.cmd_learn.style_for", lambda _: Style(colour=False))
+    monkeypatch.setattr("lab.report.live.style_for", lambda _: Style(colour=False))
+    Path("scenarios/three.yaml").write_text(LESSON.replace("one", "three"))
+    Path("scenarios/learning-path.txt").write_text("# First\none.yaml\ntwo.yaml\nthree.yaml\n")
+
+    assert main(["learn", "--next", "--as", "anna"]) == 0
+
+    question, on = "your prediction (a-c; Enter to skip): ", " (Enter to go on, q to end): "
+    assert asked == [question, question, f"\nnext: two{on}", question, f"\nnext: three{on}"]
+    out = capsys.readouterr().out
+    assert "  found 'nonsense'; allowed: a letter from a to c, or the text of a choice\n" in out
+    assert "✔ Your prediction held: 3" in out
+    assert "✘ You predicted: two\nRight is: 3\n" in out
