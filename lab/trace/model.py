@@ -122,6 +122,8 @@ class Call:
     """Names of the parameters in that bucket."""
     divided: bool = False
     """Whether the gradients in it are known to have been divided by the size of the group before."""
+    late: bool = False
+    """Whether its result may be on record as it was later; see `lab.trace.late`."""
 
     @property
     def state(self) -> str:

@@ -19,6 +19,7 @@ from lab.trace.buckets import assign_buckets
 from lab.trace.clocks import align
 from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
+from lab.trace.late import mark_late
 from lab.trace.model import Buffer, Call, Group, Mark, RankTrace, StoreLookup, Trace
 from lab.trace.modules import ModuleReader
 from lab.words import plural
@@ -40,6 +41,7 @@ def read_trace(record: Record) -> Trace:
     for rank in trace.ranks.values():
         _reopen(rank, min(stopped, default=math.inf) - trace.origin)
         assign_buckets(rank)
+        mark_late(rank)
     return trace
 
 

@@ -26,7 +26,7 @@ def disagreements(evidence: Evidence) -> list[Finding]:
     clashes = find_clashes(evidence.steps)
     findings: dict[tuple[str, tuple[str, ...]], list[tuple[Clash, Finding]]] = {}
     for clash in clashes:
-        finding = _mismatch(clash, evidence) if clash.kind == "mismatch" else _unequal(clash, evidence)
+        finding = _mismatch(clash, evidence) if clash.kind == "mismatch" else _unequal(clash)
         findings.setdefault((finding.kind, finding.lines), []).append((clash, finding))
     groups = sorted(findings.values(), key=lambda group: all(c.step.state == "completed" for c, _ in group))
     clashing = [_waiting(group[0][1], len(group), evidence) for group in groups]
@@ -96,7 +96,7 @@ def _called(step: Step, ranks: Sequence[int]) -> str:
     return listing(parts)
 
 
-def _unequal(clash: Clash, evidence: Evidence) -> Finding:
+def _unequal(clash: Clash) -> Finding:
     """Ranks that called the same operation with arguments that do not fit together."""
     step, odd = clash.step, clash.odd
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
@@ -106,7 +106,7 @@ def _unequal(clash: Clash, evidence: Evidence) -> Finding:
         sentence = f"In {step.title} {listing(sides[1:])}, where {sides[0]}{_at(step, odd)}."
     else:
         sentence = f"In {step.title} ranks do not agree: {'; '.join(sides)}{_at(step, tuple(sorted(step.calls)))}."
-    wrongs = wrong_results(step, evidence) if clash.comparable else []
+    wrongs = wrong_results(step) if clash.comparable else []
     if wrongs:
         ranks = name_ranks([wrong.call.rank for wrong in wrongs])
         sentence += f" {capital(ranks)} came out of it with wrong values: {what_is_wrong(wrongs[0])}."

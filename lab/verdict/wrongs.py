@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 from lab.trace.clashes import clash_in
 from lab.trace.expected import Number, compared, is_copy, is_outside
-from lab.trace.model import Buffer, Call, Mark, calls_within
+from lab.trace.late import wait_after
+from lab.trace.model import Buffer, Call, calls_within
 from lab.trace.parts import output_parts
 from lab.trace.steps import Step
 from lab.verdict.ends import at_lines
@@ -35,39 +36,19 @@ def find_wrong_results(evidence: Evidence) -> list[Finding]:
     """Steps that gave ranks something else than they should have, those from the same lines together."""
     found: dict[tuple[str, ...], list[tuple[Step, list[_Wrong]]]] = {}
     for step in islice(evidence.steps, MOST_STEPS):
-        wrongs = wrong_results(step, evidence) if clash_in(step) is None else []
+        wrongs = wrong_results(step) if clash_in(step) is None else []
         if wrongs:
             lines = tuple(sorted({call.source for call in step.calls.values()}))
             found.setdefault((step.op, *lines), []).append((step, wrongs))
     return [_finding(*steps[0], len(steps), evidence) for steps in found.values()]
 
 
-def wrong_results(step: Step, evidence: Evidence) -> list[_Wrong]:
+def wrong_results(step: Step) -> list[_Wrong]:
     """The first wrong output of each rank, where all ranks came and it is plain what each should have got."""
     if step.missing:
         return []
-    calls = [call for call in step.calls.values() if call.state == "completed" and _seen_in_time(call, evidence)]
+    calls = [call for call in step.calls.values() if call.state == "completed" and not call.late]
     return [wrong for call in calls for wrong in islice(_wrong_outputs(step, call), 1)]
-
-
-def _seen_in_time(call: Call, evidence: Evidence) -> bool:
-    """Whether a result is on record as it was before the script could rightly use it.
-
-    That of a call without a handle always is. With one, it is if it was there before the first wait after the call was
-    over, or if there was none; what DDP and others in PyTorch do with handles of their own is not on record.
-    """
-    if not call.hands_out:
-        return True
-    wait = _wait_after(call, evidence)
-    if wait is None:
-        return call.via == call.op
-    return wait.end is None or (call.end or 0.0) <= wait.end
-
-
-def _wait_after(call: Call, evidence: Evidence) -> Mark | None:
-    """The first wait of its rank that was not over when a call began."""
-    waits: Iterable[Mark] = evidence.trace.ranks[call.rank].waits
-    return next((wait for wait in waits if wait.begin >= call.begin), None)
 
 
 def _wrong_outputs(step: Step, call: Call) -> Iterator[_Wrong]:
@@ -90,7 +71,7 @@ def _finding(step: Step, wrongs: list[_Wrong], times: int, evidence: Evidence) -
     sentence = f"{step.title}{at_lines(step.calls.values())} did not give {name_ranks(ranks)} what it should have: "
     sentence += f"{what_is_wrong(first)}."
     handles = [wrong.call for wrong in wrongs if wrong.call.hands_out]
-    waits = [wait for call in handles if (wait := _wait_after(call, evidence)) is not None]
+    waits = [wait for call in handles if (wait := wait_after(evidence.trace.ranks[call.rank], call)) is not None]
     changers = _who_changed(step, evidence)
     if handles and waits:
         lines = listing(wait.source for wait in waits)

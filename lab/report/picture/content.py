@@ -185,7 +185,7 @@ def _notes(picture: Picture, block: Block, limits: Limits, *, after: bool) -> li
     notes = []
     if block.values is None:
         notes.append(("kind", "" if story.uniform(picture, after=after) else shape_text(block.dtype, block.shape)))
-        notes.append(("summary", summary_text(block.summary)))
+        notes.append(("summary", "seen too late" if block.late else summary_text(block.summary)))
     if block.wrong_hash:
         notes.append(("bad", "✘ another tensor"))
     if block.wrong and block.expected is not None:

@@ -39,6 +39,8 @@ class Block:
     """Elements that were compared with what they ought to be."""
     pickled: bool = False
     """Whether these bytes are a Python object."""
+    late: bool = False
+    """Whether it was seen when it was no longer what the call had given, so that nobody can say what that was."""
 
     @property
     def count(self) -> int:
@@ -228,10 +230,14 @@ def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, 
         return replace(block, values=None, summary=None)
     if not checked:
         return block
+    same = None if block.values is not None else is_copy(step, buffer, parts)
     if block.values is not None:
-        return _compared(step, block, block.values)
-    same = is_copy(step, buffer, parts)
-    return block if same is None else replace(block, compared=buffer.count, wrong_hash=not same)
+        block = _compared(step, block, block.values)
+    elif same is not None:
+        block = replace(block, compared=buffer.count, wrong_hash=not same)
+    if call.late and (block.wrong or block.wrong_hash):
+        return replace(_block(call, buffer, parts), values=None, summary=None, late=True)
+    return block
 
 
 def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:

@@ -150,6 +150,8 @@ def _why_unchecked(picture: Picture) -> str:
         return "not every rank finished it"
     if picture.reduce_op == "PREMUL_SUM":
         return "the factor is not on record"
+    if any(block.late for rank in picture.ranks for block in rank.after):
+        return "they were seen too late, when they might be changed already"
     if any(block.values is None for rank in picture.ranks for block in (*rank.before, *rank.after)):
         return "the tensors were too large for their values to be kept (see lab run --trace-values)"
     return "not all inputs are on record"

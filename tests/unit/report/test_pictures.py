@@ -368,3 +368,19 @@ def test_a_sum_of_gradients_that_were_divided_before_is_called_a_mean(tmp_path: 
     assert words in " ".join(picture_text(picture, PLAIN).split())
     assert "SUM, already divided by world size · group default" in picture_text(picture, PLAIN)
     assert words in " ".join(svg_words(svg_of(picture, heading=False)))
+
+
+def test_what_was_seen_too_late_is_neither_drawn_nor_called_wrong(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", 2)
+    for rank in range(2):  # by the backward of DDP, which waits unseen; rank 1 has gone on when its result is seen
+        maker.call(
+            rank, "all_reduce", 10, 20, [[1.5]], [[3.0 + 7 * rank]], red="SUM", via="backward", **{"async": True}
+        )
+    picture = picture_of(steps_of(maker)[0])
+
+    assert picture.check == "partly"
+    assert [rank.wrong for rank in picture.ranks] == [False, False]
+    text = picture_text(picture, PLAIN)
+    assert "seen too late" in text
+    assert "10.0" not in text
+    assert "3.0" in text
