@@ -193,7 +193,7 @@ def _page(
     if not server.private:
         sys.stderr.write(
             "warning: whoever reaches this machine and knows the address can see the run"
-            f"{' and let it go on' if stepper else ''}\n"
+            f"{' and let it go on' if stepper else ''}; elsewhere it has this machine's name or address in it\n"
         )
     why_not = open_page(server.url) if arguments.open else ""
     sys.stderr.write(f"  page: {server.url}{f' ({why_not})' if why_not else ''}\n")

@@ -22,6 +22,8 @@ class Lines:
             that they stand in the order of time.
     """
 
+    presses = False
+
     def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
         self._stream = stream
         self._line = _json_line if as_json else _text_line

@@ -77,6 +77,8 @@ def _fitted(parts: Iterable[Part], width: int, style: Style, rank: int = 0) -> s
 class Screen:
     """Shows a run on a terminal."""
 
+    presses = False
+
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._drawn = 0

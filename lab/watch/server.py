@@ -45,6 +45,9 @@ class Server:
         report: the report of the run once it is over; None before.
     """
 
+    presses = True
+    """It has a button."""
+
     def __init__(
         self,
         page: bytes,

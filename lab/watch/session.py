@@ -22,6 +22,9 @@ RUN_ON_KEY = "c"
 class Show(Protocol):
     """Something that shows a run."""
 
+    presses: bool
+    """Whether whoever sees it can let ranks go on there."""
+
     def show(self, now: Now, follower: Follower) -> None:
         """Show it as it is now; returns quickly."""
 
@@ -36,7 +39,7 @@ class Session:
         path: the record of the run; None while it has none. It may become another one.
         shows: what shows it.
         stepper: lets its ranks go on, where they are held.
-        keys: of whoever sits before it.
+        keys: of whoever sits before it; where they end, nobody is held any more, if there is no page to press on.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Session:
         self._shows = shows
         self._stepper = stepper
         self._keys = keys
+        self._keys_alone = keys is not None and not any(show.presses for show in shows)
 
     def follow(self, ended: threading.Event | None = None) -> None:
         """Watch until the run is over; where `ended` is given, until that is set and all of it was shown."""
@@ -83,9 +87,11 @@ class Session:
     def _pause(self) -> None:
         """Wait a moment, or until a key is pressed."""
         ready, _, _ = select.select(self._keys.descriptors if self._keys else [], [], [], _LOOK_S)
-        if not ready or self._keys is None or self._stepper is None:
+        if self._keys is None or self._stepper is None:
             return
-        for key in self._keys.read():
+        if self._keys_alone and not self._keys.descriptors:
+            self._stepper.run_on()
+        for key in self._keys.read() if ready else "":
             if key == RUN_ON_KEY:
                 self._stepper.run_on()
             else:

@@ -82,7 +82,7 @@ def stepped() -> tuple[Watched, Stepper]:
     return watched, Stepper(watched)
 
 
-@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.local_first)], ids=["warm", "cold"])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_one_key_press_is_one_step(
     cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper], cold: bool
 ) -> None:
@@ -104,7 +104,7 @@ def test_one_key_press_is_one_step(
     assert "held before each call" in explained[0].sentence
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 def test_time_stands_still_while_ranks_are_held(
     cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper]
 ) -> None:
@@ -193,6 +193,15 @@ def test_keys_of_a_terminal_let_steps_go(cluster: Cluster, engine: str, tmp_path
     assert "held before all_reduce #3" in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is there again
     assert "passed" in shown.rpartition("\x1b[?25h")[2]
+
+
+@pytest.mark.local_first
+def test_where_nobody_can_press_a_key_nobody_is_held(cluster: Cluster, engine: str, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    words = ["watch", "steps.py", "--step", "--nodes", "3", "--name", cluster.name, "--engine", engine]
+    command = [sys.executable, "-m", "lab.cli.main", *words]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, cwd=tmp_path, timeout=DEADLINE_S)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.local_first
