@@ -109,7 +109,8 @@ def _goes_on(arguments: argparse.Namespace) -> Record:
             return record
     where = f"on cluster {name} " if name else ""
     raise RecordError(
-        f"no run goes on {where}in {arguments.runs}", "start one with `lab watch SCENARIO`, or name one of `lab runs`"
+        f"no run {where}is going on in {arguments.runs}",
+        "start one with `lab watch SCENARIO`, or name one of `lab runs`",
     )
 
 

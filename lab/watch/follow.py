@@ -17,7 +17,7 @@ from lab.trace.steps import Step
 from lab.trace.tail import News, TraceTail
 from lab.watch.now import Line, Now, RankNow
 from lab.watch.ranks import Life, Moment, blocking, call_words, rank_now
-from lab.words import format_value, name_ranks
+from lab.words import clip, format_value, name_ranks
 
 KEPT_LINES = 400
 _LOOK_BYTES = 1 << 20
@@ -195,8 +195,9 @@ class Follower:
 def _told(news: News, words: str) -> tuple[str, int, str, dict[str, Any]]:
     """What a trace told, as something that happened: what, to which rank, in words, and as facts."""
     call = news.call
-    where = f" at {call.source}" if call.source else ""
-    facts = {"op": call.op, "place": call.source, "call": call.index}
+    place = clip(call.source, _LONGEST_NOTE)
+    where = f" at {place}" if place else ""
+    facts = {"op": clip(call.op, _LONGEST_NOTE), "place": place, "call": call.index}
     if news.kind == "begin":
         return "begin", call.rank, f"enters {words}{where}", facts
     if news.kind == "hold":

@@ -19,10 +19,11 @@ from lab.report.picture.svg import svg_of
 from lab.trace.steps import Step
 from lab.watch.follow import Follower
 from lab.watch.now import Now
-from lab.words import format_duration
+from lab.words import clip, format_duration
 
 _SHOWN_S = 0.4
 """A picture stays for so long, so that eyes can follow."""
+_LONGEST = 300
 _WAITED_S = 0.5
 """A step in which ranks have waited for so long is shown before those that are over."""
 
@@ -95,7 +96,11 @@ def _key(step: Step | None) -> object:
 def _drawn(step: Step, world_size: int, now: Now) -> dict[str, Any]:
     call = next(iter(step.calls.values()))
     picture = picture_of(step, world_size=world_size, live=not now.over)
-    return {"title": step.title, "place": call.source, "svg": svg_of(picture, heading=False)}
+    return {
+        "title": clip(step.title, _LONGEST),
+        "place": clip(call.source, _LONGEST),
+        "svg": svg_of(picture, heading=False),
+    }
 
 
 def lines_of(follower: Follower) -> Sequence[dict[str, Any]]:

@@ -11,8 +11,11 @@ from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step
 from lab.verdict.waits import describe_call, has_handle
 from lab.watch.now import CallNow, RankNow
+from lab.words import clip
 
 _RECENT = 8
+_LONGEST = 300
+"""What a script can name may be as long as it likes."""
 
 
 @dataclass
@@ -57,8 +60,8 @@ def call_words(call: Call, step_of: Mapping[int, Step]) -> str:
     """A call in words, also where its step is not known."""
     step = step_of.get(id(call))
     if step is not None:
-        return describe_call(call, step)
-    return call.op if call.seq is None else f"{call.op} #{call.seq}"
+        return clip(describe_call(call, step), _LONGEST)
+    return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
 
 
 def rank_now(
@@ -72,7 +75,7 @@ def rank_now(
     waits_for: tuple[int, ...] = ()
     inside = blocking(trace, moment.step_of)
     if life.ended is not None:
-        state, told = "ended", end_text(life.ended)
+        state, told = "ended", clip(end_text(life.ended), _LONGEST)
         bad = bool(life.ended.code or life.ended.signal) and not life.ended.stopped
     elif moment.over or life.started is None:
         state, told = "starting", "its end is not known" if moment.over else "starting"
@@ -92,7 +95,7 @@ def rank_now(
             ends = [call.end for call in shown if call.end is not None]
             since_s = moment.ago(max(ends)) if ends else max(0.0, moment.clock - life.started)
     return RankNow(
-        rank=rank, node=node, state=state, told=told, place=place, since_s=since_s, waits_for=waits_for, bad=bad,
+        rank=rank, node=node, state=state, told=clip(told, _LONGEST), place=clip(place, _LONGEST), since_s=since_s, waits_for=waits_for, bad=bad,
         calls=calls, recent=recent,
     )  # fmt: skip
 
@@ -100,8 +103,8 @@ def rank_now(
 def _call_now(call: Call, held: Call | None, moment: Moment) -> CallNow:
     return CallNow(
         text=moment.words(call),
-        op=call.op,
-        place=call.source,
+        op=clip(call.op, _LONGEST),
+        place=clip(call.source, _LONGEST),
         state="held" if call is held else "inside" if call.state == "unfinished" else call.state,
         began_s=max(0.0, call.begin + moment.origin - moment.began),
         took_s=None if call.end is None else max(0.0, call.end - call.begin),

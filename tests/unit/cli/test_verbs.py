@@ -578,3 +578,18 @@ def test_cp_copies_between_here_and_a_node_only(lab: Any, words: tuple[str, str]
     code, _, err = lab("cp", *words)
     assert code == 2
     assert f"one of {words[0]} and {words[1]} has to be in a node, and the other one here" in err
+
+
+# -- watch
+
+
+def test_watch_says_that_no_run_goes_on(capsys: pytest.CaptureFixture[str]):
+    assert main(["watch"]) == 1
+    assert "no run is going on in .lab/runs" in capsys.readouterr().err
+    assert main(["watch", "--name", "c"]) == 1
+    assert "no run on cluster c is going on" in capsys.readouterr().err
+
+
+def test_watch_steps_through_runs_of_its_own_only(capsys: pytest.CaptureFixture[str]):
+    assert main(["watch", "--step"]) == 2
+    assert "--step needs a run of its own" in capsys.readouterr().err

@@ -214,3 +214,12 @@ def test_a_view_is_plain_data(run: Growing):
     run.write()
     data = json.loads(json.dumps(look(Follower(run.record), 20).to_json()))
     assert data["ranks"][0]["recent"][0]["text"] == "barrier #1"
+
+
+def test_names_of_any_length_stay_short_in_the_view(run: Growing):
+    long = "x" * 100_000
+    run.made.call(0, long, 10, None, at=f"{long}.py:1")
+    run.event("exited", 1, 20, code=1, error=long)
+    run.write()
+    now = look(Follower(run.record), 30)
+    assert len(json.dumps(now.to_json())) < 5000
