@@ -95,8 +95,8 @@ def rank_now(
             ends = [call.end for call in shown if call.end is not None]
             since_s = moment.ago(max(ends)) if ends else max(0.0, moment.clock - life.started)
     return RankNow(
-        rank=rank, node=node, state=state, told=clip(told, _LONGEST), place=clip(place, _LONGEST), since_s=since_s, waits_for=waits_for, bad=bad,
-        calls=calls, recent=recent,
+        rank=rank, node=node, state=state, told=clip(told, _LONGEST), place=clip(place, _LONGEST), since_s=since_s,
+        waits_for=waits_for, bad=bad, calls=calls, recent=recent,
     )  # fmt: skip
 
 
