@@ -18,11 +18,11 @@ from lab.spec.predict import Size, wrong_with_answer
 from lab.spec.problems import Position, Reading
 from lab.spec.requirements import merged
 from lab.spec.scenario import PLANNED_KEYS, Scenario
-from lab.spec.script_block import read_block
 from lab.spec.value import Value
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""
+_HEAD_BYTES = 1024 * 1024
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
@@ -63,7 +63,7 @@ def load_scenario(path: Path) -> Scenario:
         if all(name.raw != "script" for name, _ in root.pairs("")):
             raise root.problem(missing_script(source))
     reading.raise_if_any()
-    data["requirements"] = merged(read_block(data["script"]), data.get("requirements", ()))
+    data["requirements"] = merged(_named_by(data["script"]), data.get("requirements", ()))
     scenario = Scenario(**data)
     wrong = _wrong_with_question(scenario)
     if wrong:
@@ -86,8 +86,21 @@ def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> S
     if wrong:
         reading.add(Position(), wrong)
     reading.raise_if_any()
-    script, needed = Path(os.path.abspath(path)), read_block(Path(path))
+    script, needed = Path(os.path.abspath(path)), _named_by(Path(path))
     return Scenario(name=slug(script.stem), script=script, timeout_s=timeout_s, requirements=needed)
+
+
+def _named_by(script: Path) -> tuple[str, ...]:
+    """The packages that a script names at its head; most name none."""
+    try:
+        with open(script, "rb") as file:
+            if b"# /// script" not in file.read(_HEAD_BYTES):
+                return ()
+    except OSError:  # whoever ships it says why
+        return ()
+    from lab.spec.script_block import read_block
+
+    return read_block(script)
 
 
 def dump_scenario(scenario: Scenario) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 from lab.spec.problems import Position, Reading, shown
 from lab.spec.requirements import ONE, Wrong, merged, normal
 
-_MARK = b"# /// script"
 _BLOCK = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
 """As PEP 723 has it."""
 _OPENED = r"(?m)^# /// script$"
@@ -28,13 +27,8 @@ def read_block(script: Path) -> tuple[str, ...]:
     Raises:
         ScenarioError: the block cannot be read; the message names the line of the script.
     """
-    try:
-        with open(script, "rb") as file:
-            data = file.read(_MAX_BYTES)
-    except OSError:  # whoever ships it says why
-        return ()
-    if _MARK not in data:
-        return ()
+    with open(script, "rb") as file:
+        data = file.read(_MAX_BYTES)
     text = "\n".join(data.decode("utf-8", "replace").splitlines())
     reading = Reading(script)
     found = _read(text, script, reading)

@@ -187,12 +187,10 @@ class LocalEngine:
     def target(self, cluster: ClusterInfo) -> Target:
         """The Python of the nodes."""
         from lab.engine.local.state import running_python
-        from lab.engine.packages.pip import run_plainly
-        from lab.engine.packages.target import Target, probe_text
+        from lab.engine.packages.pip import ask_python
 
         python = running_python(cluster.nodes[0]) or self._python(cluster.shape)
-        told = run_plainly(python, ["-c", probe_text()], self.home, lambda _: None)
-        return Target.told(f"cluster {cluster.name}", "\n".join(told))
+        return ask_python(str(python), f"cluster {cluster.name}", self.home)
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of this machine as a tar."""

@@ -11,13 +11,14 @@ import os
 import site
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lab.engine.local.state import ENGINE
-from lab.engine.packages.pip import run_plainly
+from lab.engine.packages.pip import ask_python, run_pip
 from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.store import cannot_write, key_of, making, store
-from lab.engine.packages.target import Target, probe_text
+from lab.engine.packages.target import Target
 from lab.engine.packages.wheels import fetch_wheels
 from lab.errors import ClusterError
 from lab.node.remove import remove_tree
@@ -50,13 +51,13 @@ def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool =
             return folder
         if again and _users(folder):
             raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
-        told = "\n".join(run_plainly(Path(sys.executable), ["-c", probe_text()], work, lambda _: None))
-        wheels = fetch_wheels(Target.told(OWN, told), requirements, work, tell)
+        target = ask_python(sys.executable, OWN, work)
+        wheels = fetch_wheels(target, requirements, work, tell)
         tell(f"packages: installing {len(wheels)} over {OWN}")
         try:
             _remove(folder)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            _make(folder, wheels, work)
+            _make(folder, target, wheels, work)
             about = {"base": sys.executable, "requirements": requirements, "added": [path.name for path in wheels]}
             (folder / _MADE).write_text(json.dumps(about))
         except BaseException as error:
@@ -67,7 +68,7 @@ def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool =
     return folder
 
 
-def _make(folder: Path, wheels: Sequence[Path], work: Path) -> None:
+def _make(folder: Path, target: Target, wheels: Sequence[Path], work: Path) -> None:
     import venv
 
     venv.EnvBuilder(symlinks=True).create(folder)
@@ -75,8 +76,9 @@ def _make(folder: Path, wheels: Sequence[Path], work: Path) -> None:
     (library / _BELOW).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _folders_below()))
     if wheels:
         options = ["--isolated", "--no-index", "--no-deps", "--ignore-installed", "--no-warn-script-location"]
-        command = ["-m", "pip", "install", *options, *map(str, wheels)]
-        run_plainly(folder / "bin" / "python", command, work, lambda _: None)
+        python = str(folder / "bin" / "python")
+        of_it = replace(target, executable=python)
+        run_pip(of_it, ["install", *options, *map(str, wheels)], work, lambda _: None, python)
 
 
 def environments() -> list[Prepared]:

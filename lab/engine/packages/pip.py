@@ -14,7 +14,7 @@ from typing import IO
 
 from lab.engine.packages import pip_program
 from lab.engine.packages.failure import pip_failed
-from lab.engine.packages.target import Target
+from lab.engine.packages.target import Target, probe_text
 from lab.errors import ClusterError
 from lab.words import clip, format_duration
 
@@ -34,30 +34,32 @@ _WORTH_TELLING = ("Collecting ", "Downloading ")
 _LONGEST = 100
 
 
-def run_pip(target: Target, arguments: Sequence[str], folder: Path, tell: Callable[[str], None]) -> None:
+def run_pip(
+    target: Target, arguments: Sequence[str], folder: Path, tell: Callable[[str], None], python: str = sys.executable
+) -> None:
     """Run pip for the packages of a Python, in a folder; its index and options are those of whoever calls.
+
+    `python` runs pip: the lab's own, or one that packages are installed for.
 
     Raises:
         LabError: pip is not there, or fails, or says nothing for too long.
     """
     program = Path(pip_program.__file__).read_text()
-    command = [sys.executable, "-c", program, json.dumps(dict(target.markers)), target.executable, *arguments]
-    said = _follow(command, folder, tell)
+    said = _follow(
+        [python, "-c", program, json.dumps(dict(target.markers)), target.executable, *arguments], folder, tell
+    )
     if said.code:
         raise pip_failed(said.code, said.lines, target)
 
 
-def run_plainly(python: Path, arguments: Sequence[str], folder: Path, tell: Callable[[str], None]) -> list[str]:
-    """Run a module or program text with a Python; returns what it said.
+def ask_python(python: str, what: str, folder: Path) -> Target:
+    """What a Python of this machine has.
 
     Raises:
-        ClusterError: it fails.
+        ClusterError: it does not say.
     """
-    said = _follow([str(python), *arguments], folder, tell)
-    if said.code:
-        last = next((line for line in reversed(said.lines) if line.strip()), f"exit code {said.code}")
-        raise ClusterError(f"{python} could not install packages: {clip(last.strip(), 300)}")
-    return said.lines
+    said = _follow([python, "-c", probe_text()], folder, lambda _: None)
+    return Target.told(what, "\n".join(said.lines))
 
 
 class _Said:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tarfile
+import venv
 from pathlib import Path
 
 import pytest
 
+from lab.engine.packages import pip_program
 from lab.engine.packages.store import key_of, making
 from lab.engine.packages.target import Target
 from lab.engine.packages.wheels import fetch_wheels, unpack_wheels
@@ -116,3 +119,19 @@ def test_the_folder_to_work_in_is_gone_afterwards_and_so_is_that_of_one_who_was_
             assert second.is_dir()
             assert not left.exists()
     assert not [*left.parent.iterdir()]
+
+
+def test_where_an_environment_has_no_pip_the_one_that_comes_with_python_is_taken(tmp_path: Path) -> None:
+    venv.EnvBuilder(symlinks=True).create(tmp_path / "bare")
+    try:
+        import ensurepip
+
+        comes = [*Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")]
+    except ImportError:
+        comes = []
+    program = Path(pip_program.__file__).read_text()
+    command = [str(tmp_path / "bare" / "bin" / "python"), "-c", program, "{}", "python", "--version"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == (0 if comes else pip_program.NO_PIP), ended.stderr
+    assert ended.stdout.startswith("pip ") is bool(comes)
