@@ -36,6 +36,8 @@ _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
 _MOST_SENTENCES = 3
+_TIMES = ("time", "critical_path")
+"""Those that say where the time went, which means something where somebody was slow."""
 _TALLEST = 50
 """Lines of a picture that is shown."""
 _USUAL = ("ddp_counted", "ddp_verified", "ddp_state", "account")
@@ -184,7 +186,7 @@ def _shown(result: Result, record: Record, style: Style) -> list[str]:
 def what_happened(result: Result, record: Record, evidence: Evidence) -> list[str]:
     """The first sentences of the explanation, without what the verdict has said or what is true of every run."""
     found = [one for one in explain(record, evidence).findings if one.sentence.rstrip(".") not in result.reason]
-    usual = _USUAL if any(one.kind == "straggler" for one in found) else (*_USUAL, "time")
+    usual = _USUAL if any(one.kind == "straggler" for one in found) else (*_USUAL, *_TIMES)
     telling = [one for one in found if one.kind not in usual] or [one for one in found if one.kind == "account"]
     return [one.sentence for one in telling[:_MOST_SENTENCES]]
 
