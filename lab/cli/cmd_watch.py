@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,6 @@ from lab.watch.steps import Stepper
 if TYPE_CHECKING:
     from lab.watch.server import Server
 
-_JOIN_S = 30.0
 _SOON_S, _LATE_S = 0.4, 1.5
 """So late traces may come of a run that is watched from its start, and of one that somebody else has started."""
 _SEEN_S = 5.0
@@ -140,14 +140,14 @@ def _run_and_watch(arguments: argparse.Namespace) -> int:
     cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=progress.progress, **shape)
     with _page(arguments, scenario.name, lambda: watched.path, stepper) as page, Keys(sys.stdin, stepper) as keys:
         session = Session(lambda: watched.path, [*_shows(arguments, _SOON_S), *page], stepper, keys)
-        watcher = threading.Thread(target=_follow, args=(session, stepper, ended), name="watch", daemon=True)
-        watcher.start()
-        try:
-            result = cluster.run(scenario, observer=progress, options=options)
-        finally:
-            ended.set()
-            watcher.join(_JOIN_S)
+        with ThreadPoolExecutor(1, "watch") as pool:
+            watching = pool.submit(_follow, session, stepper, ended)
+            try:
+                result = cluster.run(scenario, observer=progress, options=options)
+            finally:
+                ended.set()
         _tell(result, arguments)
+        watching.result()  # what went wrong there, if anything did
         _stay(page, result)
     return result.exit_code
 

@@ -57,6 +57,13 @@ class Session:
 
     def follow(self, ended: threading.Event | None = None) -> None:
         """Watch until the run is over; where `ended` is given, until that is set and all of it was shown."""
+        try:
+            self._follow(ended)
+        finally:
+            for show in self._shows:
+                show.close()
+
+    def _follow(self, ended: threading.Event | None) -> None:
         follower: Follower | None = None
         while True:
             last, more = ended is not None and ended.is_set(), False
@@ -77,8 +84,6 @@ class Session:
                 break
             if not more:
                 self._pause()
-        for show in self._shows:
-            show.close()
 
     def _show(self, now: Now, follower: Follower) -> None:
         for show in self._shows:

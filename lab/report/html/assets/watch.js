@@ -6,6 +6,7 @@ import { duration, nameRanks, plural } from "lab/words";
 
 const MOST_LINES = 500;
 const MOST_CALLS = 5;
+const MOST_ARROWS = 64;
 const MOST_WORTH_TELLING = 0.1;
 const byId = (id) => document.getElementById(id);
 
@@ -90,6 +91,29 @@ function showRanks({ ranks, colours, over }) {
     if (changed(calls, [rank.recent, over]))
       calls.replaceChildren(...rank.recent.slice(-MOST_CALLS).map((call) => showCall(call, colours, over)));
   });
+  showWaits(list, ranks, over);
+}
+
+// An arrow below the ranks, from each that waits to whom it waits for, where they stand side by side.
+function showWaits(list, ranks, over) {
+  const holder = byId("waits");
+  const cards = new Map(ranks.map((rank, i) => [rank.rank, list.children[i]]));
+  const pairs = over ? [] : ranks.flatMap((rank) => rank.waits_for.map((other) => [rank.rank, other]));
+  const shown = pairs.filter(([, to]) => cards.has(to)).slice(0, MOST_ARROWS);
+  if (!changed(holder, [shown, list.clientWidth])) return;
+  const [width, height] = [holder.clientWidth, holder.clientHeight];
+  const middle = (rank) => cards.get(rank).offsetLeft - list.offsetLeft + cards.get(rank).offsetWidth / 2;
+  const beside = ([from, to]) => cards.get(from).offsetTop === cards.get(to).offsetTop;
+  holder.replaceChildren(...shown.filter(beside).map(([from, to]) => arrow(middle(from), middle(to), width, height)));
+}
+
+function arrow(from, to, width, height) {
+  const start = from + Math.sign(to - from) * width * 0.01;
+  const end = to - Math.sign(to - from) * width * 0.01;
+  const low = height * (0.75 + 0.5 * (Math.abs(to - from) / width));
+  const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  path.setAttribute("d", `M${start} 0C${start} ${low} ${end} ${low} ${end} 6M${end - 6} 11L${end} 2L${end + 6} 11`);
+  return path;
 }
 
 function card(rank) {
