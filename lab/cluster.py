@@ -263,12 +263,11 @@ class Cluster:
             own = cluster is None
             run = f"{len(scenarios)}-runs" if own and not options.keep else None
             try:
-                for scenario in scenarios:
+                for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
                     if not has_wishes(scenario):
                         shape = cluster.shape if cluster else shape_for_all(scenarios, options, self._place.asked)
                         cluster = self._place.still_there() or self._place.make(shape, run)
-                    alone = replace(options, outputs=options.outputs and options.outputs / scenario.name)
                     outcomes.append(self._outcome(cluster, scenario, alone, watcher))
                     ended(scenario, outcomes[-1])
                     code = outcomes[-1].exit_code

@@ -153,7 +153,7 @@ def _run_many(
     else:
         say(summary_text(outcomes, time.monotonic() - began, style))
     if arguments.report:
-        _report([outcome for outcome in outcomes if isinstance(outcome, Result)], open_it=False)
+        _report_all([outcome for outcome in outcomes if isinstance(outcome, Result)])
     return max(outcome.exit_code for outcome in outcomes)
 
 
@@ -169,6 +169,17 @@ def _report(results: list[Result], *, open_it: bool) -> None:
         report = write_report(Record(path=result.path))
         why_not = open_page(report.path) if open_it else ""
         sys.stderr.write(f"  report: {report.path}{f' ({why_not})' if why_not else ''}\n")
+
+
+def _report_all(results: list[Result]) -> None:
+    """The same of many runs, and a page that leads to all of them."""
+    from lab.record.suite import find_suite
+    from lab.report.html.suite import write_suite
+
+    _report(results, open_it=False)
+    folders = [result.path for result in results if result.path is not None]
+    if folders:
+        sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
 
 
 def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, object]:

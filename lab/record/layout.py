@@ -17,6 +17,9 @@ TRACE = "trace"
 OUTPUTS = "files"
 CHECK_LOG = "check.log"
 REPORT = "report.html"
+DIFF_REPORT = "diff.html"
+SUITE_REPORT = "suite.html"
+"""In the folder of runs."""
 PERFETTO = "trace.pftrace"
 CHROME = "trace.chrome.json"
 MOST_RANKS = 1 << 20
@@ -40,6 +43,7 @@ FILES = {
     f"{OUTPUTS}/...": "files that ranks made or changed in their working folder; once where several made the "
     f"same, else below {OUTPUTS}/rank<N>",
     REPORT: "the run as one page, once `lab report` has written it",
+    DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it",
     PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
     CHROME: "the trace for Chrome and others, once `lab trace --chrome` has written it",
 }

@@ -8,6 +8,18 @@ from lab.plan.plan import WorkerPlan
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn:
+    """The place of a run among those that one command made, one after the other: a suite."""
+
+    suite: str = ""
+    """Name of the suite: when it began."""
+    number: int = 0
+    """From 1."""
+    of: int = 0
+    """How many runs there were to be."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedPlan:
     """`plan.json`; what is missing there, or damaged, has its default."""
 
@@ -25,5 +37,7 @@ class RecordedPlan:
     """Memory limit of a node."""
     stepped: bool = False
     """Whether its ranks were held before each call, so that times of the run say nothing of it."""
+    turn: Turn | None = None
+    """Its place in a suite; None of a run that was made alone."""
     workers: tuple[WorkerPlan, ...] = ()
     """Empty where the record has no plan."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.engine.ownership import owner
@@ -17,6 +16,7 @@ from lab.record.layout import OUTPUTS
 from lab.record.write import RecordWriter
 from lab.run.drive import Driver
 from lab.run.observe import Observer
+from lab.run.options import RunOptions
 from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder
 from lab.spec.load import dump_scenario
@@ -24,7 +24,6 @@ from lab.verdict.facts import RunFacts, begin_facts
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.watched import Watched
 
 _CHECK_DEADLINE_S = 60.0
 
@@ -36,26 +35,26 @@ def execute(
     channels: list[Channel],
     writer: RecordWriter,
     observer: Observer,
-    outputs: Path | None = None,
-    watched: Watched | None = None,
+    options: RunOptions,
 ) -> Result:
     """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
-
-    Files that it makes are brought back into `outputs`; None: into its record. `watched` is shared with who watches it.
 
     Raises:
         LabError: the run could not begin, or its record could not be written; a run that began has a result.
     """
+    watched = options.watched
     scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
     parcel = pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
-    how = {"stepped": True} if watched is not None and watched.step else {}
+    how: dict[str, object] = {"stepped": True} if watched is not None and watched.step else {}
+    if options.turn is not None:
+        how["turn"] = vars(options.turn)
     writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place, **how})
     if watched is not None:
         watched.path = writer.path
-    facts, brought = begin_facts(plan, memory_bytes), Outputs(outputs or writer.path / OUTPUTS)
+    facts, brought = begin_facts(plan, memory_bytes), Outputs(options.outputs or writer.path / OUTPUTS)
     driver = Driver(
         plan,
         engine,

@@ -1,9 +1,11 @@
-"""How to run scenarios, and what plans follow from that. Pure."""
+"""How to run scenarios, and what plans follow from that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import planned_clusters, with_asked
 from lab.plan.plan import Plan, PlanOptions, make_plan
 from lab.record.layout import RUNS
+from lab.record.plan import Turn
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -30,10 +33,19 @@ class RunOptions(PlanOptions):
     """Folder that holds the records."""
     outputs: Path | None = None
     """Folder for files that runs make; None: the record of each."""
+    turn: Turn | None = None
+    """Its place among runs that are made one after the other."""
     allow_volumes: bool = False
     """Let a scenario file mount folders of this machine that lie outside of its own."""
     watched: Watched | None = None
     """Shared with whoever watches the run."""
+
+    def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
+        """Each of several scenarios that are run one after the other, with the options of its run."""
+        suite = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        for number, scenario in enumerate(scenarios, start=1):
+            turn = Turn(suite=suite, number=number, of=len(scenarios))
+            yield scenario, replace(self, turn=turn, outputs=self.outputs and self.outputs / scenario.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,7 +202,7 @@ class Place:
         try:
             channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])
             try:
-                return execute(plan, cluster, self.engine, channels, writer, observer, options.outputs, options.watched)
+                return execute(plan, cluster, self.engine, channels, writer, observer, options)
             finally:
                 for channel in channels:
                     channel.close()

@@ -59,14 +59,14 @@ def check_expectations(
 ) -> tuple[Expectation, ...]:
     """Compares what each rank did with what it should have done.
 
-    Every rank is expected to exit with 0 unless `expect.exit` says otherwise; where the scenario expects another
-    verdict than `passed`, only the ranks that `expect.exit` names. A negative code stands for the signal that killed
-    the rank, as torchrun and `subprocess` write it (-9: SIGKILL). What is expected of ranks that the run does not have
-    comes last.
+    Every rank is expected to exit with 0 unless `expect.exit` says otherwise; only the ranks that it names are
+    asked where the scenario expects another verdict than `passed`, and of ranks that the lab stopped, whose end was its
+    doing. A negative code stands for the signal that killed the rank, as torchrun and `subprocess` write it (-9:
+    SIGKILL). What is expected of ranks that the run does not have comes last.
     """
     found: list[Expectation] = []
     for result in sorted(ranks, key=lambda result: result.rank):
-        if expect.verdict == "passed" or result.rank in expect.exit:
+        if result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped):
             found.append(_check_exit(result, expect.exit.get(result.rank, 0)))
         for name, expected in expect.notes.items():
             found.extend(_check_note(name, expected, result, variables.get(result.rank), expect))
@@ -76,8 +76,9 @@ def check_expectations(
 
 
 def _check_exit(result: RankResult, expected: int) -> Expectation:
-    nothing = "(stopped by the lab)" if result.stopped else "(did not exit)"
-    got = result.exit_code if result.exit_code is not None else result.signal or nothing
+    got: int | str = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
+    if result.stopped:
+        got = "(stopped by the lab)"
     met = returncode(result.exit_code, result.signal) == expected
     return Expectation(what="exit", rank=result.rank, expected=expected, got=got, met=met)
 

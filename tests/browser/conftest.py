@@ -46,14 +46,14 @@ def reports() -> Callable[[Record], Path]:
 
 
 @pytest.fixture
-def open_report(chromium: Browser, reports: Callable[[Record], Path]) -> Generator[Callable[..., Page]]:
-    """Opens the report of a record from disk; whatever the page logs as an error fails the test.
+def open_page(chromium: Browser) -> Generator[Callable[..., Page]]:
+    """Opens a page from disk, `at` a place of it; whatever it logs as an error fails the test.
 
     `page.asked` holds every address that the page asked for besides its own.
     """
     contexts, wrong = [], []
 
-    def opened(record: Record, *, width: int = 1280, height: int = 900, **options: Any) -> Page:
+    def opened(path: Path, *, at: str = "", width: int = 1280, height: int = 900, **options: Any) -> Page:
         context = chromium.new_context(viewport={"width": width, "height": height}, **options)
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
@@ -62,12 +62,23 @@ def open_report(chromium: Browser, reports: Callable[[Record], Path]) -> Generat
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: page.asked.append(request.url))
-        page.goto(reports(record).as_uri())
+        page.goto(path.as_uri() + at)
         page.wait_for_selector("html[data-ready]")
-        page.wait_for_selector("#canvas[data-domain]")
         return page
 
     yield opened
     for context in contexts:
         context.close()
     assert wrong == []
+
+
+@pytest.fixture
+def open_report(open_page: Callable[..., Page], reports: Callable[[Record], Path]) -> Callable[..., Page]:
+    """Opens the report of a record, as `open_page` does."""
+
+    def opened(record: Record, **options: Any) -> Page:
+        page = open_page(reports(record), **options)
+        page.wait_for_selector("#canvas[data-domain]")
+        return page
+
+    return opened

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
 
-from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, SCENARIO, TRACE, rank_log, rank_trace
+from lab.record.layout import EVENTS, INDEX, LOGS, OUTPUTS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
+from lab.record.prediction import Prediction
 from lab.record.read import Record
 from tests.unit.traces import TraceMaker
 
@@ -150,3 +152,87 @@ def long_training(folder: Path, calls: int, world_size: int = 4) -> Record:
         *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": end} for rank in range(world_size)),
     )
     return record
+
+
+def failed(folder: Path) -> Record:
+    """Rank 1 raises; its peer loses it in its second call."""
+    maker = TraceMaker(folder, 2)
+    (folder / "train.py").write_text(SCRIPT)
+    for rank in (0, 1):
+        maker.call(rank, "all_reduce", 10, 12, [[1.0]], [[2.0]], red="SUM", at="train.py:10")
+    index = maker.call(0, "all_reduce", 20, None, [[1.0]], red="SUM", at="train.py:10")
+    maker.line(0, "end", 30, i=index, error="Connection closed by peer")
+    data = result(maker, "failed", "rank 1 (node1) raised ValueError: no at train.py:9")
+    data["culprit"] = {"rank": 1, "node": "node1", "error": "ValueError: no", "traceback": 'File "train.py", line 9'}
+    data["expectations"] = [{"what": "note loss", "rank": 0, "expected": 1.0, "got": 0.5, "met": False}]
+    return maker.record(result=data)
+
+
+def hung(folder: Path) -> Record:
+    """Rank 1 never comes to the second call; the lab stops both, which an old record calls an expectation not met."""
+    maker = TraceMaker(folder, 2)
+    (folder / "train.py").write_text(SCRIPT)
+    for rank in (0, 1):
+        maker.call(rank, "all_reduce", 10, 12, [[1.0]], [[2.0]], red="SUM", at="train.py:10")
+    maker.call(0, "all_reduce", 20, None, [[1.0]], red="SUM", at="train.py:10")
+    data = result(maker, "hung", "no end after 5 s: rank 1 was at train.py:9")
+    data["expectations"] = [
+        {"what": "exit", "rank": rank, "expected": 0, "got": "SIGTERM", "met": False} for rank in (0, 1)
+    ]
+    for rank in data["ranks"]:
+        rank.update(exit_code=None, signal="SIGTERM", stopped=True, stack='File "train.py", line 9 in main')
+    return maker.record(stop=False, result=data)
+
+
+def lesson(folder: Path) -> Record:
+    """A run that teaches something, and of which something was predicted."""
+    record = training(folder)
+    (folder / SCENARIO).write_text(
+        "name: train\nscript: train.py\nlearn: Ranks end with the sum.\n"
+        "predict: {ask: What does rank 1 hold?, choices: [3, 4], answer: 3}\n"
+    )
+    Prediction(
+        lesson="train",
+        question="What does rank 1 hold?",
+        choices=("3", "4"),
+        prediction="4",
+        answer="3",
+        right=False,
+        insight="Ranks end with the sum.",
+    ).write(folder)
+    return record
+
+
+def empty(folder: Path) -> Record:
+    """A run whose ranks were recorded and called nothing."""
+    maker = TraceMaker(folder, 2)
+    return maker.record(result=result(maker))
+
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+
+
+def with_files(folder: Path, made: dict[str, bytes]) -> Record:
+    """A run that made these files."""
+    record = training(folder)
+    data = json.loads((folder / RESULT).read_text())
+    data["outputs"] = [{"path": path, "ranks": [0], "bytes": len(content)} for path, content in made.items()]
+    data["outputs_left_out"] = ["huge.bin: it is 70 MB"]
+    (folder / RESULT).write_text(json.dumps(data))
+    for path, content in made.items():
+        (folder / OUTPUTS / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / OUTPUTS / path).write_bytes(content)
+    return record
+
+
+def suite(runs: Path) -> list[Record]:
+    """Three runs that one command made, each with another verdict."""
+    made = [training(runs / "20260101-000000-train"), failed(runs / "20260101-000001-fails")]
+    made.append(hung(runs / "20260101-000002-hangs"))
+    for number, record in enumerate(made, start=1):
+        plan = json.loads((record.path / PLAN).read_text())
+        turn = {"suite": "20260101-000000-abcd", "number": number, "of": 4}
+        (record.path / PLAN).write_text(json.dumps({**plan, "turn": turn}))
+    return made

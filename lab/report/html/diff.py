@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lab.record.layout import DIFF_REPORT
 from lab.record.read import Record
 from lab.report.diff_view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
 from lab.report.html.bundle import pack, render
@@ -20,8 +21,6 @@ from lab.trace.read import open_trace
 from lab.trace.steps import Step, match
 from lab.words import format_duration
 
-NAME = "diff.html"
-"""What the page is called where nobody says."""
 _MOST_CHANGES = 60
 _MOST_SLOWER = 20
 _LEAST_S = 0.001
@@ -56,7 +55,7 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
         RecordError: a run has no trace, or the file cannot be written.
     """
     path = after.path if output is None else output
-    path = path / NAME if path.is_dir() else path
+    path = path / DIFF_REPORT if path.is_dir() else path
     with collector_paused():
         page, identical = _page((before, after))
     save(page, path)
@@ -139,7 +138,9 @@ def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
             "title": one.title,
             "at": next((call.source for call in one.calls.values() if call.source), ""),
             "before": format_duration(before),
+            "before_s": before,
             "after": format_duration(after),
+            "after_s": after,
             "difference": f"{'+' if after > before else ''}{format_duration(after - before)}",
             "value": after - before,
         }

@@ -49,15 +49,18 @@ def test_where_another_verdict_is_expected_only_the_ranks_that_are_named_have_an
 
 @pytest.mark.parametrize(
     ("facts", "got"),
-    [
-        ({"signal": "SIGSEGV"}, "SIGSEGV"),
-        ({"stopped": True}, "(stopped by the lab)"),
-        ({}, "(did not exit)"),
-    ],
+    [({"signal": "SIGSEGV"}, "SIGSEGV"), ({}, "(did not exit)")],
 )
 def test_a_rank_that_did_not_exit_shows_what_became_of_it(facts: dict[str, Any], got: str) -> None:
     (found,) = check(Expect(), rank(0, exit_code=None, **facts))
     assert (found.got, found.met) == (got, False)
+
+
+def test_the_end_of_a_rank_that_the_lab_stopped_is_not_its_own() -> None:
+    stopped = rank(0, exit_code=None, signal="SIGTERM", stopped=True)
+    assert check(Expect(), stopped) == ()
+    (found,) = check(Expect(exit={0: 3}), stopped)
+    assert (found.got, found.met) == ("(stopped by the lab)", False)
 
 
 def test_a_negative_exit_code_stands_for_a_signal() -> None:

@@ -1,0 +1,99 @@
+"""All runs of a suite on one page, with a link to the report of each."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from lab.record.layout import REPORT, RESULT, SUITE_REPORT
+from lab.record.read import Record
+from lab.record.suite import Suite
+from lab.report.html.bundle import render
+from lab.report.html.page import write_report
+from lab.report.html.save import save
+from lab.report.palette import VERDICTS
+from lab.words import plural
+
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteReport:
+    """A page that was written."""
+
+    path: Path
+    suite: str
+    bytes: int
+    runs: tuple[str, ...]
+    verdicts: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `lab report --suite --json` prints it."""
+        return {**self.__dict__, "path": str(self.path), "runs": list(self.runs)}
+
+
+def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
+    """Write the page of a suite, and the reports of its runs that are missing or older than their results.
+
+    Args:
+        suite: its records.
+        output: the file, or a folder for it; None: `suite.html` beside the records.
+
+    Raises:
+        RecordError: a file cannot be written.
+    """
+    path = output if output is not None else suite.records[0].path.parent
+    path = path / SUITE_REPORT if path.is_dir() else path
+    for record in suite.records:
+        if not _has_report(record):
+            write_report(record)
+    results = [record.result() for record in suite.records]
+    counts = Counter[str](result.verdict for result in results)
+    verdicts = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+    times = [result.duration_s or 0.0 for result in results]
+    rows = [
+        {"result": result, "tone": VERDICTS[result.verdict], "number": number, "link": _link(record, path),
+         "part": result.duration_s / max(times) if result.duration_s and max(times) else 0.0}
+        for number, (record, result) in enumerate(zip(suite.records, results, strict=True), start=1)
+    ]  # fmt: skip
+    missing = suite.planned - len(rows)
+    page = render(
+        "suite",
+        "suite",
+        {},
+        colours={},
+        name=suite.name,
+        rows=rows,
+        verdicts=[(VERDICTS[verdict], verdict, count) for verdict, count in verdicts.items()],
+        worst=_worst(verdicts),
+        total_s=sum(times),
+        longest_reason=_LONGEST_REASON,
+        missing=f"{plural(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
+        if missing > 0
+        else "",
+    )
+    save(page, path)
+    runs = tuple(record.run for record in suite.records)
+    return SuiteReport(path=path, suite=suite.name, bytes=len(page), runs=runs, verdicts=verdicts)
+
+
+def _has_report(record: Record) -> bool:
+    """Whether there is a report that is as new as the result."""
+    try:
+        return (record.path / REPORT).stat().st_mtime_ns >= (record.path / RESULT).stat().st_mtime_ns
+    except OSError:
+        return False
+
+
+def _worst(verdicts: dict[str, int]) -> Any:
+    """The tone of the whole: that of a verdict that is not `passed`, if there is one."""
+    return VERDICTS[next((verdict for verdict in verdicts if verdict != "passed"), "passed")]
+
+
+def _link(record: Record, page: Path) -> str:
+    """The address of a report, as the page sees it."""
+    return quote(os.path.relpath(record.path / REPORT, page.parent))

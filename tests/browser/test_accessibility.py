@@ -1,0 +1,65 @@
+"""Every kind of page can be used by everybody: axe-core finds nothing wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from lab.record.read import Record
+from lab.record.suite import find_suite
+from lab.report.html.diff import write_diff
+from lab.report.html.page import write_report
+from lab.report.html.suite import write_suite
+from tests.browser.axe import violations
+from tests.browser.runs import PIXEL, empty, failed, hung, lesson, never_entered, suite, training, with_files
+
+MADE = {"plot.png": PIXEL, "rank0/log.txt": b"epoch 0\n", "rank0/model.pt": b"\0\1"}
+KINDS: dict[str, Callable[[Path], Record]] = {
+    "passed": training,
+    "failed": failed,
+    "hung": hung,
+    "error": never_entered,
+    "lesson": lesson,
+    "empty": empty,
+    "files": lambda folder: with_files(folder, MADE),
+}
+
+
+def page_of(kind: str, folder: Path) -> Path:
+    """Writes a page of this kind."""
+    if kind == "suite":
+        suite(folder / "runs")
+        return write_suite(find_suite(None, folder / "runs")).path
+    if kind == "diff":
+        return write_diff(training(folder / "one"), failed(folder / "two")).path
+    return write_report(KINDS[kind](folder / "run")).path
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "suite", "diff"])
+def test_axe_finds_nothing_wrong_on_any_kind_of_page(open_page: Callable[..., Page], tmp_path: Path, kind: str) -> None:
+    page = open_page(page_of(kind, tmp_path), color_scheme="light")
+    assert violations(page) == []
+    page.emulate_media(color_scheme="dark")
+    assert violations(page, "color-contrast") == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_axe_finds_nothing_wrong_where_steps_are_filtered_and_a_range_is_chosen(
+    open_page: Callable[..., Page], tmp_path: Path
+) -> None:
+    page = open_page(page_of("passed", tmp_path), at="#op=barrier&range=20000-60000")
+    assert violations(page) == []
+    page.locator("#step-text").fill("nothing is called this")
+    assert violations(page) == []
+
+
+def test_links_in_text_are_underlined(open_page: Callable[..., Page], tmp_path: Path) -> None:
+    page = open_page(page_of("failed", tmp_path))
+    assert page.locator("main a").count() > 2
+    for link in page.locator("main a").all():
+        assert link.evaluate("link => getComputedStyle(link).textDecorationLine") == "underline"
