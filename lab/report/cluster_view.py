@@ -19,6 +19,7 @@ def cluster_json(info: ClusterInfo) -> dict[str, Any]:
     data["limits"] = info.limits._asdict()
     for volume in data["shape"]["volumes"]:
         volume["source"] = str(volume["source"])
+    data["shape"]["data"] = {name: str(folder) for name, folder in info.shape.data.items()}
     return data
 
 
@@ -43,6 +44,8 @@ def cluster_text(
     head = f"{style.paint(info.name, 'bold')}  {info.engine}  {shape}  {state}  {now}"
     if info.run:
         head += f"  made for run {info.run}"
+    head += f"\npackages: {', '.join(asked.requirements)}" if asked.requirements else ""
+    head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
     rows = [["node", "state", "address", "memory", "container"]]
     for node in info.nodes:
         used = format_bytes(memory_bytes.get(node.name) or None)

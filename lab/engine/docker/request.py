@@ -106,7 +106,7 @@ def _container(
         "root": _AGENT_ROOT,
         "container": True,
         "import_root": boot.IMPORT_ROOT,
-        "kept": [_SHARED, *([_DATA] if shape.data else []), *(volume.target for volume in shape.volumes)],
+        "kept": [_SHARED, *(f"{_DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
         "shared": _SHARED,

@@ -119,3 +119,12 @@ def test_options_of_the_node_image_and_of_packages_do_not_go_together(lab, words
     code, _, said = lab("image", "build", *words)
     assert code == 2
     assert message in said
+
+
+def test_a_cluster_that_is_up_says_them(lab, tmp_path: Path):
+    words = ("--name", "c", "--requirements", "requirements.txt", "--data", "m=mnist")
+    made = json.loads(lab("up", "--json", *words)[1])["shape"]
+    assert (made["requirements"], made["data"]) == (["tqdm>=4"], {"m": str(tmp_path / "mnist")})
+    assert json.loads(lab("status", "--json", "--name", "c")[1])
+    assert f"packages: tqdm>=4\ndata: m is {tmp_path / 'mnist'}\n" in lab("status", "--name", "c")[1]
+    assert json.loads(lab("run", "train.py", "--dry-run", "--json", *words)[1])

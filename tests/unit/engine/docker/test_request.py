@@ -123,7 +123,7 @@ def test_data_is_mounted_read_only_below_one_folder_and_stays_after_a_run():
     assert node["HostConfig"]["Mounts"] == [
         {"Type": "bind", "Source": "/d:1/m", "Target": "/data/mnist", "ReadOnly": True}
     ]
-    assert "/data" in json.loads(node["Cmd"][0])["kept"]
+    assert json.loads(node["Cmd"][0])["kept"] == ["/shared", "/data/mnist"]
     with pytest.raises(ClusterError, match="a strict cluster mounts no folder of this machine, and /d is to be one"):
         bodies(replace(SHAPE, data={"d": Path("/d")}, strict=True))
 
