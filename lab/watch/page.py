@@ -72,8 +72,10 @@ class Pictures:
 
 
 def _current(follower: Follower, now: Now) -> Step | None:
-    """A step that ranks wait in, else the last one that is over."""
+    """A step that ranks wait in, or waited in to the end; else the last one that is over."""
     open_steps = [step for step in follower.steps if step.end is None]
+    if now.over and open_steps:
+        return open_steps[0]
     waiting = {rank.rank for rank in now.ranks if rank.waits_for and (rank.since_s or 0.0) >= _WAITED_S}
     stuck = [step for step in open_steps if waiting & step.calls.keys() and _is_open(step, waiting)]
     if stuck:

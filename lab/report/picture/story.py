@@ -260,9 +260,10 @@ def waits(picture: Picture) -> list[tuple[int, str, float]]:
     longest = max((rank.waited_s or 0.0 for rank in picture.ranks), default=0.0)
     found = []
     for rank in picture.ranks:
-        if rank.waited_s is None:
-            in_vain = "waits" if picture.live else "waited in vain"
-            told = in_vain if rank.op else _never(picture, rank)
+        if picture.live and picture.step.state == "unfinished":
+            found.append((rank.rank, "has come" if rank.op else _never(picture, rank), 1.0 if rank.op else 0.0))
+        elif rank.waited_s is None:
+            told = "waited in vain" if rank.op else _never(picture, rank)
             found.append((rank.rank, "failed" if rank.error else told, 1.0 if rank.op else 0.0))
         elif rank.waited_s == 0:
             found.append((rank.rank, "came last", 0.0))
