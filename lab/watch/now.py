@@ -30,9 +30,9 @@ class RankNow:
     rank: int
     node: str
     state: str
-    """`starting`, `computing`, `inside` a call, `held` at one, `halted` by a signal, `ended`."""
+    """`starting`, `outside` any call, `inside` a call, `held` at one, `halted` by a signal, `ended`."""
     told: str
-    """The state in words: `in all_reduce #3`, `computing (backward)`, `exit 0`."""
+    """In words: `in all_reduce #3`, `in backward`, `in no call`, `exit 0`; `running` where calls are not on record."""
     place: str = ""
     """The line of the script that it is at, as far as calls tell it."""
     since_s: float | None = None

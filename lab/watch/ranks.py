@@ -67,10 +67,10 @@ def call_words(call: Call, step_of: Mapping[int, Step]) -> str:
 def rank_now(
     rank: int, node: str, life: Life, trace: RankTrace | None, held: Call | None, calls: int, moment: Moment
 ) -> RankNow:
-    """What a rank does: ended, halted, held at a call, inside one that holds it up, or computing."""
+    """What a rank does: ended, halted, held at a call, inside one that holds it up, or outside of calls."""
     shown = [*(trace.calls[-_RECENT:] if trace is not None else ()), *([held] if held is not None else ())]
     recent = tuple(_call_now(call, held, moment) for call in shown[-_RECENT:])
-    state, told, place, bad = "computing", "computing", "", False
+    state, told, place, bad = "outside", "running", "", False
     since_s: float | None = None
     waits_for: tuple[int, ...] = ()
     inside = blocking(trace, moment.step_of)
@@ -87,13 +87,13 @@ def rank_now(
         state, told, place, since_s = "inside", f"in {moment.words(inside)}", inside.source, moment.ago(inside.begin)
         step = moment.step_of.get(id(inside))
         waits_for = step.lacks(inside) if step is not None else ()
-    else:
-        mark = next((mark for mark in reversed(trace.marks) if mark.end is None), None) if trace else None
+    elif trace is not None and trace.recorder and not trace.cut:  # else nobody knows more than that it runs
+        mark = next((mark for mark in reversed(trace.marks) if mark.end is None), None)
         if mark is not None:
-            told, place, since_s = f"computing ({mark.name})", mark.source, moment.ago(mark.begin)
+            told, place, since_s = f"in {mark.name}", mark.source, moment.ago(mark.begin)
         else:
             ends = [call.end for call in shown if call.end is not None]
-            since_s = moment.ago(max(ends)) if ends else max(0.0, moment.clock - life.started)
+            told, since_s = "in no call", moment.ago(max(ends, default=trace.first))
     return RankNow(
         rank=rank, node=node, state=state, told=clip(told, _LONGEST), place=clip(place, _LONGEST), since_s=since_s,
         waits_for=waits_for, bad=bad, calls=calls, recent=recent,

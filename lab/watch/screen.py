@@ -41,7 +41,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
 
 
 def _rank_parts(rank: RankNow, names: int) -> list[Part]:
-    told = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "computing") else ()
+    told = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "outside") else ()
     parts: list[Part] = [(f"rank {rank.rank:<3}", ("rank",))]
     if names:
         parts.append((f" {rank.node:<{names}} ", ("dim",)))

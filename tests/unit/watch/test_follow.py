@@ -32,7 +32,7 @@ def test_who_is_inside_a_call_waits_for_those_who_have_not_come(run: Growing):
     now = look(Follower(run.record), 500)
     assert [(rank.state, rank.told, rank.waits_for) for rank in now.ranks] == [
         ("inside", "in all_reduce #1", (1,)),
-        ("computing", "computing", ()),
+        ("outside", "in no call", ()),
         ("inside", "in all_reduce #1", (1,)),
     ]
     assert now.ranks[0].place == "train.py:7"
@@ -52,7 +52,7 @@ def test_a_call_that_ends_is_over_at_the_next_look_and_what_happened_is_told_onc
         run.made.line(rank, "end", 30 + rank, i=1, ov=[[3.0]])
     run.write()
     now = look(follower, 40)
-    assert {rank.state for rank in now.ranks} == {"computing"}
+    assert {rank.state for rank in now.ranks} == {"outside"}
     assert [(one.what, one.rank) for one in follower.happened] == [("end", 0), ("end", 1), ("end", 2)]
     assert [call.state for call in now.ranks[0].recent] == ["completed"]
     look(follower, 50)
@@ -70,7 +70,7 @@ def test_a_call_with_a_handle_holds_nobody_up_until_it_is_waited_for(run: Growin
     run.made.call(0, "all_reduce", 10, None, [[1.0]], red="SUM", **{"async": True})
     run.write()
     follower = Follower(run.record)
-    assert look(follower, 20).ranks[0].state == "computing"
+    assert look(follower, 20).ranks[0].state == "outside"
     run.made.line(0, "wait", 30, e=0, at="train.py:12")
     run.write()
     now = look(follower, 40).ranks[0]
@@ -95,13 +95,13 @@ def test_a_rank_that_is_held_is_not_inside_and_not_waited_for_in_vain(run: Growi
     run.write()
     follower = Follower(run.record)
     now = look(follower, 20)
-    assert [rank.told for rank in now.ranks] == ["held before all_reduce #1"] * 2 + ["computing"]
+    assert [rank.told for rank in now.ranks] == ["held before all_reduce #1"] * 2 + ["in no call"]
     assert [step.missing for step in follower.ahead] == [(2,)]
     assert follower.steps == []
     run.made.call(0, "all_reduce", 30, None, [[1.0]], red="SUM")
     run.write()
     now = look(follower, 40)
-    assert [rank.state for rank in now.ranks] == ["inside", "held", "computing"]
+    assert [rank.state for rank in now.ranks] == ["inside", "held", "outside"]
     assert now.ranks[0].waits_for == (1, 2)
 
 
@@ -163,7 +163,7 @@ def test_whatever_a_trace_holds_does_not_stop_the_view(run: Growing):
     run.made.call(0, "barrier", 10, None)
     run.write()
     now = look(Follower(run.record), 20)
-    assert [rank.state for rank in now.ranks] == ["inside", "computing", "computing"]
+    assert [rank.state for rank in now.ranks] == ["inside", "outside", "outside"]
 
 
 def test_calls_that_are_over_are_forgotten_and_messages_still_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -223,3 +223,14 @@ def test_names_of_any_length_stay_short_in_the_view(run: Growing):
     run.write()
     now = look(Follower(run.record), 30)
     assert len(json.dumps(now.to_json())) < 5000
+
+
+def test_of_a_rank_whose_calls_are_not_on_record_no_more_is_said_than_that_it_runs(run: Growing):
+    run.made.line(0, "cut", 10, why="there is no room")
+    run.made.mark(1, "init_process_group", 10, 20)
+    run.made.line(2, "mark", 10, n="backward", e=0, at="train.py:3")
+    run.write()
+    (run.record.path / "trace" / "rank1.jsonl").unlink()
+    now = look(Follower(run.record), 50)
+    assert [rank.told for rank in now.ranks] == ["running", "running", "in backward"]
+    assert now.remarks == ("Rank 0: recording ended early: there is no room",)

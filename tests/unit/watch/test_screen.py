@@ -20,7 +20,7 @@ PLAIN = Style(colour=False, width=100)
 RANKS = (
     RankNow(rank=0, node="node0", state="inside", told="in all_reduce #3", place="train.py:7", since_s=1.23,
             waits_for=(1, 2)),
-    RankNow(rank=1, node="node1", state="computing", told="computing (backward)", since_s=0.01),
+    RankNow(rank=1, node="node1", state="outside", told="in backward", since_s=0.01),
     RankNow(rank=2, node="node2", state="ended", told="exit 1", bad=True),
 )  # fmt: skip
 NOW = Now(run="r", scenario="train", engine="local", ranks=RANKS, elapsed_s=12.34)
@@ -30,7 +30,7 @@ def test_a_rank_is_a_line_with_its_call_how_long_and_for_whom_it_waits():
     assert now_lines(NOW, PLAIN, 24) == [
         "train  12.3 s  local",
         "rank 0   node0 in all_reduce #3  1.2 s  waits for ranks 1 and 2  train.py:7",
-        "rank 1   node1 computing (backward)",
+        "rank 1   node1 in backward",
         "rank 2   node2 exit 1",
     ]
 
@@ -47,7 +47,7 @@ def test_more_ranks_than_lines_are_counted():
     many = replace(NOW, ranks=tuple(replace(RANKS[1], rank=rank) for rank in range(50)))
     lines = now_lines(many, PLAIN, 10)
     assert len(lines) == 10
-    assert lines[-1] == "… and 42 more: 42 computing (backward)"
+    assert lines[-1] == "… and 42 more: 42 in backward"
 
 
 def test_step_by_step_the_keys_are_named():

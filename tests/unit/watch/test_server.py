@@ -128,7 +128,7 @@ def test_the_whole_state_is_pushed_to_who_comes_late_and_only_new_lines_to_who_c
     lecture.look()
     events = lecture.events()
     number, first = next(events)
-    assert first["state"]["ranks"][2]["state"] == "computing"
+    assert first["state"]["ranks"][2]["state"] == "outside"
     assert [line["text"] for line in first["lines"]] == ["one", "two"]
     lecture.run.prints(1, b"three\n", 6)
     lecture.look()
