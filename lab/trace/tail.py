@@ -138,7 +138,7 @@ class _RankTail(RankReader):
         self.count = 0
         self.held: Call | None = None
         self.passed_over = False
-        taken = ("start", "group", "mark", "wait", "cut", "stop")
+        taken = ("start", "group", "mark", "wait", "store", "cut", "stop")
         own = {"begin": self._begins, "end": self._ends, "hold": self._holds}
         self.actions = {**{kind: self.actions[kind] for kind in taken}, **own}
 
@@ -164,7 +164,8 @@ class _RankTail(RankReader):
             line = read_line(raw)
             if line is not None:
                 self._take_first(line)
-        del self.result.marks[:-_KEPT_MARKS], self.result.waits[:-_KEPT_MARKS]
+        for kept in (self.result.marks, self.result.waits, self.result.stores):
+            del kept[:-_KEPT_MARKS]
         return bool(whole) and self._position < size
 
     def _take_first(self, line: Mapping[str, Any]) -> None:
@@ -178,7 +179,7 @@ class _RankTail(RankReader):
         self._position, self.passed_over, self.held = position, True, None
         self.open.clear()
         self.nested.clear()
-        for kept in (self.result.calls, self.result.marks, self.result.waits):
+        for kept in (self.result.calls, self.result.marks, self.result.waits, self.result.stores):
             kept.clear()
 
     def _begins(self, line: Mapping[str, Any]) -> None:

@@ -14,8 +14,6 @@ from lab.verdict.peers import lost_a_peer
 from lab.verdict.stacks import is_communicating
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
-_WITH_HANDLES = frozenset({"isend", "irecv", "batch_isend_irecv"})
-"""Functions whose messages do not hold up the rank that calls them; a trace does not tell it of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ def _blocked_in(evidence: Evidence, rank: RankFacts) -> Call | None:
     if not rank.alive:
         return None
     unfinished = [call for call in evidence.calls(rank.rank) if call.state == "unfinished"]
-    blocking = [call for call in unfinished if not has_handle(call)]
+    blocking = [call for call in unfinished if not call.hands_out]
     if blocking:
         return blocking[-1]
     if not unfinished or (rank.stack and not _waits_at_line(evidence, rank)):
@@ -62,11 +60,6 @@ def _failed_in(evidence: Evidence, rank: RankFacts) -> Call | None:
         return None
     broken = evidence.broken(rank.rank)
     return next((call for call in evidence.calls(rank.rank) if call.error), broken[0] if broken is not None else None)
-
-
-def has_handle(call: Call) -> bool:
-    """Whether a call does not hold up the rank that makes it: its script asked a handle for it."""
-    return call.asynchronous or call.via in _WITH_HANDLES
 
 
 def _waits_at_line(evidence: Evidence, rank: RankFacts) -> bool:

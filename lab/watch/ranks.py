@@ -9,7 +9,7 @@ from lab.node.messages import Exited
 from lab.report.html.moments import end_text
 from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step
-from lab.verdict.waits import describe_call, has_handle
+from lab.verdict.waits import describe_call
 from lab.watch.now import CallNow, RankNow
 from lab.words import clip
 
@@ -114,7 +114,7 @@ def _call_now(call: Call, held: Call | None, moment: Moment) -> CallNow:
 def blocking(trace: RankTrace | None, step_of: Mapping[int, Step]) -> Call | None:
     """The call that holds a rank up: one without a handle, or, while the script waits for a handle, one that has it."""
     unfinished = [call for call in trace.calls if call.state == "unfinished"] if trace is not None else []
-    own = [call for call in unfinished if not has_handle(call)]
+    own = [call for call in unfinished if not call.hands_out]
     if own or trace is None or not unfinished:
         return own[-1] if own else None
     if not any(wait.end is None for wait in trace.waits):
