@@ -53,6 +53,7 @@ def _destroying(module: ModuleType, destroy: Any) -> Any:
         if group is module.GroupMember.WORLD:
             replicas.finish()  # what was trained is mostly still there, which it is not when the script has ended
         _mark("destroy_process_group", g=_name_of(group))
+        del group  # else it would be kept: its peers are to notice its end
         try:
             return destroy(*arguments, **named)
         finally:
