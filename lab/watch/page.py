@@ -13,7 +13,7 @@ from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.report.html import bundle
 from lab.report.html.page import write_report
-from lab.report.palette import VERDICTS, rank_colour
+from lab.report.palette import VERDICTS, operation_tones, rank_colour
 from lab.report.picture.model import picture_of
 from lab.report.picture.svg import svg_of
 from lab.trace.steps import Step
@@ -39,7 +39,7 @@ def state_of(now: Now) -> dict[str, Any]:
             call["took"] = "" if call["took_s"] is None else format_duration(call["took_s"])
     tone = VERDICTS.get(now.verdict)
     data["sign"], data["tone"] = (tone.sign, tone.variable) if tone else ("", "")
-    data["colours"] = {op: operation(op).colour for op in sorted(ops)}
+    data["colours"] = {op: operation_tones(operation(op)) for op in sorted(ops)}
     return data
 
 

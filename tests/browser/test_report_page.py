@@ -14,7 +14,8 @@ from tests.browser.runs import hostile, long_training, never_entered, training
 from tests.browser.screen import bar, colours, domain
 
 Open = Callable[..., Page]
-ALL_REDUCE = (0x44, 0x74, 0xB0)
+ALL_REDUCE = (0x45, 0x59, 0x7B)
+"""On a light page."""
 ABOVE_THE_LABEL_PX = -7
 
 
@@ -277,3 +278,21 @@ def _words(shown: tuple[float, float]) -> str:
 def _lightness(page: Page) -> float:
     numbers = re.findall(r"[\d.]+", page.evaluate("getComputedStyle(document.body).backgroundColor"))
     return sum(float(number) for number in numbers[:3]) / 3
+
+
+def test_on_paper_all_steps_and_all_that_is_folded_are_there_in_colour(open_report: Open, tmp_path: Path):
+    page = open_report(long_training(tmp_path / "run", 400, 2))
+    rows, folded = page.locator("#steps [role=option]"), page.locator("details:not([open])")
+    before = rows.count(), folded.count()
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+
+    assert (rows.count(), folded.count()) == (200, 0)
+    assert page.locator("#steps").evaluate("list => list.scrollHeight <= list.clientHeight")
+    swatch = page.locator(".legend .swatch").first
+    assert swatch.evaluate("one => getComputedStyle(one).printColorAdjust") == "exact"
+
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert (rows.count(), folded.count()) == before
+    assert before[0] < 200

@@ -24,7 +24,7 @@ from lab.report.html.pictures import choose, stand_ins
 from lab.report.html.save import collector_paused, save
 from lab.report.html.sources import cite, sources
 from lab.report.html.timelines import run_data
-from lab.report.palette import VERDICTS, rank_colour
+from lab.report.palette import VERDICTS, operation_tones, rank_colour
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
 from lab.report.picture.svg import svg_of
 from lab.report.verdict import unmet_sentences
@@ -121,7 +121,12 @@ class _Page:
         return render(
             "report",
             "main",
-            {"cite": lambda text: cite(text, shown), "last_lines": _last_lines, "part": describe_part},
+            {
+                "cite": lambda text: cite(text, shown),
+                "last_lines": _last_lines,
+                "part": describe_part,
+                "tones": operation_tones,
+            },
             **vars(self),
             nodes=self.record.workers(),
             tone=VERDICTS[self.result.verdict],

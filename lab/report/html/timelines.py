@@ -9,6 +9,7 @@ from lab.operations import operation
 from lab.record.read import Record
 from lab.report.html.columns import Line, Names, call_lines, columns, mark_lines, microseconds, step_lines
 from lab.report.html.moments import moments
+from lab.report.palette import operation_tones
 from lab.trace.critical import Piece
 from lab.trace.model import RankTrace, Trace
 from lab.trace.steps import Step
@@ -61,7 +62,9 @@ def run_data(
         "faults": faults,
         "path": [path[0].rank, *map(microseconds, (path[0].begin, path[-1].end))] if path else None,
         "phases": {mark.name: _PHASES.get(mark.name, _OTHER_PHASE) for rank in traced for mark in rank.marks},
-        "colours": {op: operation(op).colour for op in sorted({call.op for rank in traced for call in rank.calls})},
+        "colours": {
+            op: operation_tones(operation(op)) for op in sorted({call.op for rank in traced for call in rank.calls})
+        },
         "names": list(names),
     }
 

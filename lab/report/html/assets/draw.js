@@ -107,9 +107,9 @@ function drawCalls(context, view, lane, seen) {
 }
 
 function drawBar(context, view, call, bar) {
-  const { model, scale, colours } = view;
+  const { scale, colours } = view;
   const { x, y, w, h } = bar;
-  const colour = model.colours[call.op];
+  const colour = colours.ops[call.op];
   context.fillStyle = colour;
   context.globalAlpha = call.open ? 0.55 : 1;
   context.fillRect(x, y, w, h);
@@ -169,7 +169,7 @@ function drawLabel(context, { op, bucket, bytes: size }, { x, y, w, h }, colour,
 }
 
 function isLight(colour) {
-  const [red, green, blue] = [1, 3, 5].map((at) => Number.parseInt(colour.slice(at, at + 2), 16));
+  const [red, green, blue] = colour.match(/\d+/g).map(Number);
   return 0.299 * red + 0.587 * green + 0.114 * blue > 150;
 }
 

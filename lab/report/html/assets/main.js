@@ -7,6 +7,7 @@ import { startKeys } from "lab/keys";
 import { startLogs } from "lab/logs";
 import { readModel } from "lab/model";
 import { pathOf } from "lab/path";
+import { startPrint } from "lab/print";
 import { makeRange } from "lab/range";
 import { startStep } from "lab/step";
 import { startSteps } from "lab/steps";
@@ -22,6 +23,7 @@ export async function start() {
   const timeline = startTimeline(byId("timeline"), model, choice, { logs: startLogs(model.logs), range, path });
   startTheme(byId("theme"), timeline.restyle);
   startKeys(choice, timeline, range);
+  startPrint();
   startZoom(timeline, path);
   for (const table of document.querySelectorAll(".sortable")) makeSortable(table);
   startTime(model, range, timeline, address);

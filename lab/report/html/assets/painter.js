@@ -29,7 +29,7 @@ export function makePainter(canvas, view) {
       if (!waiting) waiting = requestAnimationFrame(paint);
     },
     restyle() {
-      view.colours = themeColours();
+      view.colours = themeColours(view.model.colours);
       view.hatch = context.createPattern(hatching(view.colours.hatch), "repeat");
       paint(); // at once: before printing there is no further frame
     },
@@ -41,17 +41,18 @@ export function makePainter(canvas, view) {
   };
 }
 
-// The theme's colours as a canvas needs them.
-function themeColours() {
+// The theme's colours as a canvas needs them, those of operations under `ops`.
+function themeColours(operations) {
   const probe = document.body.appendChild(document.createElement("span"));
-  const colour = (name) => {
-    probe.style.color = `var(--${name})`;
-    return [name, getComputedStyle(probe).color];
+  const colour = (css) => {
+    probe.style.color = css;
+    return getComputedStyle(probe).color;
   };
   const names = ["ink", "soft", "line", "lane", "lane-live", "hatch", "bad", "focus", "path", "page", "good"];
-  const colours = Object.fromEntries(names.map(colour));
+  const colours = Object.fromEntries(names.map((name) => [name, colour(`var(--${name})`)]));
+  const ops = Object.fromEntries(Object.entries(operations).map(([op, css]) => [op, colour(css)]));
   probe.remove();
-  return colours;
+  return { ...colours, ops };
 }
 
 function hatching(colour) {

@@ -1,21 +1,32 @@
-// The list of steps: of however many, only the rows in view are elements.
+// The list of steps: of however many, only the rows in view are elements; on paper all are, as far as it is practical.
 
-import { element } from "lab/dom";
+import { element, paragraph } from "lab/dom";
 import { isWrong } from "lab/filter";
-import { duration } from "lab/words";
+import { duration, integer } from "lab/words";
 
 const ROW = 44;
+const MOST_PRINTED = 1000;
 
 export function startSteps(choice) {
   const list = document.getElementById("steps");
   const nothing = document.getElementById("no-steps");
   const space = element("div", { role: "presentation" });
   list.append(space);
+  let printing = false;
 
   function draw() {
     const from = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
     const to = Math.ceil((list.scrollTop + list.clientHeight) / ROW) + 4;
-    space.replaceChildren(...choice.shown.slice(from, to).map((step, i) => row(step, from + i)));
+    const [first, end] = printing ? [0, MOST_PRINTED] : [from, to];
+    space.replaceChildren(...choice.shown.slice(first, end).map((step, i) => row(step, first + i)));
+    const rest = choice.shown.length - MOST_PRINTED;
+    if (printing && rest > 0) space.append(paragraph(`${integer(rest)} more steps are not printed.`, "quiet-text"));
+  }
+
+  function print(on) {
+    printing = on;
+    resize();
+    draw();
   }
 
   function row(step, place) {
@@ -43,7 +54,7 @@ export function startSteps(choice) {
 
   // The space that all rows take; nothing at all where there is none.
   function resize() {
-    space.style.height = `${choice.shown.length * ROW}px`;
+    space.style.height = printing ? "auto" : `${choice.shown.length * ROW}px`;
     list.style.setProperty("--count", choice.shown.length);
     list.hidden = !choice.shown.length;
     nothing.hidden = !list.hidden;
@@ -77,4 +88,6 @@ export function startSteps(choice) {
   });
   resize();
   new ResizeObserver(draw).observe(list);
+  addEventListener("beforeprint", () => print(true));
+  addEventListener("afterprint", () => print(false));
 }
