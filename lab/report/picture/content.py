@@ -7,19 +7,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, zip_longest
+from typing import Any
 
 from lab.report.picture import story
 from lab.report.picture.model import Block, Picture, RankPicture
 from lab.report.picture.words import (
     ELLIPSIS,
     exact_text,
+    extremes,
     label_text,
     number_text,
+    odd_elements,
     shape_text,
     shown_of,
     summary_text,
-    telling,
 )
 from lab.trace.parts import Part
 from lab.words import plural
@@ -98,6 +100,8 @@ class Content:
     limits: Limits
     shown: Mapping[Place, Sequence[int | None]]
     """Which elements of parts of which not all are, the same ones for all ranks, before and after; None: left out."""
+    tells: bool
+    """Whether all that is not finite, or not quite zero, is among them."""
 
     def tensors(self, rank: RankPicture, *, after: bool) -> list[Tensor | None]:
         """The tensors on one side of a rank; None in place of those that are not shown."""
@@ -133,32 +137,49 @@ class Contents:
 
     def within(self, limits: Limits) -> Content:
         """What is shown within limits."""
-        long = {place: parts for place, parts in self._parts.items() if place[2] > limits.values}
-        return Content(
-            self._picture, limits, {place: _shown(place, parts, limits.values) for place, parts in long.items()}
-        )
+        shown = {place: part.shown(limits.values) for place, part in self._parts.items() if place[2] > limits.values}
+        tells = all(len(part.odd) <= limits.values for place, part in self._parts.items() if place in shown)
+        return Content(self._picture, limits, shown, tells)
 
     @cached_property
-    def _parts(self) -> dict[Place, list[tuple[Block, list[int]]]]:
-        """The tensors that have a part at a place, each with the elements of it that say most."""
-        found: dict[Place, list[tuple[Block, list[int]]]] = defaultdict(list)
+    def _parts(self) -> dict[Place, _Parts]:
+        """The parts of tensors at each place of which some elements may be left out."""
+        found: dict[Place, list[tuple[Block, Sequence[Any]]]] = defaultdict(list)
         for rank in self.ranks:
             for after in (False, True):
                 for number, block in enumerate(_blocks(self._picture, rank, after=after)):
                     starts = accumulate((part.count for part in block.parts), initial=0)
                     for part, start in zip(block.parts, starts, strict=False):
                         if part.count > 2 and block.values is not None and not block.pickled:
-                            most = telling(block.values[start : start + part.count])
-                            found[number, start, part.count].append((block, most))
-        return found
+                            found[number, start, part.count].append((block, block.values[start : start + part.count]))
+        return {place: _parts_at(place, parts) for place, parts in found.items()}
 
 
-def _shown(place: Place, found: Sequence[tuple[Block, list[int]]], most: int) -> list[int | None]:
-    """Which elements of a part are shown: of each tensor there some of what is wrong, and what says most of it."""
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Parts of several tensors at one place; elements count from its first."""
+
+    count: int
+    odd: list[int]
+    """Elements that are not finite or not quite zero in one of them."""
+    extremes: list[int]
+    wrong: list[int]
+
+    def shown(self, most: int) -> list[int | None]:
+        """Which elements are shown: some of what is wrong, and what says most."""
+        return shown_of(self.count, most, self.wrong, [*self.odd, *self.extremes])
+
+
+def _parts_at(place: Place, parts: Sequence[tuple[Block, Sequence[Any]]]) -> _Parts:
     _, start, count = place
-    wrong = [element - start for block, _ in found for element in block.wrong if 0 <= element - start < count]
-    in_turn = chain.from_iterable(zip_longest(*(one for _, one in found)))
-    return shown_of(count, most, wrong, list(dict.fromkeys(element for element in in_turn if element is not None)))
+    wrong = [element - start for block, _ in parts for element in block.wrong if 0 <= element - start < count]
+    odd, most = (_in_turn([which(values) for _, values in parts]) for which in (odd_elements, extremes))
+    return _Parts(count, odd, [element for element in most if element not in odd], wrong)
+
+
+def _in_turn(lists: Sequence[Sequence[int]]) -> list[int]:
+    """The first of each, then the second of each; nothing twice."""
+    return list(dict.fromkeys(one for same in zip_longest(*lists) for one in same if one is not None))
 
 
 def _blocks(picture: Picture, rank: RankPicture, *, after: bool) -> tuple[Block, ...]:

@@ -45,17 +45,22 @@ class _Form(NamedTuple):
     """First all ranks before, then all ranks after; else side by side, with lines between them."""
     whole: bool = False
     """Whether it is only for what leaves out nothing."""
+    tells: bool = False
+    """Whether it is only for what leaves out no value that is not finite, or not quite zero."""
 
 
 _NARROW = 174.0
 """Room of a side beside another."""
-_FORMS = (
-    _Form(24, 12, whole=True), _Form(24, 12, _NARROW, whole=True), _Form(24, 12, stacked=True, whole=True),
+_BESIDE = (
     _Form(8, 12), _Form(6, 12), _Form(4, 8), _Form(4, 5), _Form(8, 5, _NARROW), _Form(6, 5, _NARROW),
-    _Form(4, 5, _NARROW), _Form(3, 5, _NARROW), _Form(2, 5, _NARROW), _Form(8, 12, stacked=True),
-    _Form(4, 8, stacked=True), _Form(2, 6, stacked=True),
+    _Form(4, 5, _NARROW), _Form(3, 5, _NARROW), _Form(2, 5, _NARROW),
 )  # fmt: skip
-"""The first that fits is taken, else the last: nothing is left out where there is room for all."""
+_FORMS = (
+    _Form(24, 12, whole=True), _Form(24, 12, _NARROW, whole=True), *(form._replace(tells=True) for form in _BESIDE),
+    _Form(24, 12, stacked=True, whole=True), _Form(8, 12, stacked=True, tells=True), *_BESIDE,
+    _Form(8, 12, stacked=True), _Form(4, 8, stacked=True), _Form(2, 6, stacked=True),
+)  # fmt: skip
+"""The first that fits is taken, else the last: nothing that matters is left out where there is room for it."""
 
 
 def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
@@ -151,6 +156,7 @@ class _Sheet:
         right = _NAME_WIDTH + before.width + _FLOW_WIDTH
         width = _NAME_WIDTH + max(before.width, after.width) if form.stacked else right + after.width
         lacking = form.whole and not (before.complete and after.complete)
+        lacking = lacking or (form.tells and not content.tells)
         if (width > _WIDEST or lacking) and form is not _FORMS[-1]:
             return None
         if form.stacked:

@@ -104,21 +104,18 @@ def shown_of(count: int, most: int, needed: Collection[int] = (), telling: Seque
     return shown
 
 
-def telling(values: Sequence[Any]) -> list[int]:
-    """The elements that say most of so many: the first of each that is not finite, a minus zero, the extremes.
-
-    What is nearest to zero counts as an extreme where it is all but zero.
-    """
-    found: dict[object, int] = {}
-    numbers = []
+def odd_elements(values: Sequence[Any]) -> list[int]:
+    """The first of each kind that is not finite, the first minus zero, the first that is all but zero."""
+    found: dict[str, int] = {}
     for i, value in enumerate(values):
         if isinstance(value, str):
             found.setdefault(value, i)
-        elif isinstance(value, float) and value == 0 and copysign(1, value) < 0:
-            found.setdefault("-0.0", i)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            numbers.append((value, i))
-    if numbers:
-        found["least"], found["greatest"] = min(numbers)[1], max(numbers, key=itemgetter(0))[1]
-        found.update(("small", i) for value, i in numbers if 0 < abs(value) < _ALL_BUT_ZERO)
-    return list(dict.fromkeys(found.values()))
+        elif isinstance(value, float) and abs(value) < _ALL_BUT_ZERO and (value or copysign(1, value) < 0):
+            found.setdefault("-0.0" if not value else "small", i)
+    return list(found.values())
+
+
+def extremes(values: Sequence[Any]) -> list[int]:
+    """The least and the greatest of the numbers."""
+    numbers = [(v, i) for i, v in enumerate(values) if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    return [min(numbers)[1], max(numbers, key=itemgetter(0))[1]] if numbers else []
