@@ -101,7 +101,7 @@ def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, as
         data = {
             "rank": piece.rank,
             "node": node,
-            "stream": {1: "stdout", 2: "stderr"}.get(piece.stream, piece.stream),
+            "stream": {1: "stdout", 2: "stderr", 3: "terminal"}.get(piece.stream, piece.stream),
             "time": datetime.fromtimestamp(piece.time).astimezone().isoformat(),
             "text": piece.data.decode("utf-8", "backslashreplace"),
         }

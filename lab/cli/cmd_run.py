@@ -13,7 +13,7 @@ from typing import Any
 from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cluster import Cluster
-from lab.errors import EngineUnavailable, Interrupted, LabError
+from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
@@ -59,6 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="put the files that the run makes there (default: into its record)",
     )
+    reading = parser.add_mutually_exclusive_group()
+    reading.add_argument(
+        "--interactive",
+        type=shared.whole,
+        metavar="RANK",
+        help="give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
+    )
+    reading.add_argument("--stdin", action="store_true", help="let rank 0 read what comes in on standard input")
     parser.add_argument("--keep", action="store_true", help="if a cluster is made for the run, keep it")
     parser.add_argument(
         "--allow-volumes",
@@ -105,6 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1
+    options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
+    if many and (options.stdin or options.interactive is not None):
+        raise UsageError(
+            f"{len(scenarios)} scenarios cannot share the terminal or standard input",
+            "run the one that --interactive or --stdin is for",
+        )
     live = LiveOutput(
         sys.stderr if arguments.json else sys.stdout,
         sys.stderr,

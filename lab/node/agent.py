@@ -25,6 +25,7 @@ from .heap import Heap
 from .noderun import NodeRun
 from .recorder.journal import boot_id
 from .store import StoreError
+from .terminal_messages import Grant, Input, Window
 from .watched import let_go
 
 _TICK_S = 1.0
@@ -69,6 +70,9 @@ class Agent:
             messages.Check: lambda _, check: self._run_of(check).check(check),
             messages.Finish: self._finish,
             output_messages.Fetch: self._fetch,
+            Input: lambda _, given: self._run_of(given).heard.give(given),
+            Grant: lambda _, grant: self._run_of(grant).heard.grant(grant),
+            Window: lambda _, window: self._run_of(window).heard.resize(window),
         }
 
     # -- messages
@@ -146,9 +150,9 @@ class Agent:
         connection.send(messages.Finished(run.run))
         self.run = self.client = self.outputs = None
         self.heap = self.heap or (Heap() if self.config.container else None)
-        if run.imported:  # the next script is likely to need it too, and then does not wait for it
+        if run.heard.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
-            warm.import_frozen(name for name in warm.missing_modules() if name in run.imported)
+            warm.import_frozen(name for name in warm.missing_modules() if name in run.heard.imported)
 
     def _run_of(self, message: Any) -> NodeRun:
         if self.run is None or self.run.run != message.run:
@@ -197,8 +201,7 @@ class Agent:
                 connection.register(selector)
                 congested |= connection.congested
             if self.run is not None and not congested:
-                for fd in self.run.descriptors():
-                    selector.register(fd, selectors.EVENT_READ)
+                self.run.heard.register(selector)
             ready = {key.fd for key, _ in selector.select(self._patience())}
             selector.close()
             self._step(ready, wake_r)
@@ -210,7 +213,7 @@ class Agent:
         return _TICK_S if self.run is None else min(limited_s, self.run.watched.every_s)
 
     def _step(self, ready: set[int], wake_r: int) -> None:
-        self._for_run(lambda run: run.read_ready(ready))
+        self._for_run(lambda run: run.heard.pass_on(ready))
         if not ready and self.run is None and self.heap is not None:  # nobody has wanted anything for a second
             self.heap.gather()
         if wake_r in ready:
@@ -242,7 +245,7 @@ class Agent:
         client = self.client
         if self.run is None or client is None or client.congested or now < self.traces_due:
             return
-        left = self.run.send_traces(lambda: client.congested)
+        left = self.run.heard.send_traces(lambda: client.congested)
         self.traces_due = 0.0 if left else now + self.run.watched.every_s
 
     def _read(self, connection: Connection) -> None:

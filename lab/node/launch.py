@@ -5,16 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
 import socket
 import sys
+import termios
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from . import processes, trace_file, warm, worker
+from . import inlet, processes, trace_file, warm, worker
 from .messages import Claim, Exited, WorkerStart
+from .terminal_messages import OWN, TERMINAL
 from .users import Users
 from .worker_messages import Raised
 
@@ -41,7 +42,9 @@ class Worker:
     notes: socket.socket
     """Where the datagrams of `note` arrive."""
     streams: dict[int, int]
-    """Read end -> 1 (standard output) or 2 (standard error)."""
+    """Read end -> 1 (standard output), 2 (standard error) or 3 (its terminal)."""
+    inlet: inlet.Inlet
+    """Where what it reads goes in."""
     stack_fd: int
     gate_fd: int
     """Closing it lets the worker run its script."""
@@ -163,6 +166,7 @@ class Worker:
                 os.close(fd)
         self.streams, self.stack_fd, self.gate_fd, self.step_fd = {}, -1, -1, -1
         self.notes.close()
+        self.inlet.close()
         if self.trace is not None:
             self.trace.close()
 
@@ -187,18 +191,20 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
     gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
     step_r, step_w = os.pipe2(os.O_CLOEXEC) if context.step else (-1, -1)
+    reads, ends = inlet.open_inlet(start.stdin)
     for fd in (out_r, err_r):
         with suppress(OSError):  # a larger pipe is only faster
             fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_BYTES)
-    for fd in (out_w, err_w):
+    for fd in (out_w, err_w, *({ends.stdin, ends.terminal} - {-1})):
         context.users.give(fd, start.local_rank)  # scripts open /dev/stdout
     notes = _bind_notes(start, context)
     trace = trace_file.TraceFile() if context.claim.trace and start.rank >= 0 else None
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_worker(start, context, agent, gate_r, out_w, err_w, stack_w, trace, step_r)
+        _become_worker(start, context, agent, gate_r, (ends.stdin, out_w, err_w), stack_w, trace, step_r, ends)
         os._exit(70)
+    ends.close()
     for fd in (out_w, err_w, stack_w, gate_r):
         os.close(fd)
     for fd in (out_r, err_r, stack_r):
@@ -206,8 +212,8 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     if context.step:
         os.close(step_r)
         os.set_blocking(step_w, False)
-    streams = {out_r: 1, err_r: 2}
-    return Worker(start.rank, start.local_rank, pid, notes, streams, stack_r, gate_w, step_w, trace)
+    streams = {out_r: 1, err_r: 2, **({reads.terminal: TERMINAL} if reads.terminal >= 0 else {})}
+    return Worker(start.rank, start.local_rank, pid, notes, streams, reads, stack_r, gate_w, step_w, trace)
 
 
 def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
@@ -225,18 +231,24 @@ def _become_worker(
     context: LaunchContext,
     agent: int,
     gate: int,
-    out: int,
-    err: int,
+    streams: tuple[int, int, int],
     stack: int,
     trace: trace_file.TraceFile | None,
     step: int,
+    ends: inlet.WorkerEnds,
 ) -> None:
     try:
         stack = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, 100)
         gate = fcntl.fcntl(gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
-        trace_fd = None if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
-        step_fd = None if step < 0 else fcntl.fcntl(step, fcntl.F_DUPFD_CLOEXEC, gate + 2)
-        leave_agent_behind(out, err, keep=tuple(fd for fd in (stack, gate, trace_fd, step_fd) if fd is not None))
+        trace_fd = -1 if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
+        step_fd = -1 if step < 0 else fcntl.fcntl(step, fcntl.F_DUPFD_CLOEXEC, gate + 2)
+        if start.stdin == OWN:
+            streams = (ends.terminal, ends.terminal, ends.terminal)
+        ends = ends.out_of_the_way()
+        kept = (stack, gate, trace_fd, step_fd, ends.terminal, ends.granted)
+        processes.leave_agent_behind(*streams, keep=kept)
+        if start.stdin == OWN:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
         os.chdir(context.folder)
         processes.drop_privileges(*context.users.worker(start.local_rank))
         context.users.share_what_is_made()
@@ -251,16 +263,18 @@ def _become_worker(
             "folder": context.folder,
             "note_socket": context.note_socket,
             "stack_fd": stack,
-            "trace_fd": trace_fd,
+            "trace_fd": None if trace is None else trace_fd,
+            "stdin": start.stdin,
+            "terminal_fd": ends.terminal,
+            "granted_fd": ends.granted,
             "trace_values": context.claim.trace_values,
-            "step_fd": step_fd,
+            "step_fd": None if step < 0 else step_fd,
         }
         os.read(gate, 1)
         os.close(gate)
         if context.claim.cold:
-            for fd in (stack, trace_fd, step_fd):
-                if fd is not None:
-                    os.set_inheritable(fd, True)
+            for fd in {*kept} - {gate, -1}:
+                os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
             code = (
                 f"import sys; sys.path.append({context.import_root!r}); from labnode.worker import start_cold as s; s()"
@@ -275,20 +289,3 @@ def _become_worker(
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(70)
-
-
-def leave_agent_behind(out: int, err: int, keep: tuple[int, ...]) -> None:
-    """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`."""
-    os.setsid()
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    for fd in map(int, os.listdir("/proc/self/fd")):
-        if fd > 2 and fd not in keep:
-            with suppress(OSError):  # the listing's own descriptor
-                os.close(fd)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from .config import OUTPUT_BYTES
 from .output_messages import Fetch, Made, Piece
+from .terminal_messages import NOTHING, Breakpoint, Continued, Grant, Input, Taken, Window
 from .watch_messages import Follow, LetGo
 
 PROTOCOL = 5
@@ -16,8 +17,6 @@ PROTOCOL = 5
 
 
 # -- from the lab to an agent
-
-
 class Hello(NamedTuple):
     """Asks whether the agent is ready."""
 
@@ -63,6 +62,8 @@ class WorkerStart(NamedTuple):
     """The script, relative to the folder that was shipped, and its arguments."""
     script: str = ""
     """Path of the script where `argv[0]` is not that."""
+    stdin: str = NOTHING
+    """What it reads, see `terminal_messages`."""
 
 
 class Store(NamedTuple):
@@ -132,8 +133,6 @@ class Finish(NamedTuple):
 
 
 # -- from an agent to the lab
-
-
 class Ready(NamedTuple):
     """The answer to hello."""
 
@@ -185,7 +184,7 @@ class Output(NamedTuple):
     run: str
     rank: int
     stream: int
-    """1: standard output, 2: standard error."""
+    """1: standard output, 2: standard error, 3: the terminal that it has."""
     time: float
     data: bytes
 
@@ -211,8 +210,6 @@ class Finished(NamedTuple):
 
 
 # -- from an agent to the lab, and unchanged into the events of the record; the defaults are for damaged ones
-
-
 class Limited(NamedTuple):
     """A limit was reached by a rank, or where there is none by a node; of several about the same, the last counts."""
 
@@ -293,8 +290,10 @@ class Note(NamedTuple):
     run: str = ""
 
 
-Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Ping, Stop, Stacks, Check, Finish, Fetch]
+Request = Union[
+    Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check, Finish, Fetch,
+]  # fmt: skip
 Answer = Union[
     Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited, Cleaning,
-    Made, Piece, Finished,
+    Made, Piece, Taken, Breakpoint, Continued, Finished,
 ]  # fmt: skip

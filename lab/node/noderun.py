@@ -9,14 +9,25 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 
-from . import check, launch, limits, messages, note, outputs, processes, store, strays, users, warm, wire, workplace
+from . import (
+    check,
+    hearing,
+    launch,
+    limits,
+    messages,
+    note,
+    outputs,
+    processes,
+    store,
+    strays,
+    users,
+    wire,
+    workplace,
+)
 from .config import Config
-from .statement import waiting_statements
 from .watch import Watch
 from .watched import Watched
-from .worker_messages import Imported, Raised
 
-_READ_BYTES = 1 << 16
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
@@ -40,17 +51,16 @@ class NodeRun:
         self.workers: dict[int, launch.Worker] = {}
         self.store_pid: int | None = None
         self.going = self._ended = False
-        self.imported: set[str] = set()
-        """Slow parts of torch that a worker had to import."""
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config.node, self._tell)
+        self.heard = hearing.Hearing(self.run, config.node, self.workers, self._limits, self._tell)
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = Watch(config, self._limits, self.users, writable)
         self._told = 0.0
         self.watched = Watched()
 
-    def _tell(self, message: messages.Limited) -> None:
+    def _tell(self, message: wire.Message) -> None:
         self.emit(message)
 
     # -- before the start
@@ -105,67 +115,6 @@ class NodeRun:
 
     # -- while it runs
 
-    def descriptors(self) -> list[int]:
-        """Everything that may become readable because of this run."""
-        fds = [fd for worker in self.workers.values() for fd in worker.streams]
-        return [*(worker.notes.fileno() for worker in self.workers.values()), *fds]
-
-    def read_ready(self, ready: set[int]) -> None:
-        """Pass on what can be read from those of the descriptors that are ready."""
-        for fd in self.descriptors():
-            if fd in ready:
-                self._read(fd)
-
-    def _read(self, fd: int) -> None:
-        for worker in self.workers.values():
-            if fd == worker.notes.fileno():
-                self._read_notes(worker)
-                return
-            if fd in worker.streams:
-                self._read_stream(worker, fd)
-                return
-
-    def _read_stream(self, worker: launch.Worker, fd: int) -> int:
-        try:
-            chunk = os.read(fd, _READ_BYTES)
-        except BlockingIOError:
-            return 0
-        if not chunk:
-            os.close(fd)
-            del worker.streams[fd]
-            return 0
-        room = self._limits.room_for_output(worker, len(chunk))
-        if room:
-            self.emit(messages.Output(self.run, worker.rank, worker.streams[fd], time.time(), chunk[:room]))
-        return len(chunk)
-
-    def _read_all(self, worker: launch.Worker) -> None:
-        """Pass on what is in a worker's pipes now; a process that outlives it may go on filling them."""
-        for fd in list(worker.streams):
-            left = processes.readable_bytes(fd)
-            while left > 0 and (got := self._read_stream(worker, fd)):
-                left -= got
-
-    def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
-        """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
-        for worker in self.workers.values():
-            if worker.trace is None:
-                continue
-            for chunk in worker.trace.chunks(ended=worker.status is not None):
-                self.emit(messages.Trace(self.run, worker.rank, chunk))
-                if congested():
-                    return True
-        return False
-
-    def _read_notes(self, worker: launch.Worker) -> None:
-        for told, size in waiting_statements(worker.notes, worker.rank):
-            if isinstance(told, Raised):  # later than now is a lie that would move the blame
-                worker.raised = told._replace(time=min(told.time, time.time()))
-            elif isinstance(told, Imported):
-                self.imported.update({*told.names}.intersection(warm.missing_modules()))
-            elif self._limits.has_room_for_note(worker, size):
-                self.emit(told._replace(node=self.config.node, run=self.run))
-
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
         for worker in self.workers.values():
@@ -177,8 +126,8 @@ class NodeRun:
             if worker.status is None:
                 continue
             ended = time.time()
-            self._read_notes(worker)
-            self._read_all(worker)
+            self.heard.read_notes(worker)
+            self.heard.read_all(worker)
             worker.read_stack()
             self._limits.tell(worker)
             unasked_kill = os.WIFSIGNALED(worker.status) and os.WTERMSIG(worker.status) == signal.SIGKILL
@@ -265,8 +214,8 @@ class NodeRun:
 
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
         for worker in self.workers.values():
-            self._read_all(worker)
-        while self.send_traces(congested):
+            self.heard.read_all(worker)
+        while self.heard.send_traces(congested):
             drain()
         for worker in self.workers.values():
             self._limits.tell(worker)
@@ -276,7 +225,7 @@ class NodeRun:
     def _remove_files(self) -> None:
         for worker in self.workers.values():
             worker.close()
-        self.workers = {}
+        self.workers.clear()
         self.left += self.place.remove(self._tell_of_cleaning)
         if self._strays is not None:
             self.left += self._strays.remove(self._tell_of_cleaning)

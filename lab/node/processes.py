@@ -27,6 +27,25 @@ def become_subreaper() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def leave_agent_behind(given: int, out: int, err: int, keep: tuple[int, ...]) -> None:
+    """In a fresh child: its own session and streams, no signal handlers of the agent, no descriptors but `keep`.
+
+    Without one that is given, standard input is empty.
+    """
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(given if given >= 0 else os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd not in keep:
+            with suppress(OSError):  # the listing's own descriptor
+                os.close(fd)
+
+
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent, whose pid is given, dies."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

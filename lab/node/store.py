@@ -10,7 +10,7 @@ import socket
 import time
 from datetime import timedelta
 
-from . import launch, processes
+from . import processes
 from .messages import Store
 from .users import User
 
@@ -49,7 +49,7 @@ def start_store(asked: Store, user: User) -> int:
     if pid == 0:
         try:
             null = os.open(os.devnull, os.O_WRONLY)
-            launch.leave_agent_behind(null, null, keep=(listener.fileno(), ready_w))
+            processes.leave_agent_behind(-1, null, null, keep=(listener.fileno(), ready_w))
             processes.drop_privileges(*user)
             processes.die_with_parent(agent)
             _serve(listener.detach(), asked, ready_w)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import destroyed_groups, note, rendezvous, warm
+from . import debugger, destroyed_groups, note, rendezvous, warm
 from .recorder import install as recorder
 from .worker_messages import Imported, Raised
 
@@ -31,7 +31,7 @@ STACK_SIGNAL = signal.SIGRTMAX - 2
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 0.1
 _OWN_CODE = (
-    *(__file__, destroyed_groups.__file__, rendezvous.__file__),
+    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__),
     os.path.join(os.path.dirname(__file__), "recorder", ""),
 )
 
@@ -66,7 +66,7 @@ def _wait_until_read(pipe: int) -> None:
             fcntl.ioctl(pipe, termios.FIONREAD, pending)
         except OSError:
             return  # the script put something else in its place
-        if pending[0] == 0:
+        if pending[0] == 0 or os.isatty(pipe):  # what waits in a terminal is what was typed
             return
         time.sleep(0.0001)
 
@@ -90,6 +90,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     sys.path[0] = spec["folder"]
     rendezvous.use_run_store()
     destroyed_groups.keep()
+    debugger.prepare(spec)
     if spec.get("trace_fd") is not None:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
     path = os.path.join(spec["folder"], spec["script"])
@@ -100,8 +101,8 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def start_cold() -> None:
     """Entry point of a worker in an interpreter of its own."""
     spec = json.loads(os.environ.pop(SPEC_VARIABLE))
-    for fd in (spec["stack_fd"], spec["trace_fd"], spec["step_fd"]):
-        if fd is not None:
+    for fd in (spec["stack_fd"], spec["trace_fd"], spec["step_fd"], spec["terminal_fd"], spec["granted_fd"]):
+        if fd is not None and fd >= 0:
             fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     code, names = _run(spec)
     _leave(code, names, cold=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Union
 
 from .messages import Note
+from .terminal_messages import Breakpoint, Continued
 
 
 class Raised(NamedTuple):
@@ -23,4 +24,4 @@ class Imported(NamedTuple):
     names: list[str]
 
 
-Statement = Union[Note, Raised, Imported]
+Statement = Union[Note, Raised, Imported, Breakpoint, Continued]

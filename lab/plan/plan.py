@@ -36,6 +36,8 @@ class PlanOptions(Size):
     """Empty the shared folder before."""
     trace_values: int | None = None
     """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
+    interactive: int | None = None
+    """The rank that has the terminal of whoever runs it, from its start to its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,8 @@ class Plan:
     trace: Tracing
     outputs: tuple[str, ...] | None
     """Patterns that name the files that are brought back; empty: all that the run makes; None: none."""
+    interactive: int | None
+    """The rank that has the terminal."""
     workers: tuple[WorkerPlan, ...]
 
     @property
@@ -110,6 +114,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
             raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
+    if options.interactive is not None and options.interactive >= world_size:
+        raise UsageError(f"rank {options.interactive} cannot have the terminal: world_size is {world_size}")
     values = scenario.trace.values if options.trace_values is None else options.trace_values
     if values is not None and not 0 <= values <= MAX_TRACE_VALUES:
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
@@ -148,6 +154,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         timeout_s=scenario.timeout_s if options.timeout_s is None else options.timeout_s,
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),
         outputs=scenario.outputs,
+        interactive=options.interactive,
         workers=tuple(workers),
     )
 

@@ -37,7 +37,7 @@ FILES = {
     f"{LOGS}/rank<N>.log": "everything that a rank printed; of a line that was written over and over, as progress bars "
     "are, its last state",
     INDEX: "a line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]; stream 2 is "
-    "standard error, rank -1 the scenario's check",
+    "standard error, 3 the terminal that the rank had, rank -1 the scenario's check",
     f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",
     f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",
     f"{OUTPUTS}/...": "files that ranks made or changed in their working folder; once where several made the "

@@ -33,7 +33,7 @@ class Piece:
 
     rank: int
     stream: int
-    """1: standard output, 2: standard error."""
+    """1: standard output, 2: standard error, 3: the terminal that the rank had."""
     time: float
     """Unix time at which the agent read it."""
     data: bytes

@@ -12,6 +12,8 @@ from functools import lru_cache
 _COLOUR = r"\x1b\[[0-9;:]{0,40}m"
 _ACTING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _OFF = "\x1b[0m"
+_EDITS = r"(\r|\x08|\x1b\[\d{0,3}[CDKP@])"
+_MODES = r"\x07|\x1b[=>]|\x1b\[\?\d{1,4}[hl]"
 
 
 def harmless(text: str, *, output: bool = False) -> str:
@@ -20,6 +22,12 @@ def harmless(text: str, *, output: bool = False) -> str:
         return text
     found = _harmful(output).sub(_shown, text)
     return "\n".join(map(_closed, found.split("\n"))) if "\x1b" in found else found
+
+
+def of_an_editor(text: str) -> str:
+    """The text that a line editor writes: it may move and erase in its own row, and what would only set modes goes."""
+    parts = re.split(_EDITS, re.sub(_MODES, "", text))
+    return "".join(part if at % 2 else harmless(part) for at, part in enumerate(parts))
 
 
 @lru_cache(maxsize=2)

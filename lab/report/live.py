@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING
 
+from lab.node.terminal_messages import TERMINAL
 from lab.record.rows import Rows
 from lab.report.bottom import Bottom, fit
 from lab.report.harmless import harmless
+from lab.report.shared_terminal import SharedTerminal
 from lab.report.style import style_for
 from lab.words import format_duration, plural
 
@@ -56,6 +58,7 @@ class LiveOutput:
         self._rows: dict[int, dict[int, Rows]] = {}
         """By rank and stream."""
         self._nodes: dict[int, str] = {}
+        self._shared = SharedTerminal(out)
         self._silent_ticks = 0
 
     def progress(self, text: str) -> None:
@@ -65,10 +68,19 @@ class LiveOutput:
             tone = "yellow" if text.startswith("warning") else "dim"
             print(self._status_style.paint(harmless(text), tone), file=self._status, flush=True)
 
+    def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
+        """Show what a rank writes to the terminal that it has now; what others print waits for the end of its line."""
+        self._bottom.wipe()
+        self._shared.end_line()
+        self._print_kept()
+        if told and self._status is not None:
+            print(self._status_style.paint(harmless(told), "bold"), file=self._status, flush=True)
+        self._shared.take(rank, raw=raw)
+
     def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
         """Show that the run goes on, and after a while where its ranks are, at the bottom of a terminal."""
         self._silent_ticks += 1
-        if not self._bottom.there:
+        if not self._bottom.there or self._shared.rank is not None:
             return
         if self._silent_ticks >= _SILENT_TICKS:
             places = where() if self._silent_ticks >= _TELLING_TICKS else {}
@@ -82,6 +94,10 @@ class LiveOutput:
 
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Show every line that is whole now."""
+        if stream == TERMINAL and rank == self._shared.rank:
+            self._shared.write(data)
+            self._print_kept()
+            return
         if not self._lines:
             return
         self._silent_ticks, self._told = 0, ""
@@ -93,18 +109,28 @@ class LiveOutput:
         settled += streams[stream].feed(data)
         if settled:
             self._print(rank, settled)
-        if self._bottom.there and time.monotonic() - self._drawn >= _REDRAW_S:
+        if self._bottom.there and self._shared.rank is None and time.monotonic() - self._drawn >= _REDRAW_S:
             self._draw()
 
     def finish(self) -> None:
         """Show what was printed without a newline at its end."""
+        self._shared.end_line()
         for rank, streams in sorted(self._rows.items()):
             for rest in filter(None, (rows.end() for rows in streams.values())):
                 self._print(rank, rest)
+        self._print_kept()
         self._rows, self._silent_ticks, self._told = {}, 0, ""
         self._bottom.wipe()
 
+    def _print_kept(self) -> None:
+        """Print what had to wait for the end of the line of who has the terminal."""
+        for rank, block in self._shared.kept():
+            self._print(rank, block)
+
     def _print(self, rank: int, block: bytes) -> None:
+        if self._shared.busy:
+            self._shared.keep(rank, block)
+            return
         self._bottom.wipe()
         text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n").removesuffix("\n")
         if not self._raw:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from lab.errors import ClusterBusy, NodeLost
 from lab.node import wire
@@ -24,12 +25,17 @@ from lab.node.messages import (
 )
 from lab.node.output_messages import Made, Piece
 from lab.node.recorder.journal import boot_id
+from lab.node.terminal_messages import Breakpoint, Continued, Taken
 from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
+from lab.run.stdin import Stdin
 from lab.verdict.facts import RunFacts
 from lab.words import format_duration
+
+if TYPE_CHECKING:
+    from lab.trace.now import Place, Whereabouts
 
 NO_RUN = "node"
 """Stands for a message where the node is none for any run: an earlier one could not be cleaned up."""
@@ -42,17 +48,21 @@ WHILE_IT_RUNS = ("run", "go", "ping")
 class Collector:
     """Collects the facts of one run, for its record and for whoever watches it."""
 
-    def __init__(self, facts: RunFacts, writer: RecordWriter, observer: Observer, outputs: Outputs) -> None:
+    def __init__(
+        self, facts: RunFacts, writer: RecordWriter, observer: Observer, outputs: Outputs, stdin: Stdin
+    ) -> None:
         self.facts = facts
         self.writer = writer
         self.observer = observer
         self.outputs = outputs
+        self.stdin = stdin
         self.claimed: set[str] = set()
         self.prepared: set[str] = set()
         self.finished: set[str] = set()
         """Nodes that have answered so."""
         self.claims_sent: dict[str, float] = {}
         """Node -> Unix time at which it was sent its claim."""
+        self._whereabouts: Whereabouts | None = None
         self.heard = 0
         """How many messages have arrived: whoever cleans its node, or sends traces, says something."""
 
@@ -84,6 +94,8 @@ class Collector:
             self.outputs.tell(node, message)
         elif isinstance(message, Piece):
             self.outputs.take(node, message)
+        elif isinstance(message, (Taken, Breakpoint, Continued)):
+            self.stdin.hear(message)
         elif isinstance(message, Busy):
             raise ClusterBusy(
                 f"{node} is busy with run {message.holder} of {message.owner}, for {format_duration(message.age_s)}",
@@ -94,12 +106,22 @@ class Collector:
         elif not isinstance(message, Cleaning):
             self._misunderstood(node, message)
 
+    def where(self) -> dict[int, Place]:
+        """Where the ranks that run are, as far as their traces have come."""
+        if self._whereabouts is None:
+            from lab.record.read import Record
+            from lab.trace.now import Whereabouts
+
+            self._whereabouts = Whereabouts(Record(path=self.writer.path))
+        return {rank: place for rank, place in self._whereabouts.look().items() if not self.facts.rank(rank).over}
+
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""
         self.writer.event(event)
         self.facts.take(event)
         if isinstance(event, Exited):
             self.writer.settle(event.rank)
+            self.stdin.hear(event)
         if isinstance(event, (Halted, NodeTroubled)):
             self.observer.progress(self._from_outside(event))
 

@@ -43,9 +43,11 @@ class Conversation:
         """By name of the node: those that have not closed."""
         self.troubles: dict[str, Trouble] = {}
         """What keeps nodes from working now, by name."""
+        self.look_often: Callable[[], float] = lambda: _TICK_S
+        """Called each time round; returns for how many seconds it need not be."""
         self._may_look = True
         self._readers = {channel.node.name: wire.LineReader() for channel in channels}
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.PollSelector()  # standard input may be a file
         for channel in channels:
             self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
         self._pinged = self._ticked = time.monotonic()
@@ -71,7 +73,7 @@ class Conversation:
             now = time.monotonic()
             if now >= until:
                 return False
-            patience_s = min(until - now, _TICK_S)
+            patience_s = min(until - now, _TICK_S, self.look_often())
             for key, _ in self._selector.select(patience_s):
                 key.data()
             self._keep_alive()
@@ -118,6 +120,11 @@ class Conversation:
     def silent(self) -> set[str]:
         """Nodes whose agents cannot answer now."""
         return {name for name, trouble in self.troubles.items() if trouble.silent}
+
+    def ignore(self, fd: int) -> None:
+        """Do nothing any more when that can be read."""
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(fd)
 
     def close(self) -> None:
         """Stop listening; the channels stay open."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
-from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store, WorkerStart
+from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store
 from lab.node.output_messages import Fetch
 from lab.node.watch_messages import Follow
 from lab.plan.plan import Plan
@@ -20,12 +20,12 @@ from lab.run.conversation import Conversation
 from lab.run.observe import Observer
 from lab.run.outputs import LIMIT_BYTES, Outputs
 from lab.run.ship import file_messages
+from lab.run.stdin import SELDOM_S, Stdin
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.run.watched import Watched
-    from lab.trace.now import Place, Whereabouts
 
 _ANSWER_DEADLINE_S = 60.0
 _FAILURE_GRACE_S = 0.6
@@ -59,6 +59,7 @@ class Driver:
         outputs: Outputs,
         shared: str = "",
         watched: Watched | None = None,
+        stdin: Stdin | None = None,
     ) -> None:
         self.plan = plan
         self.observer = observer
@@ -71,12 +72,14 @@ class Driver:
         self.began = 0.0
         """Monotonic time at which the workers were let go; 0: never."""
         self.outputs = outputs
-        self._whereabouts: Whereabouts | None = None
         self.watched = watched
         self.shared = shared
         """A folder that goes with the nodes, whose files are brought back too."""
-        self.collector = Collector(facts, writer, observer, outputs)
+        self.stdin = stdin or Stdin()
+        """What the ranks read."""
+        self.collector = Collector(facts, writer, observer, outputs, self.stdin)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
+        self.agents.look_often = self.stdin.look
 
     def drive(
         self,
@@ -109,6 +112,7 @@ class Driver:
         except KeyboardInterrupt:
             self._cancel()
         finally:
+            self.stdin.end()
             self._finish()
         return self.facts
 
@@ -138,10 +142,8 @@ class Driver:
         plan, nodes = self.plan, set(self.agents.alive)
         files = tuple(file_messages(plan.run, archive))
         for node, channel in list(self.agents.alive.items()):
-            workers = (
-                WorkerStart(w.rank, w.local_rank, dict(w.env), list(w.argv)) for w in plan.workers if w.node == node
-            )
-            prepare = Prepare(plan.run, tuple(workers))
+            workers = tuple(self.stdin.start(worker) for worker in plan.workers if worker.node == node)
+            prepare = Prepare(plan.run, workers)
             if channel.node.node_rank == 0:
                 store = Store(plan.master_addr, plan.master_port, plan.world_size)
                 prepare = prepare._replace(store=store, emptied=self.emptied)
@@ -165,10 +167,13 @@ class Driver:
         self.agents.say_all(Go(self.plan.run))
         if self.watched is not None:
             self.watched.attend(self.agents)
+        self.stdin.begin(self.agents)
 
     def _follow(self) -> None:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
-        if not self.agents.listen_within(lambda: self._all_over() or self._failed(), self._deadline):
+        in_time = self.agents.listen_within(lambda: self._all_over() or self._failed(), self._deadline)
+        self.stdin.end()
+        if not in_time:
             self.agents.look()
             self.collector.fact(events.TimedOut(time.time()))
             self._collect_stacks()
@@ -178,8 +183,11 @@ class Driver:
         self._stop()
 
     def _deadline(self) -> float:
-        """The monotonic time at which the run has taken too long; it moves while ranks are held."""
-        return self.began + self.plan.timeout_s + (self.watched.held_s if self.watched is not None else 0.0)
+        """The monotonic time at which the run has taken too long; it moves while ranks are held, or debugged."""
+        if self.stdin.held:
+            return time.monotonic() + SELDOM_S
+        held_s = self.stdin.held_s + (self.watched.held_s if self.watched is not None else 0.0)
+        return self.began + self.plan.timeout_s + held_s
 
     def _await_culprit(self) -> None:
         """After a first failure, learn what became of the others, and of the one whose fault it was."""
@@ -223,16 +231,7 @@ class Driver:
     def _tick(self) -> None:
         if self.began:
             running = sum(not rank.over for rank in self.facts.ranks)
-            self.observer.tick(time.monotonic() - self.began, running, self._where)
-
-    def _where(self) -> dict[int, Place]:
-        """Where the ranks that run are, as far as their traces have come."""
-        if self._whereabouts is None:
-            from lab.record.read import Record
-            from lab.trace.now import Whereabouts
-
-            self._whereabouts = Whereabouts(Record(path=self.collector.writer.path))
-        return {rank: at for rank, at in self._whereabouts.look().items() if not self.facts.rank(rank).over}
+            self.observer.tick(time.monotonic() - self.began, running, self.collector.where)
 
     # -- its end
 

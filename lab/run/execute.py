@@ -24,6 +24,7 @@ from lab.verdict.facts import RunFacts, begin_facts
 
 if TYPE_CHECKING:
     from lab.record.result import Result
+    from lab.run.stdin import Stdin
 
 _CHECK_DEADLINE_S = 60.0
 
@@ -68,6 +69,7 @@ def execute(
         outputs=brought,
         shared=cluster.shared if cluster.run else "",
         watched=watched,
+        stdin=_stdin(plan, options, observer),
     )
 
     def run_check(facts: RunFacts) -> None:
@@ -100,3 +102,23 @@ def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None
     if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
         return os.getuid(), os.getgid()
     return (FIRST_UID, GROUP) if plan.one_user else None
+
+
+def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
+    """What the ranks read; None: nothing."""
+    if options.stdin:
+        from lab.run.stdin import FedStdin
+
+        return FedStdin(plan)
+    if options.terminal or plan.interactive is not None:
+        from lab.run.keyboard import Keyboard
+        from lab.run.terminal import Terminal
+
+        keyboard = Keyboard.find()
+        if keyboard is not None:
+            return Terminal(plan, keyboard, observer)
+    if plan.interactive is not None:
+        raise UsageError(
+            "there is no terminal for an interactive rank", "run it where standard input and output are one"
+        )
+    return None

@@ -21,6 +21,12 @@ class Observer(Protocol):
     def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
         """The run goes on; called about once a second. `where` tells of the ranks that run where they are, by rank."""
 
+    def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
+        """A rank has the terminal now, or none: what to say of that, and whether all that it writes may act there.
+
+        What it writes there comes as output of stream 3.
+        """
+
 
 class Silence:
     """An observer that does nothing."""
@@ -32,4 +38,7 @@ class Silence:
         """Nothing."""
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
+        """Nothing."""
+
+    def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
         """Nothing."""

@@ -35,6 +35,10 @@ class RunOptions(PlanOptions):
     """Folder for files that runs make; None: the record of each."""
     turn: Turn | None = None
     """Its place among runs that are made one after the other."""
+    stdin: bool = False
+    """Let rank 0 read the standard input of this process."""
+    terminal: bool = False
+    """Let debuggers of ranks have the terminal of this process, where there is one, one after another."""
     allow_volumes: bool = False
     """Let a scenario file mount folders of this machine that lie outside of its own."""
     watched: Watched | None = None

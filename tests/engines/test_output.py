@@ -142,6 +142,8 @@ def test_a_live_observer_is_given_the_same_bytes(run: Run) -> None:
 
         def tick(self, elapsed_s: float, running: int, where: object) -> None: ...
 
+        def terminal(self, rank: object, told: str, *, raw: bool) -> None: ...
+
         def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
             self.seen[rank] = self.seen.get(rank, b"") + data
 

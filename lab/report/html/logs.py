@@ -27,7 +27,7 @@ class LogLine:
     rank: int
     """-1: the scenario's own check."""
     stream: int
-    """1: standard output, 2: standard error; 0: not printed by the rank, but says what was left out."""
+    """1: standard output, 2: standard error, 3: its terminal; 0: not printed, but says what was left out."""
     time: float
     """Unix time."""
     text: str

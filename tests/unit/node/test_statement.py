@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lab.node import note, wire
 from lab.node.config import Config
+from lab.node.inlet import Inlet
 from lab.node.messages import Claim, Note
 from lab.node.noderun import NodeRun
 from lab.node.statement import DEEPEST, problem_with, read_statement
@@ -71,16 +72,16 @@ class Agent:
         self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
         self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         notes.setblocking(False)
-        self.run.workers = {0: FakeWorker(notes)}  # type: ignore[dict-item]
+        self.run.workers[0] = FakeWorker(notes)  # type: ignore[assignment]
 
     def take(self, datagram: bytes) -> None:
         self.worker.send(datagram)
-        self.run.read_ready(set(self.run.descriptors()))
+        self.run.heard.pass_on({self.run.workers[0].notes.fileno()})
 
     def close(self) -> None:
         self.worker.close()
         self.run.workers[0].notes.close()
-        self.run.workers = {}
+        self.run.workers.clear()
         self.run.clean()
         os.rmdir(self.root)
 
@@ -91,6 +92,7 @@ class FakeWorker:
 
     rank = note_bytes = 0
     raised: Any = None
+    inlet = Inlet()
     streams: dict[int, int] = {}  # noqa: RUF012
 
 

@@ -31,6 +31,7 @@ from lab.node.messages import (
     Trace,
     WorkerStart,
 )  # fmt: skip
+from lab.node.terminal_messages import Breakpoint, Input, Window
 from lab.node.typed import Misfit, read
 from lab.node.watch_messages import EVERY_RANK, RUN_ON, Follow, Held, LetGo
 
@@ -52,6 +53,9 @@ MESSAGES = [
     Trace("r", 3, b'{"k":"start"}\n'),
     Note(1, 2.0, "loss", {"a": [1, None, "nan"]}, "node0", "r"),
     Exited(1, 2.0, code=None, signal="SIGKILL", raised=1.0, error="\udcff"),
+    Input("r", 0, b"n\xff\r", last=True),
+    Window("r", 1, 24, 80),
+    Breakpoint(1, 2.0, "a.py:3", "node0", "r"),
 ]
 
 

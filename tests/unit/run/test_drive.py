@@ -31,6 +31,7 @@ from lab.node.messages import (
     Trace,
 )
 from lab.node.recorder.journal import boot_id
+from lab.node.terminal_messages import ANOTHERS, OWN, Input, Taken
 from lab.plan.cluster import Shape
 from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
 from lab.record.events import Clock
@@ -45,12 +46,13 @@ from lab.run.drive import Driver
 from lab.run.observe import Silence
 from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder
+from lab.run.stdin import Stdin
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RunFacts, begin_facts, read_facts
 from lab.verdict.judge import judge
-from tests.unit.fake_engine import END, FakeEngine, exits, notes, prints
+from tests.unit.fake_engine import ANY_RANK, END, FakeEngine, exits, notes, prints
 
 
 class Driven:
@@ -76,7 +78,12 @@ class Driven:
         self.record = Record(path=self.writer.path)
 
     def drive(
-        self, observer: Any = None, user: tuple[int, int] | None = None, emptied: str = "", **more: Any
+        self,
+        observer: Any = None,
+        user: tuple[int, int] | None = None,
+        emptied: str = "",
+        stdin: Stdin | None = None,
+        **more: Any,
     ) -> RunFacts:
         self.channels = self.engine.connect(self.cluster, self.cluster.nodes)
         self.driver = Driver(
@@ -90,6 +97,7 @@ class Driven:
             user=user,
             emptied=emptied,
             outputs=Outputs(self.writer.path / OUTPUTS),
+            stdin=stdin,
         )
         try:
             facts = self.driver.drive(self.archive, **more)
@@ -136,6 +144,72 @@ def test_agents_are_told_who_the_workers_are_and_the_first_what_to_empty(drive):
     assert [(heard[0].uid, heard[0].gid) for heard in (first, second)] == [(5, 6)] * 2
     prepared = [next(one for one in heard if isinstance(one, Prepare)) for heard in (first, second)]
     assert [one.emptied for one in prepared] == ["/shared", ""]
+
+
+class Held(Stdin):
+    """Somebody at a terminal who keeps ranks from going on until he has been looked for so often."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.began = time.monotonic()
+        self.over: float | None = None
+
+    @property
+    def held(self) -> bool:
+        return self.over is None
+
+    @property
+    def held_s(self) -> float:
+        return (self.over or time.monotonic()) - self.began
+
+    def look(self) -> float:
+        self.looks -= 1
+        if not self.looks:
+            self.over = time.monotonic()
+        return 0.1
+
+
+def test_the_time_limit_stops_while_somebody_at_a_terminal_holds_the_run(drive):
+    driven = drive(FakeEngine({0: [], 1: []}), timeout_s=0.1)
+    held = Held(looks=8)
+    facts = driven.drive(stdin=held)
+    assert held.over is not None
+    assert facts.timed_out
+
+
+def test_workers_are_told_what_they_read_and_the_lab_what_becomes_of_it(drive):
+    class Typed(Stdin):
+        def __init__(self) -> None:
+            self.heard: list[Any] = []
+
+        def kind(self, rank: int) -> str:
+            return OWN if rank == 1 else ANOTHERS
+
+        def env(self, rank: int) -> dict[str, str]:
+            return {"TERM": "vt100"} if rank == 1 else {}
+
+        def begin(self, agents: Conversation) -> None:
+            agents.say("node1", Input("r", 1, b"x"))
+
+        def hear(self, message: Any) -> None:
+            self.heard.append(type(message))
+
+        def end(self) -> None:
+            self.heard.append("end")
+
+    driven, typed = drive(FakeEngine({1: [Taken("", ANY_RANK, 1), exits(0)]})), Typed()
+    driven.drive(stdin=typed)
+    workers = [
+        worker
+        for node in ("node0", "node1")
+        for heard in driven.engine.agents[node].heard
+        if isinstance(heard, Prepare)
+        for worker in heard.workers
+    ]
+    assert [(worker.stdin, worker.env.get("TERM")) for worker in workers] == [(ANOTHERS, None), (OWN, "vt100")]
+    assert operations(driven, "node1") == ["claim", "files", "prepare", "go", "input", "finish"]
+    assert sorted(typed.heard[:-2], key=str) == [Exited, Exited, Taken]
+    assert typed.heard[-2:] == ["end", "end"]
 
 
 def test_where_nothing_is_to_be_recorded_agents_are_told_so(drive):

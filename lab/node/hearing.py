@@ -1,0 +1,129 @@
+"""What the workers of a run print, state and record, for the lab; and what the lab has for them to read."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import time
+from collections.abc import Callable, Mapping
+
+from . import launch, limits, messages, processes, warm, wire
+from .statement import waiting_statements
+from .terminal_messages import Grant, Input, Taken, Window
+from .worker_messages import Imported, Raised
+
+_READ_BYTES = 1 << 16
+
+
+class Hearing:
+    """The agent's ends of everything between it and the workers of one run.
+
+    Args:
+        run: its name.
+        node: name of this node.
+        workers: by rank; they come and go.
+        told: takes note of what limits are reached.
+        emit: sends a message to the lab.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        node: str,
+        workers: Mapping[int, launch.Worker],
+        told: limits.Limits,
+        emit: Callable[[wire.Message], None],
+    ) -> None:
+        self._run = run
+        self._node = node
+        self._workers = workers
+        self._limits = told
+        self._emit = emit
+        self.imported: set[str] = set()
+        """Slow parts of torch that a worker had to import."""
+
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Have a selector wait until a worker says something, or takes what it is to read."""
+        for worker in self._workers.values():
+            for fd in (worker.notes.fileno(), *worker.streams):
+                selector.register(fd, selectors.EVENT_READ)
+            if worker.inlet.waiting is not None:
+                selector.register(worker.inlet.waiting, selectors.EVENT_WRITE)
+
+    def pass_on(self, ready: set[int]) -> None:
+        """Pass on what can be read and written by those descriptors that are ready."""
+        for worker in self._workers.values():
+            if worker.notes.fileno() in ready:
+                self.read_notes(worker)
+            for fd in ready.intersection(worker.streams):
+                self._read_stream(worker, fd)
+            if worker.inlet.waiting in ready:
+                self._tell_taken(worker.rank, *worker.inlet.flush())
+
+    def _read_stream(self, worker: launch.Worker, fd: int) -> int:
+        try:
+            chunk = os.read(fd, _READ_BYTES)
+        except BlockingIOError:
+            return 0
+        except OSError:  # a pseudo-terminal that its worker has no more
+            chunk = b""
+        if not chunk:
+            os.close(fd)
+            del worker.streams[fd]
+            return 0
+        room = self._limits.room_for_output(worker, len(chunk))
+        if room:
+            self._emit(messages.Output(self._run, worker.rank, worker.streams[fd], time.time(), chunk[:room]))
+        return len(chunk)
+
+    def read_all(self, worker: launch.Worker) -> None:
+        """Pass on what is in a worker's pipes now; a process that outlives it may go on filling them."""
+        for fd in list(worker.streams):
+            left = processes.readable_bytes(fd)
+            while left > 0 and (got := self._read_stream(worker, fd)):
+                left -= got
+
+    def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
+        """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
+        for worker in self._workers.values():
+            if worker.trace is None:
+                continue
+            for chunk in worker.trace.chunks(ended=worker.status is not None):
+                self._emit(messages.Trace(self._run, worker.rank, chunk))
+                if congested():
+                    return True
+        return False
+
+    def read_notes(self, worker: launch.Worker) -> None:
+        """Take what a worker has stated."""
+        for told, size in waiting_statements(worker.notes, worker.rank):
+            if isinstance(told, Raised):  # later than now is a lie that would move the blame
+                worker.raised = told._replace(time=min(told.time, time.time()))
+            elif isinstance(told, Imported):
+                self.imported.update({*told.names}.intersection(warm.missing_modules()))
+            elif self._limits.has_room_for_note(worker, size):
+                self._emit(told._replace(node=self._node, run=self._run))
+
+    # -- what they are to read
+
+    def give(self, given: Input) -> None:
+        """Give a worker something to read."""
+        worker = self._workers.get(given.rank)
+        if worker is None:
+            self._tell_taken(given.rank, 0, closed=True)
+        else:
+            self._tell_taken(given.rank, *worker.inlet.put(given.data, last=given.last))
+
+    def grant(self, grant: Grant) -> None:
+        """Let a worker that asked for the terminal have it."""
+        if grant.rank in self._workers:
+            self._workers[grant.rank].inlet.grant()
+
+    def resize(self, window: Window) -> None:
+        """Tell a worker how large its terminal is."""
+        if window.rank in self._workers:
+            self._workers[window.rank].inlet.resize(window.rows, window.columns)
+
+    def _tell_taken(self, rank: int, taken: int, closed: bool) -> None:
+        if taken or closed:
+            self._emit(Taken(self._run, rank, taken, closed))

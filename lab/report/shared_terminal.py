@@ -1,0 +1,87 @@
+"""A terminal that one rank has while others print: what the rank writes there, and what waits until its line ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import IO
+
+from lab.report.harmless import of_an_editor
+from lab.words import plural
+
+_MOST_KEPT_BYTES = 1 << 20
+_UNFINISHED = r"\x1b(?:\[[\d?]{0,6})?\Z"
+"""The beginning of a sequence whose end has not come yet."""
+
+
+class SharedTerminal:
+    """The terminal of whoever runs a scenario, in the hands of one rank after another."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self.rank: int | None = None
+        """Who has it."""
+        self._raw = False
+        self._open = False
+        """Whether the rank is in the middle of a line."""
+        self._rest = b""
+        self._kept: list[tuple[int, bytes]] = []
+        self._kept_bytes = self._dropped = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether what is printed now would be in the way of what somebody types."""
+        return self.rank is not None and self._open
+
+    def take(self, rank: int | None, *, raw: bool) -> None:
+        """A rank has it now, or none; where `raw`, all that it writes may act."""
+        self.rank, self._raw, self._rest = rank, raw, b""
+
+    def write(self, data: bytes) -> None:
+        """Show what the rank writes."""
+        text, self._rest = _whole_letters(self._rest + data)
+        if not self._raw:
+            unfinished = re.search(_UNFINISHED, text)
+            if unfinished:
+                text, self._rest = text[: unfinished.start()], unfinished[0].encode() + self._rest
+            text = of_an_editor(text)
+        if text:
+            self._out.write(text)
+            self._out.flush()
+            self._open = not text.endswith("\n")
+
+    def end_line(self) -> None:
+        """Let what follows begin on a line of its own."""
+        if self._open:
+            self._open = False
+            self._out.write("\n")
+            self._out.flush()
+
+    def keep(self, rank: int, block: bytes) -> None:
+        """Keep what a rank printed until it can be shown."""
+        if self._kept_bytes + len(block) > _MOST_KEPT_BYTES:
+            self._dropped += block.count(b"\n")
+            return
+        self._kept.append((rank, block))
+        self._kept_bytes += len(block)
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        """What can be shown now."""
+        if not self._kept or self.busy:
+            return
+        kept, self._kept, self._kept_bytes = self._kept, [], 0
+        yield from kept
+        if self._dropped:
+            self._out.write(f"… {plural(self._dropped, 'line')} more: see `lab logs`\n")
+            self._dropped = 0
+
+
+def _whole_letters(data: bytes) -> tuple[str, bytes]:
+    """The text, and the bytes of a letter at its end that is not whole."""
+    for left in range(min(4, len(data)) + 1):
+        try:
+            end = len(data) - left
+            return data[:end].decode(), data[end:]
+        except UnicodeDecodeError:
+            continue
+    return data.decode("utf-8", "backslashreplace"), b""

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+import termios
+
+import pytest
+
+from lab.node.inlet import Inlet, open_inlet
+from lab.node.terminal_messages import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.mark.parametrize("kind", [NOTHING, ANOTHERS])
+def test_a_worker_that_reads_nothing_is_given_nothing(kind: str) -> None:
+    inlet, ends = open_inlet(kind)
+    assert {*ends} == {-1}
+    assert inlet.put(b"x", last=False) == (0, True)
+    assert inlet.waiting is None
+
+
+def test_what_is_fed_arrives_as_the_worker_takes_it_and_then_the_end() -> None:
+    inlet, ends = open_inlet(FED)
+    data, got = os.urandom(300_000), b""
+    given, closed = inlet.put(data, last=True)
+    assert 0 < given < len(data)
+    assert not closed
+    while not closed:
+        assert inlet.waiting is not None
+        got += os.read(ends.stdin, 1 << 16)
+        more, closed = inlet.flush()
+        given += more
+    while chunk := os.read(ends.stdin, 1 << 16):
+        got += chunk
+    assert (given, got, inlet.waiting) == (len(data), data, None)
+    ends.close()
+    inlet.close()
+
+
+def test_it_is_told_when_nobody_reads() -> None:
+    inlet, ends = open_inlet(FED)
+    ends.close()
+    assert inlet.put(b"x", last=False) == (0, True)
+    assert inlet.put(b"x", last=True) == (0, True)
+
+
+@pytest.mark.parametrize("kind", [ON_REQUEST, OWN])
+def test_a_terminal_takes_lines_and_shows_them(kind: str) -> None:
+    inlet, ends = open_inlet(kind)
+    inlet.resize(24, 81)
+    assert os.get_terminal_size(ends.terminal) == (81, 24)
+    assert inlet.put(b"ab\x7fc\r", last=False) == (5, False)
+    assert os.read(ends.terminal, 100) == b"ac\n"
+    assert os.read(inlet.terminal, 100).startswith(b"ab")
+    assert termios.tcgetattr(ends.terminal)[6][termios.VSUSP] == b"\0"
+    if kind == ON_REQUEST:
+        inlet.grant()
+        assert os.read(ends.granted, 10) == b"+"
+    os.close(inlet.terminal)
+    ends.close()
+    inlet.close()
+
+
+def test_sizes_that_no_terminal_has_do_no_harm() -> None:
+    inlet, ends = open_inlet(OWN)
+    inlet.resize(-5, 1 << 40)
+    assert os.get_terminal_size(ends.terminal) == (0xFFFF, 1)
+    os.close(inlet.terminal)
+    ends.close()
+    inlet.close()
+    Inlet().resize(1, 1)
