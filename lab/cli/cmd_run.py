@@ -114,6 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1
     options = replace(options, terminal=not (many or arguments.json or arguments.quiet or options.stdin))
+    if options.interactive is not None:
+        from lab.run.keyboard import Keyboard
+
+        Keyboard.need()
     if many and (options.stdin or options.interactive is not None):
         raise UsageError(
             f"{len(scenarios)} scenarios cannot share the terminal or standard input",

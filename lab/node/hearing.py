@@ -55,7 +55,7 @@ class Hearing:
         for worker in self._workers.values():
             if worker.notes.fileno() in ready:
                 self.read_notes(worker)
-            for fd in ready.intersection(worker.streams):
+            for fd in [fd for fd in worker.streams if fd in ready]:
                 self._read_stream(worker, fd)
             if worker.inlet.waiting in ready:
                 self._tell_taken(worker.rank, *worker.inlet.flush())

@@ -114,11 +114,6 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
         from lab.run.keyboard import Keyboard
         from lab.run.terminal import Terminal
 
-        keyboard = Keyboard.find()
-        if keyboard is not None:
-            return Terminal(plan, keyboard, observer)
-    if plan.interactive is not None:
-        raise UsageError(
-            "there is no terminal for an interactive rank", "run it where standard input and output are one"
-        )
+        keyboard = Keyboard.find() if plan.interactive is None else Keyboard.need()
+        return Terminal(plan, keyboard, observer) if keyboard is not None else None
     return None

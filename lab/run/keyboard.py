@@ -7,6 +7,8 @@ import signal
 import termios
 from typing import Any
 
+from lab.errors import UsageError
+
 _INPUT, _LOCAL, _CHARACTERS = 0, 3, 6
 _CHUNK_BYTES = 4096
 
@@ -31,6 +33,20 @@ class Keyboard:
         except OSError:
             return None
         return cls() if usable else None
+
+    @classmethod
+    def need(cls) -> Keyboard:
+        """The terminal.
+
+        Raises:
+            UsageError: nobody sits at one.
+        """
+        found = cls.find()
+        if found is None:
+            raise UsageError(
+                "there is no terminal for an interactive rank", "run it where standard input and output are one"
+            )
+        return found
 
     @property
     def taken(self) -> bool:

@@ -180,8 +180,8 @@ def test_the_others_pass_over_breakpoints_and_read_nothing_then(at_terminal: Cal
     asked.types("x\rend\r")
     code, rest = asked.ends()
     assert code == 0, rest
-    assert "node0/rank0 | rank 0 passes over breakpoint() at terminal.py:" in rest
-    assert "node0/rank0 | rank 0 reads ''" in rest
+    assert "node0/rank0 | rank 0 passes over breakpoint() at terminal.py:" in asked.all
+    assert "node0/rank0 | rank 0 reads ''" in asked.all
 
 
 @pytest.mark.local_first

@@ -366,6 +366,23 @@ def test_auto_falls_back_and_says_so(lab, engine: FakeEngine, monkeypatch: pytes
     assert "using the local engine (no Docker)" in lab("up", "--nodes", "1", "--name", "c")[2]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("s/one.yaml", "--interactive", "0"), "there is no terminal for an interactive rank\n"),
+        (("s/one.yaml", "s/two.yaml", "--stdin"), "2 scenarios cannot share the terminal or standard input\n"),
+        (("s/one.yaml", "--interactive", "7", "--dry-run"), "rank 7 cannot have the terminal: world_size is"),
+    ],
+)
+def test_who_cannot_have_the_terminal_is_refused_before_anything_is_made(
+    lab, engine: FakeEngine, words: tuple[str, ...], said: str
+):
+    Path("s/two.yaml").write_text("script: train.py\n")
+    code, _, err = lab("run", *words)
+    assert (code, said in err) == (2, True), err
+    assert "create" not in engine.calls
+
+
 def test_logs_show_what_would_act_on_a_terminal_unless_they_are_asked_for_as_they_are(lab, engine: FakeEngine):
     engine.acts = {0: [prints("a\x1b]0;t\x07\x1b[31mb\n"), exits()]}
     lab("run", "s/one.yaml", "--name", "c", "--nodes", "1", "--quiet")
