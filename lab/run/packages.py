@@ -11,13 +11,17 @@ from lab.spec.scenario import Scenario
 from lab.words import listing
 
 
+_EVERY_NODE_HAS = "torch"
+
+
 def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
     """Those of some requirements that the nodes do not meet; they are asked only if the cluster was not made for them.
 
     Raises:
         LabError: the nodes do not say what they have.
     """
-    open_ones = [one for one in requirements if one not in cluster.shape.requirements]
+    known = {*cluster.shape.requirements, _EVERY_NODE_HAS}
+    open_ones = [one for one in requirements if one not in known]
     if not open_ones:
         return ()
     target = engine.target(cluster)

@@ -253,3 +253,10 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
         pytest.raises(ClusterError, match=r"cannot write .*/none/here.*: No such file or directory"),
     ):
         subject.write_files(there.nodes[0], "/none/here", archive)
+
+
+def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:
+    target = subject.target(there)
+    assert target.meets("torch>=2")
+    assert not target.meets("labtestnone")
+    assert target.what == f"cluster {there.name}"
