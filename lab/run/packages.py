@@ -10,7 +10,6 @@ from lab.plan.cluster import ClusterInfo
 from lab.spec.scenario import Scenario
 from lab.words import listing
 
-
 _EVERY_NODE_HAS = "torch"
 
 
