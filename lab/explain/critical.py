@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.trace.critical import Part, critical_path, parts_of
+from lab.trace.critical import Part, parts_of
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.words import format_duration, listing
@@ -13,7 +13,7 @@ _LEAST_SHARE = 0.05
 
 def find_critical_path(evidence: Evidence) -> list[Finding]:
     """The largest parts of the critical path; nothing where it is not known."""
-    path = critical_path(evidence.trace, evidence.step_of)
+    path = evidence.critical_path
     parts = parts_of(path)
     if not parts:
         return []

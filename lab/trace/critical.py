@@ -58,20 +58,20 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
         return []
     held = {rank: _in_order(own.calls, blocked_spans(own)) for rank, own in ranks.items()}
     unseen = {rank: _unseen_waits(own, steps) for rank, own in ranks.items()}
+    begins = {rank: ready_at(own) for rank, own in ranks.items()}
     at = max(ranks, key=lambda rank: ranks[rank].last)
     until, following = ranks[at].last, None
     pieces: list[Piece] = []
     while True:
-        own, spans = ranks[at], held[at]
+        spans, ready = held[at], begins[at]
         while spans and spans[-1][1][1] > until:
             spans.pop()
-        ready = ready_at(own)
-        begins = not spans or spans[-1][1][1] <= ready
-        freed = min(ready, until) if begins else spans[-1][1][1]
+        first = not spans or spans[-1][1][1] <= ready
+        freed = min(ready, until) if first else spans[-1][1][1]
         if any(begin < until and end > freed for begin, end in unseen[at]):
             return []
         pieces.append(Piece(at, freed, until, following, within=False))
-        if begins:
+        if first:
             break
         call, _ = spans.pop()
         step = steps.get((at, call.index))

@@ -11,6 +11,7 @@ from lab.verdict.facts import RankFacts, RunFacts, read_facts
 
 if TYPE_CHECKING:
     from lab.record.read import Record
+    from lab.trace.critical import Piece
     from lab.trace.model import Call, Trace
     from lab.trace.steps import Step
     from lab.verdict.stacks import CodePlace
@@ -53,6 +54,13 @@ class Evidence:
     def step_of(self) -> dict[tuple[int, int], Step]:
         """By rank and index of its call."""
         return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}
+
+    @cached_property
+    def critical_path(self) -> list[Piece]:
+        """What the run's length is made of; empty where that is not known."""
+        from lab.trace.critical import critical_path
+
+        return [] if self.record.plan().stepped else critical_path(self.trace, self.step_of)
 
     @cached_property
     def at_hand(self) -> bool:

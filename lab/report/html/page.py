@@ -28,7 +28,7 @@ from lab.report.palette import VERDICTS, operation_tones, rank_colour
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
 from lab.report.picture.svg import svg_of
 from lab.report.verdict import unmet_sentences
-from lab.trace.critical import critical_path, parts_of
+from lab.trace.critical import parts_of
 from lab.verdict.evidence import read_evidence
 
 _MOST_TRACEBACK_LINES = 25
@@ -98,7 +98,8 @@ class _Page:
         self.trace, self.steps = evidence.trace, evidence.steps
         self.explanation = explain(record, evidence)
         self.unmet = unmet_sentences(self.result)
-        self.path = [] if record.plan().stepped else critical_path(self.trace, evidence.step_of)
+        self.stepped = record.plan().stepped
+        self.path = evidence.critical_path
         self.parts = parts_of(self.path)
         self.told_parts = sum(part.share >= _LEAST_SHARE for part in self.parts[:_MOST_PARTS])
         self.path_s = self.path[-1].end - self.path[0].begin if self.path else 0.0

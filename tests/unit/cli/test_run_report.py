@@ -38,5 +38,20 @@ def test_a_run_that_failed_has_its_report_too_and_keeps_its_exit_code(place: Pat
 def test_of_several_runs_each_has_a_report(place: Path, capsys: pytest.CaptureFixture[str]):
     (place / "two.yaml").write_text("name: two\nlearn: a thing\nscript: train.py\nnodes: 2\n")
     main(["run", "one.yaml", "two.yaml", "--report"])
-    assert capsys.readouterr().err.count("report.html") == 2
+    told = capsys.readouterr().err
+    assert told.count("report.html") == 2
     assert len(list(place.glob(".lab/runs/*/report.html"))) == 2
+    assert "all of them: .lab/runs/suite.html" in told
+    assert Path(".lab/runs/suite.html").read_text().count("/report.html") == 2
+
+
+def test_runs_of_one_command_are_a_suite_and_a_run_alone_is_none(place: Path, capsys: pytest.CaptureFixture[str]):
+    (place / "two.yaml").write_text("name: two\nlearn: a thing\nscript: train.py\nnodes: 2\n")
+    main(["run", "one.yaml", "two.yaml"])
+    main(["run", "two.yaml"])
+    capsys.readouterr()
+    assert main(["report", "--suite", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [run.split("-", 2)[2] for run in told["runs"]] == ["one", "two"]
+    assert told["verdicts"] == {"failed": 2}
+    assert main(["report", "--suite", "two-2", "--json"]) != 0
