@@ -13,7 +13,7 @@ from lab.record.read import Record
 from lab.trace.critical import critical_path
 from lab.trace.timing import share_of
 from lab.verdict.evidence import read_evidence
-from tests.browser.runs import training
+from tests.browser.runs import never_entered, training
 from tests.browser.screen import bar, domain
 from tests.unit.traces import TraceMaker
 
@@ -119,6 +119,12 @@ def test_what_the_timeline_shows_becomes_the_range_by_a_key(page: Page) -> None:
     page.keyboard.press("+")
     page.keyboard.press("r")
     expect(page.locator("#range-told")).to_contain_text("From ")
+
+
+def test_calls_that_were_never_done_are_said_not_to_be_counted(open_report: Open, tmp_path: Path) -> None:
+    told = open_report(never_entered(tmp_path / "run")).locator("#range-told")
+    expect(told).to_contain_text("Calls of ranks 0 and 2 that were never done are not counted.")
+    expect(told).not_to_contain_text("Nobody waited")
 
 
 def test_a_link_restores_a_range(open_report: Open, tmp_path: Path) -> None:

@@ -94,6 +94,8 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         ) if rows[1]],
         most_changes=_MOST_CHANGES,
         models=models,
+        both={key: {**models[0][key], **models[1][key]} for key in ("colours", "phases")}
+        | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks")},
         data=pack({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
     )  # fmt: skip
     return page, found.identical

@@ -2,7 +2,7 @@
 
 import { chip, element } from "lab/dom";
 import { addShares, callsBetween, shareOf } from "lab/shares";
-import { bytes, duration, integer } from "lab/words";
+import { bytes, duration, integer, nameRanks } from "lab/words";
 
 const PARTS = [
   ["own", "own work", "outside of calls that hold the rank up"],
@@ -24,7 +24,9 @@ export function startTime(model, range, timeline, address) {
     waiting = 0;
     const { begin, end } = range;
     const shares = ranks.map((rank) => [rank, shareOf(rank, begin, end)]);
-    byId("range-told").textContent = `${spanOf(range)} ${longestWait(ranks, shares, range)}`;
+    const stuck = stuckRanks(ranks, range);
+    const waited = longestWait(shares, range) || (ranks.length > 1 && !stuck ? "Nobody waited." : "");
+    byId("range-told").textContent = [spanOf(range), waited, stuck].filter(Boolean).join(" ");
     fillShares(
       byId("time-ranks"),
       "rank",
@@ -73,9 +75,9 @@ function spanOf({ begin, end, whole }) {
 }
 
 // Who waited longest, and for whom most of that.
-function longestWait(ranks, shares, { begin, end }) {
+function longestWait(shares, { begin, end }) {
   const [lane, most] = shares.reduce((a, b) => (b[1].waiting > a[1].waiting ? b : a), shares[0] ?? [null, null]);
-  if (!lane || most.waiting <= 0) return ranks.length > 1 ? "Nobody waited." : "";
+  if (!lane || most.waiting <= 0) return "";
   const part = percent(most.waiting, most.total);
   const sums = new Map();
   for (const call of lane.calls) {
@@ -86,6 +88,15 @@ function longestWait(ranks, shares, { begin, end }) {
   const [whom] = [...sums].sort((a, b) => b[1] - a[1])[0] ?? [];
   const mostly = whom === undefined ? "" : sums.size > 1 ? `, mostly for rank ${whom}` : `, for rank ${whom}`;
   return `Rank ${lane.rank} waited longest: ${duration(most.waiting)}, ${part} of its time${mostly}.`;
+}
+
+// Whose calls were never done: how long they waited is not known, so it is in none of the numbers.
+function stuckRanks(ranks, { begin, end }) {
+  const stuck = ranks.filter((rank) =>
+    rank.calls.some((call) => call.open && call.begin >= begin && call.begin <= end),
+  );
+  if (!stuck.length) return "";
+  return `Calls of ${nameRanks(stuck.map(({ rank }) => rank))} that were never done are not counted.`;
 }
 
 // The time of all ranks in each phase; phases inside of others count in both.
