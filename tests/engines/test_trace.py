@@ -13,6 +13,7 @@ from lab.trace.model import Trace
 from lab.trace.steps import match
 from tests.engines.battery import full
 from tests.engines.conftest import each_recorder, lines_of, trace_of
+from tests.engines.lessons import Lesson
 
 Run = Callable[..., Result]
 
@@ -208,3 +209,16 @@ def test_a_recorder_that_there_is_not_is_told(run: Run) -> None:
     assert result.passed, result.reason
     why = "recording ended early: LAB_RECORDER is 'pyhton'; allowed: auto, compiled, python, off"
     assert f"rank 0: {why}" in trace_of(result).problems
+
+
+def test_steps_of_messages_are_in_the_order_of_cause(lesson: Lesson) -> None:
+    assert shown_steps(lesson("point_to_point/send_recv")) == ["send 0 → 1", "send 1 → 2", "barrier #1"]
+    ring = ["send 0 → 1", "send 1 → 2", "send 2 → 0"]
+    rounds = [f"{title} in round {number}" for number in range(1, 5) for title in ring]
+    assert shown_steps(lesson("point_to_point/ring_all_reduce")) == ["all_reduce #1", *rounds, "barrier #2"]
+
+
+def shown_steps(result: Result) -> list[str]:
+    """Titles of steps, with the rounds of messages."""
+    steps = match(trace_of(result))
+    return [f"{step.title} in round {step.round}" if step.round else step.title for step in steps]
