@@ -70,6 +70,34 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_size(parser: argparse.ArgumentParser) -> None:
+    """`--nodes` and `--nproc-per-node` of a run."""
+    parser.add_argument("--nodes", type=positive, help="nodes that take part")
+    parser.add_argument("--nproc-per-node", type=positive, help="workers on each node")
+
+
+def add_conduct(parser: argparse.ArgumentParser) -> None:
+    """`--cold` and `--timeout`."""
+    parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
+    parser.add_argument(
+        "--timeout",
+        dest="timeout_s",
+        type=duration,
+        metavar="TIME",
+        help="call the run hung after this long, e.g. 90s; not counted while ranks are held",
+    )
+
+
+def add_trace_values(container: argparse._ActionsContainer) -> None:
+    """`--trace-values`."""
+    container.add_argument(
+        "--trace-values",
+        type=trace_values,
+        metavar="N",
+        help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 256)",
+    )
+
+
 def add_shape(parser: argparse.ArgumentParser) -> None:
     """Everything that makes the shape of a cluster, except its size."""
     parser.add_argument("--image", help="image of the nodes; anything with Python >= 3.9 and torch")

@@ -43,8 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--folder", type=Path, help="where to look for it (default: scenarios, then the lessons that come with the lab)"
     )
     parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
-    parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
-    parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
+    shared.add_size(parser)
     parser.add_argument(
         "--answer", metavar="TEXT", help="your prediction, instead of being asked for it: a letter, a number, or text"
     )

@@ -37,9 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shared.completes(named, "scenarios")
     parser.set_defaults(rest=[])
-    parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
-    parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
-    parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
+    shared.add_size(parser)
+    shared.add_conduct(parser)
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(
         "--max-output",
@@ -78,21 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print what every worker would be given, and what would be made for it, and stop",
     )
-    parser.add_argument(
-        "--timeout",
-        dest="timeout_s",
-        type=shared.duration,
-        metavar="TIME",
-        help="call the run hung after this long, e.g. 90s",
-    )
     tracing = parser.add_mutually_exclusive_group()
     tracing.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
-    tracing.add_argument(
-        "--trace-values",
-        type=shared.trace_values,
-        metavar="N",
-        help="record up to N elements on each side of a call, of larger ones a summary; 0: neither (default: 256)",
-    )
+    shared.add_trace_values(tracing)
     shared.add_cluster(parser)
     shared.add_shape(parser)
     shared.add_wait(parser)

@@ -62,22 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default=LOOPBACK, help=f"address of the page (default: {LOOPBACK}, which only this machine can reach)"
     )
-    parser.add_argument("--nodes", type=shared.positive, help="nodes that take part")
-    parser.add_argument("--nproc-per-node", type=shared.positive, help="workers on each node")
-    parser.add_argument("--cold", action="store_true", help="start fresh interpreters, do not fork the warm agents")
-    parser.add_argument(
-        "--timeout",
-        dest="timeout_s",
-        type=shared.duration,
-        metavar="TIME",
-        help="call the run hung after this long, e.g. 90s; the time stands still while ranks are held",
-    )
-    parser.add_argument(
-        "--trace-values",
-        type=shared.trace_values,
-        metavar="N",
-        help="record up to N elements on each side of a call (default: 128)",
-    )
+    shared.add_size(parser)
+    shared.add_conduct(parser)
+    shared.add_trace_values(parser)
     shared.add_cluster(parser)
     shared.add_shape(parser)
     shared.add_wait(parser)
