@@ -79,13 +79,21 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_and_watch(arguments)
     if arguments.step:
         raise UsageError("--step needs a run of its own", "lab watch SCENARIO --step")
-    record = _goes_on(arguments) if what is None else find_record(what, arguments.runs)
+    record = _goes_on(arguments) if what is None else _named(what, arguments.runs)
     with _page(arguments, record.plan().scenario or record.run, lambda: record.path) as page:
         Session(lambda: record.path, [*_shows(arguments, _LATE_S), *page]).follow()
         result = record.result()
         _tell(result, arguments)
         _stay(page, result)
     return result.exit_code
+
+
+def _named(run: str, runs: Path) -> Record:
+    try:
+        return find_record(run, runs)
+    except RecordError as error:
+        how = "name a run of `lab runs`, or what to run: a scenario's file, a script, a lesson as @NAME"
+        raise RecordError(error.message, how) from error
 
 
 def _goes_on(arguments: argparse.Namespace) -> Record:

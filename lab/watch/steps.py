@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from lab.run.watched import Watched
@@ -70,11 +70,11 @@ class Stepper:
         if held and not calls:
             calls = list(held.values())
             words = f"{name_ranks(held)}, though no step has all its ranks"
-            if not _quiet(now):
+            if not _quiet(now, held):
                 words = f"{name_ranks(held)}, once the others have come"
         if pressed is not None:
             waited_s = time.monotonic() - pressed
-            if calls and (steps or _quiet(now) or waited_s > _PATIENCE_S):
+            if calls and (steps or _quiet(now, held) or waited_s > _PATIENCE_S):
                 self._let_go.update((call.rank, call.index) for call in calls)
                 self._watched.let_go({call.rank: call.index for call in calls})
                 self._answered(pressed)
@@ -89,8 +89,9 @@ class Stepper:
                 self._pressed = None
 
 
-def _quiet(now: Now) -> bool:
-    """Whether nobody comes to a call before somebody is let go."""
+def _quiet(now: Now, held: Collection[int]) -> bool:
+    """Whether nobody comes to a call before somebody is let go; who has just been let go is on the way."""
     return all(
-        rank.state in ("held", "ended", "halted") or (rank.state == "inside" and rank.waits_for) for rank in now.ranks
+        rank.rank in held or rank.state in ("ended", "halted") or (rank.state == "inside" and rank.waits_for)
+        for rank in now.ranks
     )

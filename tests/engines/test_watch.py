@@ -27,7 +27,7 @@ from lab.watch.now import Now
 from lab.watch.session import Session
 from lab.watch.steps import Stepper
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 STEPS = """
 import torch
 import torch.distributed as dist

@@ -146,3 +146,16 @@ def test_what_is_let_go_rings_the_bell_of_the_run():
     assert select.select([watched], [], [], 0)[0] == [watched]
     assert watched.take() == {0: 3, 1: 4}
     assert select.select([watched], [], [], 0)[0] == []
+
+
+def test_whoever_has_just_been_let_go_is_on_the_way(lecture: Class):
+    for rank in range(3):
+        lecture.hold(rank, 1, "all_reduce", seq=1, **COLLECTIVE)
+    lecture.stepper.press()
+    lecture.look()
+    lecture.watched.take()
+    lecture.run.made.call(0, "all_reduce", 20, 30, [[1.0]], [[3.0]], red="SUM")
+    lecture.run.made.line(0, "hold", 40, i=2, op="all_reduce", seq=2, **COLLECTIVE)  # the others' traces come later
+    lecture.stepper.press()
+    assert lecture.look().next == "rank 0, once the others have come"
+    assert lecture.watched.take() == {}
