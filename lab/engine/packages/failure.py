@@ -26,6 +26,7 @@ _UNREACHABLE = re.compile(
     r"|ConnectTimeout|ReadTimeout|SSLError|CERTIFICATE_VERIFY_FAILED|Could not fetch URL|Network is unreachable",
     re.IGNORECASE,
 )
+_ERRNO = re.compile(r"\[Errno -?\d+\] ([^'\")\]]+)")
 _NO_SPACE = re.compile(r"No space left on device", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=//)[^/@\s]+@")
 
@@ -95,7 +96,9 @@ def _last_collected(lines: Sequence[str]) -> str:
 
 
 def _why_unreachable(lines: Sequence[str]) -> str:
-    return next(_one_line(line) for line in lines if _UNREACHABLE.search(line))
+    line = next(line for line in lines if _UNREACHABLE.search(line))
+    said = _ERRNO.search(line) or _UNREACHABLE.search(line)
+    return said[said.lastindex or 0].strip() if said else ""
 
 
 def _one_line(text: str) -> str:

@@ -88,6 +88,8 @@ def _follow(command: Sequence[str], folder: Path, tell: Callable[[str], None]) -
             said.lines.append(line)
             if line.startswith(_WORTH_TELLING):
                 tell(f"packages: {clip(_brief(line), _LONGEST)}")
+            elif line.startswith("WARNING: Retrying "):
+                tell("packages: the index does not answer, pip tries again")
         said.code = process.wait(timeout=SILENT_S)
     finally:
         if process.poll() is None:

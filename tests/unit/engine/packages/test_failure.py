@@ -28,7 +28,7 @@ To fix this you could try to:
 1. loosen the range of package versions you've specified
 """
 UNREACHABLE = """\
-WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)': /simple/x/
+WARNING: Retrying (Retry(total=0)) after connection broken by 'New('<x>: [Errno 111] Connection refused')'
 ERROR: Could not find a version that satisfies the requirement x (from versions: none)
 ERROR: No matching distribution found for x
 """
@@ -48,7 +48,7 @@ ERROR: No matching distribution found for x==9
             "or take an image that has it",
         ),
         (ABSENT, "no wheel of x==9 fits image mine:1 (Python 3.11 on x86_64); there are 1.0, 1.1", "only wheels"),
-        (UNREACHABLE, "pip cannot reach a package index for x: WARNING: Retrying", "PIP_INDEX_URL"),
+        (UNREACHABLE, "pip cannot reach a package index for x: Connection refused", "PIP_INDEX_URL"),
         (f"Collecting x>=1\nERROR: {REFUSED}", f"x>=1 cannot be installed: {REFUSED}", "pip wheel"),
         ("ERROR: [Errno 28] No space left on device", "packages cannot be fetched: no space left", "XDG_CACHE_HOME"),
         (
