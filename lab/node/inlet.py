@@ -78,7 +78,7 @@ class Inlet:
 
     def grant(self) -> None:
         """Let the worker take the terminal."""
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # it has ended, or asks without taking
             os.write(self._grant, b"+")
 
     def resize(self, rows: int, columns: int) -> None:
@@ -123,4 +123,5 @@ def open_inlet(kind: str) -> tuple[Inlet, WorkerEnds]:
     if kind == OWN:
         return Inlet(typed, here), WorkerEnds(terminal=there)
     granted, grant = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(grant, False)
     return Inlet(typed, here, grant), WorkerEnds(terminal=there, granted=granted)

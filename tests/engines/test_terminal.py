@@ -216,6 +216,15 @@ def test_what_an_unasked_debugger_shows_does_not_act(at_terminal: Callable[..., 
 
 
 @pytest.mark.local_first
+def test_a_rank_that_asks_for_the_terminal_over_and_over_holds_nobody_up(at_terminal: Callable[..., Person]) -> None:
+    asked = at_terminal("asks_without_taking", nodes=1)
+    asked.sees("is at a breakpoint, \\x1b[2Jx.py:1, and has the terminal")
+    code, rest = asked.ends()
+    assert code == 0, rest
+    assert asked.terminal_is_as_before
+
+
+@pytest.mark.local_first
 @pytest.mark.parametrize(("way", "what"), [("stops", "breakpoint()"), ("sets_trace", "pdb.set_trace()")])
 @pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
 def test_without_a_terminal_a_breakpoint_says_so(run: Run, way: str, what: str, cold: bool) -> None:

@@ -32,6 +32,16 @@ def writes_what_acts():
     breakpoint()
 
 
+def asks_without_taking():
+    """Says over and over that it is at a breakpoint, and has left it, and takes nothing of what it is given."""
+    from labnode.note import SOCKET_VARIABLE, send
+    from labnode.terminal_messages import Breakpoint, Continued
+
+    for number in range(5_000):
+        send(os.environ[SOCKET_VARIABLE], Breakpoint(0, float(number), "\x1b[2Jx.py:1"))
+        send(os.environ[SOCKET_VARIABLE], Continued(0, float(number)))
+
+
 def asks():
     """Asks for a word, then says how large the terminal is, each time that it changes, and ends at the word end."""
     signal.signal(signal.SIGWINCH, lambda *_: print("now", *os.get_terminal_size(), flush=True))

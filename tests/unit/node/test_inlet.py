@@ -61,6 +61,16 @@ def test_a_terminal_takes_lines_and_shows_them(kind: str) -> None:
     inlet.close()
 
 
+def test_who_asks_for_the_terminal_and_never_takes_it_holds_nobody_up() -> None:
+    inlet, ends = open_inlet(ON_REQUEST)
+    for _ in range(200_000):
+        inlet.grant()
+    os.close(inlet.terminal)
+    ends.close()
+    inlet.grant()
+    inlet.close()
+
+
 def test_sizes_that_no_terminal_has_do_no_harm() -> None:
     inlet, ends = open_inlet(OWN)
     inlet.resize(-5, 1 << 40)
