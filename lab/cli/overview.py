@@ -21,7 +21,7 @@ VERBS = {
     "scenarios": "list scenarios with one line each",
     "validate": "check scenarios without running them",
     "doctor": "look at engine, image, kernel and machine",
-    "image": "build the image of the nodes",
+    "image": "build the image of the nodes; list and remove what was made of packages",
     "completion": "print a completion script for your shell",
 }
 OVERVIEW = f"""usage: lab VERB [options]
