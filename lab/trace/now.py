@@ -15,6 +15,10 @@ from lab.words import clip
 _LONGEST = 200
 _MOST_LOOKS = 32
 """What has not been read by then is for the next time."""
+_BEHIND_BYTES = 256 << 10
+"""A rank that writes more between two looks calls so much that only the end of it tells where it is."""
+_KEPT_CALLS = 50
+"""Of those of a rank that hold it up no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,16 @@ class Whereabouts:
     """Follows the traces of a run that goes on."""
 
     def __init__(self, record: Record) -> None:
-        self._tail = TraceTail(record)
+        self._tail = TraceTail(record, _BEHIND_BYTES)
 
     def look(self) -> dict[int, Place]:
         """By rank: where each is now; only those of whom a trace has arrived that still goes on, or came to its end."""
         for _ in range(_MOST_LOOKS):
-            if not self._tail.look():
+            more = self._tail.look()
+            for rank in self._tail.trace.ranks.values():
+                open_ones = [call for call in rank.calls[:-_KEPT_CALLS] if call.end is None and not call.hands_out]
+                rank.calls[:-_KEPT_CALLS] = open_ones
+            if not more:
                 break
         trace = self._tail.trace
         return {

@@ -23,7 +23,6 @@ from lab.trace.steps import Step, match
 _LOOK_BYTES = 512 << 10
 """Of all ranks together, at one look."""
 _BEHIND_BYTES = 16 << 20
-"""A rank of whose trace more is waiting is followed from near its end."""
 _LONGEST_LINE_BYTES = 64 << 20
 _KEPT_STEPS = 60
 _KEPT_CALLS = 800
@@ -41,10 +40,16 @@ class News(NamedTuple):
 
 
 class TraceTail:
-    """The end of the traces of a run, as far as they have been written."""
+    """The end of the traces of a run, as far as they have been written.
 
-    def __init__(self, record: Record) -> None:
+    Args:
+        record: of the run.
+        behind_bytes: a rank of whose trace more is waiting is followed from near its end; None: 16 MiB.
+    """
+
+    def __init__(self, record: Record, behind_bytes: int | None = None) -> None:
         self.record = record
+        self.behind_bytes = behind_bytes or _BEHIND_BYTES
         self.trace = Trace(world_size=0, ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
         self.news: list[News] = []
         """What the last look found, in the order of time."""
@@ -147,7 +152,7 @@ class _RankTail(RankReader):
         try:
             with self._file.open("rb") as file:
                 size = file.seek(0, 2)
-                if self.start and size - self._position > _BEHIND_BYTES:
+                if self.start and size - self._position > self._whole.behind_bytes:
                     self._pass_over(size - most_bytes)
                 file.seek(self._position)
                 text = file.read(most_bytes)

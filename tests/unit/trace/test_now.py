@@ -108,6 +108,19 @@ def test_of_a_rank_that_calls_very_much_the_last_calls_tell(tmp_path: Path) -> N
     assert followed.look()[0].words == "all_reduce a.py:2"
 
 
+def test_what_is_over_is_forgotten_and_what_holds_a_rank_up_is_not(tmp_path: Path) -> None:
+    record = TraceMaker(tmp_path / "run", 1).record(stop=False)
+    followed = Whereabouts(record)
+    _append(record, _line("begin", 1, i=1, op="recv", at="a.py:1", via="recv"))
+    for round_ in range(1, 11):
+        numbers = range(round_ * 100, round_ * 100 + 99)
+        pairs = (_line("begin", n, i=n, op="barrier", at="a.py:2") + _line("end", n, i=n) for n in numbers)
+        _append(record, b"".join(pairs))
+        followed.look()
+    assert followed.look()[0].words == "recv a.py:1"
+    assert len(followed._tail.trace.ranks[0].calls) <= 51
+
+
 @pytest.mark.parametrize(
     "line",
     [
