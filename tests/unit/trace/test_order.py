@@ -254,3 +254,13 @@ def test_a_run_that_hangs_keeps_every_step(tmp_path: Path) -> None:
     assert sorted(step.title for step in steps_of(made)) == [
         "all_reduce #1", "send 0 → 2", "send 0 → 2 tag 9", "send 1 → 0", "send 2 → 1",
     ]  # fmt: skip
+
+
+def test_collectives_of_one_group_are_in_their_own_order_even_where_traces_lack_some(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    for number in range(5):
+        for rank in (0, 1):
+            made.call(rank, "all_reduce", 10 * number + rank, 10 * number + 5, [[1.0]], [[2.0]])
+    for rank, lost in ((0, {1, 2}), (1, {3})):
+        made.lines[rank] = [line for line in made.lines[rank] if line.get("i") not in lost]
+    assert [step.seq for step in steps_of(made)] == [1, 2, 3, 4, 5]
