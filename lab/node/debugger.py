@@ -59,7 +59,7 @@ class _Debugging:
 
     def refuse(self, frame: FrameType | None, what: str) -> None:
         """Raise an error unless a debugger may ask for the terminal."""
-        if self.kind == ON_REQUEST and os.getpid() == self._pid:
+        if self.kind == ON_REQUEST and self._terminal >= 0 and os.getpid() == self._pid:
             return
         who = f"rank {self.rank}" if os.getpid() == self._pid else f"a process that rank {self.rank} started"
         raise RuntimeError(

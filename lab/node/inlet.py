@@ -105,7 +105,7 @@ def open_inlet(kind: str) -> tuple[Inlet, WorkerEnds]:
     """Both sides of what a worker of this kind reads.
 
     Raises:
-        OSError: there is no room for another pseudo-terminal.
+        OSError: there is no room for the pseudo-terminal that it is to have from the start.
     """
     if kind == FED:
         read, write = os.pipe2(os.O_CLOEXEC)
@@ -113,7 +113,12 @@ def open_inlet(kind: str) -> tuple[Inlet, WorkerEnds]:
         return Inlet(write), WorkerEnds(stdin=read)
     if kind not in (ON_REQUEST, OWN):
         return Inlet(), WorkerEnds()
-    here, there = os.openpty()
+    try:
+        here, there = os.openpty()
+    except OSError:
+        if kind == OWN:
+            raise
+        return Inlet(), WorkerEnds()  # its breakpoints say that there is none
     settings = termios.tcgetattr(there)
     settings[6][termios.VSUSP] = _VDISABLE  # nobody could let the rank go on
     termios.tcsetattr(there, termios.TCSANOW, settings)

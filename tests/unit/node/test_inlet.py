@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import termios
 
@@ -69,6 +70,16 @@ def test_who_asks_for_the_terminal_and_never_takes_it_holds_nobody_up() -> None:
     ends.close()
     inlet.grant()
     inlet.close()
+
+
+def test_without_room_for_a_terminal_a_worker_that_may_ask_for_one_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> tuple[int, int]:
+        raise OSError(errno.ENOSPC, "no more")
+
+    monkeypatch.setattr(os, "openpty", full)
+    assert {*open_inlet(ON_REQUEST)[1]} == {-1}
+    with pytest.raises(OSError, match="no more"):
+        open_inlet(OWN)
 
 
 def test_sizes_that_no_terminal_has_do_no_harm() -> None:
