@@ -73,13 +73,13 @@ def _children_cpu_s() -> float:
 
 
 def browse(page: Path) -> dict[str, Any]:
-    """What Chromium needs: until the page answers, and for one frame while zooming in and stepping."""
+    """What Chromium needs: until the page answers, and for one frame while zooming in, stepping and searching."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         return {}
     from playwright.sync_api import sync_playwright
 
-    ready, zooming, stepping = [], [], []
+    ready, zooming, stepping, searching = [], [], [], []
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for _ in range(ROUNDS):
@@ -90,12 +90,15 @@ def browse(page: Path) -> dict[str, Any]:
             ready.append(time.perf_counter() - began)
             zooming.append(frames(tab, "=", 10))
             stepping.append(frames(tab, "ArrowRight", 10))
+            tab.locator("#step-text").focus()
+            searching.append(frames(tab, "1", 4))
             tab.close()
         browser.close()
     return {
         "page interactive, s": round(statistics.median(ready), 2),
         "a zoom to the next frame but one, ms": round(statistics.median(zooming) * 1e3),
         "a step to the next frame but one, ms": round(statistics.median(stepping) * 1e3),
+        "a letter to search to the same, ms": round(statistics.median(searching) * 1e3),
     }
 
 

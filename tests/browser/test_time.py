@@ -84,6 +84,13 @@ def test_at_first_the_whole_run_is_told(page: Page) -> None:
     expect(page.locator("#time-calls tbody tr").first).to_contain_text("all_reduce6")
 
 
+def test_phases_are_those_of_all_ranks_together_or_of_one(page: Page) -> None:
+    phases = page.locator("#time-phases tbody tr")
+    expect(phases).to_contain_text("backward132 ms")
+    page.locator("#phase-rank").select_option("1")
+    expect(phases).to_contain_text("backward66 ms")
+
+
 def test_a_range_is_chosen_by_dragging_with_shift_and_counted(page: Page) -> None:
     whole = domain(page)
     (left, y), (right, _) = bar(page, 0, 30), bar(page, 0, 55)

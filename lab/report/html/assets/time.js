@@ -32,12 +32,19 @@ export function startTime(model, range, timeline, address) {
       "rank",
       shares.map(([{ rank }, share]) => [chip(rank), share]),
     );
-    fillShares(byId("time-phases"), "phase, all ranks together", phases(model, ranks, range));
+    showPhases();
     fillCalls(byId("time-calls"), callsBetween(ranks, begin, end));
     [fields[0].value, fields[1].value] = [begin, end].map(exactly);
     for (const field of fields) field.removeAttribute("aria-invalid");
   }
 
+  function showPhases() {
+    const chosen = byId("phase-rank")?.value ?? "";
+    const of = chosen === "" ? ranks : ranks.filter(({ rank }) => rank === Number(chosen));
+    fillShares(byId("time-phases"), "phase", phases(model, of, range));
+  }
+
+  byId("phase-rank")?.addEventListener("input", showPhases);
   byId("range").addEventListener("submit", (event) => {
     event.preventDefault();
     const moments = fields.map((field) => parseMoment(field.value));
@@ -99,7 +106,7 @@ function stuckRanks(ranks, { begin, end }) {
   return `Calls of ${nameRanks(stuck.map(({ rank }) => rank))} that were never done are not counted.`;
 }
 
-// The time of all ranks in each phase; phases inside of others count in both.
+// The time of ranks in each phase; phases inside of others count in both.
 function phases({ phases: colours }, ranks, { begin, end }) {
   return Object.keys(colours)
     .map((name) => {
