@@ -38,7 +38,7 @@ _FORMS = (
     _Form(8, 16, True), _Form(6, 8, False), _Form(4, 8, False), _Form(6, 8, True), _Form(4, 8, True),
     _Form(2, 8, True), _Form(4, 8, True, wrapped=True), _Form(2, 4, True, wrapped=True),
 )  # fmt: skip
-"""From generous to scant: the first that fits is taken."""
+"""From generous to scant: the first that fits is taken, of those that leave out nothing odd if any of them does."""
 
 
 def picture_text(picture: Picture, style: Style, steps: int = 0) -> str:
@@ -69,7 +69,8 @@ def _body(picture: Picture, style: Style, width: int) -> list[str]:
         return _waits(picture, style)
     drawn: list[str] = []
     contents = Contents(picture, _MOST_RANKS)
-    for limits in _FORMS:
+    telling = [limits for limits in _FORMS if contents.within(limits).tells]
+    for limits in (*telling, *_FORMS):
         pen = _Pen(picture, contents, style, limits, width)
         drawing = pen.message() if picture.step.message else pen.stacked() if limits.stacked else pen.beside()
         drawn = list(drawing.lines)

@@ -384,3 +384,13 @@ def test_what_was_seen_too_late_is_neither_drawn_nor_called_wrong(tmp_path: Path
     assert "seen too late" in text
     assert "10.0" not in text
     assert "3.0" in text
+
+
+def test_a_narrow_terminal_leaves_out_what_is_ordinary_first(tmp_path: Path) -> None:
+    odd: list[Any] = [*range(1000, 1020), "nan", *range(1020, 1040), "-inf", -0.0, *range(1040, 1060)]
+    values = [[value if isinstance(value, str) else float(value) for value in odd]]
+    step = one_step(tmp_path, "broadcast", lambda _: values, lambda _: values, root=0)
+    text = picture_text(picture_of(step), Style(colour=False, width=64))
+
+    assert [text.count(word) for word in ("nan", "-inf", "-0.0")] == [6, 6, 6]
+    assert max(map(len, text.splitlines())) <= 64
