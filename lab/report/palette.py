@@ -49,8 +49,8 @@ _LUMINANCES = (0.16, 0.22, 0.28)
 
 def operation_tones(operation: Operation) -> str:
     """The colour of an operation on a page, light or dark, as CSS; it is never close to that of a rank."""
-    light, dark = _OPERATION_TONES.get(operation.colour, (operation.colour,) * 2)
-    return f"light-dark({light}, {dark})"
+    tones = _OPERATION_TONES.get(operation.colour)
+    return operation.colour if tones is None else f"light-dark({', '.join(tones)})"
 
 
 def luminance(colour: str) -> float:
