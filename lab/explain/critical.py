@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.trace.critical import Part, parts_of
+from lab.trace.critical import Part, from_new_group, parts_of
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.words import format_duration, listing
@@ -19,7 +19,8 @@ def find_critical_path(evidence: Evidence) -> list[Finding]:
         return []
     told = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_SHARE] or parts[:1]
     took = path[-1].end - path[0].begin
-    sentence = f"The critical path: of {format_duration(took)}, {listing(map(_told, told))}."
+    since = ", from the last new_group on" if from_new_group(path, evidence.trace) else ""
+    sentence = f"The critical path{since}: of {format_duration(took)}, {listing(map(_told, told))}."
     lines = tuple(dict.fromkeys(part.source for part in told if part.source))
     ranks = tuple(sorted({piece.rank for piece in path}))
     return [Finding(kind="critical_path", sentence=sentence, others=ranks, lines=lines, seconds=round(took, 6))]

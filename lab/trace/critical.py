@@ -3,6 +3,8 @@
 From the end backwards: a rank that was held up by a call could go on when the call was done, and the call could begin
 when the last rank that it needed had entered it. So the path goes through the call to that rank, and through what that
 rank did before, until it was itself held up. Whatever else the ranks did ran beside it, or was waiting.
+
+It begins where ranks last met to make groups, in init_process_group or new_group: who was late there is not on record.
 """
 
 from __future__ import annotations
@@ -58,12 +60,12 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
         return []
     held = {rank: _in_order(own.calls, blocked_spans(own)) for rank, own in ranks.items()}
     unseen = {rank: _unseen_waits(own, steps) for rank, own in ranks.items()}
-    begins = {rank: ready_at(own) for rank, own in ranks.items()}
+    met = {rank: _meetings(own) for rank, own in ranks.items()}
     at = max(ranks, key=lambda rank: ranks[rank].last)
     until, following = ranks[at].last, None
     pieces: list[Piece] = []
     while True:
-        spans, ready = held[at], begins[at]
+        spans, ready = held[at], max((end for end in met[at] if end <= until), default=ready_at(ranks[at]))
         while spans and spans[-1][1][1] > until:
             spans.pop()
         first = not spans or spans[-1][1][1] <= ready
@@ -82,6 +84,17 @@ def critical_path(trace: Trace, steps: Mapping[tuple[int, int], Step]) -> list[P
         pieces.append(Piece(at, until, freed, call, within=True))
         at, following = latest.rank, latest
     return [piece for piece in reversed(pieces) if piece.within or piece.end > piece.begin]
+
+
+def from_new_group(path: Sequence[Piece], trace: Trace) -> bool:
+    """Whether a path begins only after the last new_group, not where the ranks began."""
+    return bool(path) and path[0].begin > ready_at(trace.ranks[path[0].rank])
+
+
+def _meetings(rank: RankTrace) -> list[float]:
+    """When the making of groups ended in which a rank may have waited for others."""
+    ends = (mark.end for mark in rank.marks if mark.name in ("init_process_group", "new_group"))
+    return [end for end in ends if end is not None]
 
 
 def _in_order(calls: Sequence[Call], spans: Mapping[int, Span]) -> list[tuple[Call, Span]]:

@@ -28,7 +28,7 @@ from lab.report.palette import VERDICTS, operation_tones, rank_colour
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
 from lab.report.picture.svg import svg_of
 from lab.report.verdict import unmet_sentences
-from lab.trace.critical import parts_of
+from lab.trace.critical import from_new_group, parts_of
 from lab.verdict.evidence import read_evidence
 
 _MOST_TRACEBACK_LINES = 25
@@ -100,6 +100,7 @@ class _Page:
         self.unmet = unmet_sentences(self.result)
         self.stepped = record.plan().stepped
         self.path = evidence.critical_path
+        self.path_late = from_new_group(self.path, self.trace)
         self.parts = parts_of(self.path)
         self.told_parts = sum(part.share >= _LEAST_SHARE for part in self.parts[:_MOST_PARTS])
         self.path_s = self.path[-1].end - self.path[0].begin if self.path else 0.0

@@ -73,6 +73,18 @@ def test_communication_beside_backward_is_on_the_path_only_where_backward_waits_
     assert path_of(ended(maker, 130)) == [(0, 0, 60, False), (0, 60, 100, True), (0, 100, 130, False)]
 
 
+def test_the_path_begins_where_ranks_last_met_to_make_a_group(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "run", 2)
+    for rank, came in ((0, 50), (1, 600)):  # rank 0 waits for rank 1 in new_group, which is no work of its own
+        maker.mark(rank, "init_process_group", 0, 20)
+        maker.mark(rank, "new_group", came, 610 + rank)
+        maker.call(rank, "all_reduce", 700 - 20 * rank, 800, [[1.0]], [[2.0]], at="train.py:7")
+    evidence = ended(maker, 900, 850)
+    assert path_of(evidence) == [(0, 610, 700, False), (0, 700, 800, True), (0, 800, 900, False)]
+    [found] = find_critical_path(evidence)
+    assert found.sentence.startswith("The critical path, from the last new_group on: of 290 ms, ")
+
+
 @pytest.mark.parametrize("how", ["never done", "failed", "no trace", "cut short", "handles that nobody waited for"])
 def test_a_path_that_is_not_known_is_not_told(tmp_path: Path, how: str) -> None:
     maker = TraceMaker(tmp_path / "run", 2)
