@@ -139,7 +139,7 @@ def test_more_than_64_mib_are_refused_with_the_largest_file_named_and_the_cluste
         run(script, nodes=1)
 
     assert "weights.bin (62.9 MB)" in refused.value.message
-    assert "volumes:" in refused.value.hint
+    assert "`data:`" in refused.value.hint
     assert run("collectives.py", nodes=2).passed
 
 
