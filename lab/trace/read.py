@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,7 +39,7 @@ def read_trace(record: Record) -> Trace:
     trace.groups = tell_apart(trace.groups)
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
     for rank in trace.ranks.values():
-        _reopen(rank, min(stopped, default=math.inf) - trace.origin)
+        reopen(rank.calls, min(stopped, default=math.inf) - trace.origin)
         assign_buckets(rank)
         mark_late(rank)
     return trace
@@ -51,9 +51,9 @@ def trace_files(record: Record) -> dict[int, Path]:
     return {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
 
 
-def _reopen(rank: RankTrace, stopped: float) -> None:
+def reopen(calls: Iterable[Call], stopped: float) -> None:
     """Take the calls that failed since the lab stopped the ranks for what they were until then: unfinished."""
-    for call in rank.calls:
+    for call in calls:
         if call.error and call.end is not None and call.end > stopped:
             call.end, call.error = None, ""
 

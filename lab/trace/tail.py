@@ -6,6 +6,7 @@ a part of its trace is passed over, and then nothing is said of its messages, wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -17,7 +18,7 @@ from lab.record.read import Record
 from lab.trace.clocks import align
 from lab.trace.groups import tell_apart
 from lab.trace.model import Call, Trace
-from lab.trace.read import RankReader, read_line, trace_files
+from lab.trace.read import RankReader, read_line, reopen, trace_files
 from lab.trace.steps import Step, match
 
 _LOOK_BYTES = 512 << 10
@@ -55,6 +56,8 @@ class TraceTail:
         """What the last look found, in the order of time."""
         self.counts: dict[int, int] = {}
         """By rank: how many calls it has begun."""
+        self.stopped = math.inf
+        """Unix time since which the lab stops the ranks."""
         self.passed_over = False
         """Whether a part of the traces was not read."""
         self._tails: dict[int, _RankTail] = {}
@@ -197,6 +200,8 @@ class _RankTail(RankReader):
     def _ends(self, line: Mapping[str, Any]) -> None:
         call = self.open.get(line["i"])
         self._end(line)
+        if call is not None:
+            reopen([call], self._whole.stopped - self._whole.trace.origin)
         if call is not None and call.end is not None:
             self._whole.news.append(News(call.end, "end", call))
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.node.messages import Exited, Halted, Note, Started
-from lab.record.events import Event, NodeLost, NodeTroubled, TimedOut
+from lab.node.messages import Exited, Halted, Note, Stack, Started
+from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.layout import RESULT
 from lab.record.read import Piece, Record
 from lab.record.result import Result
@@ -92,6 +92,8 @@ class Follower:
     # -- what is new
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, (TimedOut, Cancelled, Stack)):
+            self.tail.stopped = min(self.tail.stopped, event.time)
         life = self._life(event.rank) if isinstance(event, (Started, Halted, Exited)) else None
         if isinstance(event, Started) and life is not None:
             life.started = event.time

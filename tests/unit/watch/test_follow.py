@@ -234,3 +234,18 @@ def test_of_a_rank_whose_calls_are_not_on_record_no_more_is_said_than_that_it_ru
     now = look(Follower(run.record), 50)
     assert [rank.told for rank in now.ranks] == ["running", "running", "in backward"]
     assert now.remarks == ("Rank 0: recording ended early: there is no room",)
+
+
+def test_a_call_that_fails_because_the_lab_stops_the_ranks_was_never_done(run: Growing):
+    for rank in (0, 1):
+        run.made.call(rank, "barrier", 10, None)
+    run.made.line(1, "end", 15, i=1, err="a peer was lost")
+    run.write()
+    follower = Follower(run.record)
+    look(follower, 18)
+    run.event("timed out", 0, 20)
+    run.made.line(0, "end", 30, i=1, err="a peer was lost")
+    run.write()
+    now = look(follower, 40)
+    assert [rank.recent[0].state for rank in now.ranks[:2]] == ["inside", "failed"]
+    assert "end" not in [one.what for one in follower.happened]
