@@ -23,7 +23,7 @@ def find_critical_path(evidence: Evidence) -> list[Finding]:
     sentence = f"The critical path{since}: of {format_duration(took)}, {listing(map(_told, told))}."
     lines = tuple(dict.fromkeys(part.source for part in told if part.source))
     ranks = tuple(sorted({piece.rank for piece in path}))
-    return [Finding(kind="critical_path", sentence=sentence, others=ranks, lines=lines, seconds=round(took, 6))]
+    return [Finding(kind="time", sentence=sentence, others=ranks, lines=lines, seconds=round(took, 6))]
 
 
 def _told(part: Part) -> str:

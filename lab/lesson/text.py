@@ -36,7 +36,7 @@ _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
 _MOST_SENTENCES = 3
-_TIMES = ("time", "critical_path")
+_TIMES = ("time",)
 """Those that say where the time went, which means something where somebody was slow."""
 _TALLEST = 50
 """Lines of a picture that is shown."""

@@ -115,4 +115,4 @@ def test_the_sentence_names_the_largest_parts_and_blames_nobody(tmp_path: Path) 
         "The critical path: of 1.1 s, 73% was rank 1's own work before all_reduce at train.py:7, 18% was rank 0's own "
         "work after its last call and 9% was communication in all_reduce at train.py:7."
     )
-    assert (found.ranks, found.lines, found.seconds) == ((), ("train.py:7",), 1.1)
+    assert (found.kind, found.ranks, found.lines, found.seconds) == ("time", (), ("train.py:7",), 1.1)
