@@ -27,6 +27,9 @@ KINDS: dict[str, Callable[[Path], Record]] = {
     "files": lambda folder: with_files(folder, MADE),
 }
 
+DAILY = ("passed", "hung", "diff")
+"""The other kinds are for the night."""
+
 
 def page_of(kind: str, folder: Path) -> Path:
     """Writes a page of this kind."""
@@ -38,7 +41,10 @@ def page_of(kind: str, folder: Path) -> Path:
     return write_report(KINDS[kind](folder / "run")).path
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "suite", "diff"])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in DAILY else [pytest.mark.long]) for kind in (*KINDS, "suite", "diff")],
+)
 def test_axe_finds_nothing_wrong_on_any_kind_of_page(open_page: Callable[..., Page], tmp_path: Path, kind: str) -> None:
     page = open_page(page_of(kind, tmp_path), color_scheme="light")
     assert violations(page) == []
@@ -49,6 +55,7 @@ def test_axe_finds_nothing_wrong_on_any_kind_of_page(open_page: Callable[..., Pa
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.long
 def test_axe_finds_nothing_wrong_where_steps_are_filtered_and_a_range_is_chosen(
     open_page: Callable[..., Page], tmp_path: Path
 ) -> None:
