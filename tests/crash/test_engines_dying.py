@@ -102,6 +102,7 @@ def test_a_docker_engine_that_dies_in_mid_run_is_an_error_in_one_sentence(docker
     assert lab.leftovers() == []
 
 
+@pytest.mark.long
 def test_a_docker_engine_that_dies_in_a_run_with_a_cluster_of_its_own_says_how_to_remove_it(
     docker_lab: Lab, proxy: Proxy
 ):

@@ -149,7 +149,7 @@ def test_a_node_whose_agent_was_stopped_is_told_as_that(lab: Lab) -> None:
     next_run_is_well(lab, "node1 was stopped")
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 def test_a_worker_that_a_signal_stopped_is_told_as_that(lab: Lab) -> None:
     run = begin(lab)
     signal_worker(lab, run, 1, "STOP")

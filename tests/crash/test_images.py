@@ -72,6 +72,7 @@ def test_an_image_without_python_is_refused(docker_lab: Lab, image_with: Callabl
     assert f"image {image} has no Python that can import torch" in refused(docker_lab, image)
 
 
+@pytest.mark.long
 def test_an_image_without_a_shell_is_refused(docker_lab: Lab, empty_image: str):
     said = refused(docker_lab, empty_image, code=1)
     assert empty_image in said or "/bin/sh" in said

@@ -57,6 +57,7 @@ def test_the_next_run_cleans_up_after_a_killed_one(lab, moment):
     assert lab.leftovers() == []
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("moment", first([5], 2, 8))
 def test_nothing_is_left_when_up_is_killed(lab, moment):
     kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")

@@ -59,6 +59,7 @@ def fill(disk: Path) -> None:
             assert error.errno == errno.ENOSPC  # noqa: PT017
 
 
+@pytest.mark.local_first
 def test_a_full_disk_cancels_the_run_with_a_sentence_and_leaves_the_cluster(lab: Lab, small_disk: Path):
     assert lab("up", "--nodes", "2").code == 0
     ended = lab("run", lab.script(FLOOD, "flood.py"), "--quiet", "--runs", str(small_disk / "runs"))

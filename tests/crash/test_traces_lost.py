@@ -28,6 +28,7 @@ def calls(trace):
     return [line["op"] for line in lines if line["k"] == "begin"]
 
 
+@pytest.mark.local_first
 @pytest.mark.timeout(240)
 def test_what_a_lost_node_had_handed_over_stays_and_of_the_others_nothing_is_missing(lab):
     assert lab("up", "--nodes", "3").code == 0

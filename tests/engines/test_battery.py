@@ -105,7 +105,7 @@ def test_the_recorder_for_other_images_writes_what_the_compiled_one_does(run: Ru
         assert comparable(lines_of(python, rank)) == comparable(lines_of(compiled, rank))
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 @each_recorder
 def test_a_cold_worker_records_what_a_warm_one_does(traced: Callable[..., tuple[Result, Trace]]) -> None:
     (warm, _), (cold, _) = traced("battery.py", nodes=3), traced("battery.py", nodes=3, cold=True)

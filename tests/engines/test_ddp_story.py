@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from lab import Cluster, Result
 from lab.record.read import Record
 from lab.spec.load import load_scenario, scenario_from_script
@@ -100,6 +102,7 @@ def test_the_page_states_what_the_scenario_states() -> None:
     assert quoted == list(load_scenario(STORY).expect.calls or ())
 
 
+@pytest.mark.local_first
 def test_a_sum_of_gradients_is_known_to_be_their_mean_unless_a_hook_of_the_script_makes_it(lesson: Lesson) -> None:
     for rank in trace_of(lesson("ddp/fp16_compression")).ranks.values():
         sums = [call.divided for call in rank.calls if call.phase == "backward" and call.op == "all_reduce"]

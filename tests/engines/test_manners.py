@@ -27,7 +27,7 @@ WAYS = {
 
 @pytest.mark.local_first
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_the_script_ends_well_and_says_all_it_has_to_say(run: Run, way: str, cold: bool) -> None:
     result = run("manners.py", way, nodes=1, cold=cold)
 
@@ -73,8 +73,8 @@ def test_exit_codes_arrive_as_the_system_gives_them(run: Run, code: int, seen: i
         (("spawns",), "01"),
         (("uses_a_pool", "fork"), [0, 1, 4, 9, 16]),
         pytest.param(("uses_a_pool", "spawn"), [0, 1, 4, 9, 16], marks=pytest.mark.long),
-        (("uses_a_pool", "forkserver"), [0, 1, 4, 9, 16]),
-        (("uses_a_queue",), [[0, 0.0], [1, 2.0]]),
+        pytest.param(("uses_a_pool", "forkserver"), [0, 1, 4, 9, 16], marks=pytest.mark.long),
+        pytest.param(("uses_a_queue",), [[0, 0.0], [1, 2.0]], marks=pytest.mark.long),
         (("differentiates",), True),
         (("waits_for_asynchronous_collectives",), 1),
     ],

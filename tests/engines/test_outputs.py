@@ -71,6 +71,7 @@ def test_what_a_rank_that_fails_has_made_comes_back(run: Run, tmp_path: Path) ->
     assert files(result) == {"rank0/a": 1}
 
 
+@pytest.mark.local_first
 def test_the_shared_folder_of_a_cluster_for_one_run_comes_back(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", "import os\nopen(os.environ['LAB_SHARED'] + '/a', 'w').write('shared')")
     cluster = Cluster(nodes=1, name=f"outputs-{os.getpid()}", engine=engine)

@@ -116,7 +116,7 @@ def test_names_are_kept_whatever_is_in_them(
     assert (begin["at"], begin["fn"], begin["via"]) == (f"{script.name}:4", "größer", "all_reduce")
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 @each_recorder
 def test_haste_neither_deadlocks_nor_loses_a_call(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
     result, ranks = recorded("recorded.py", "hurries", nodes=3, timeout_s=150.0)

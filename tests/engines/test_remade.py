@@ -45,6 +45,7 @@ class Breaker(Silence):
             assert self.cluster.engine.execute(self.info, self.info.nodes[0], words, tty=False) == 0
 
 
+@pytest.mark.local_first
 def test_a_node_that_cannot_be_cleaned_is_made_again_before_the_next_run(
     own_cluster: Cluster, told: list[str], tmp_path: Path
 ) -> None:

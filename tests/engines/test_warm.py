@@ -77,9 +77,9 @@ def test_a_warm_interpreter_of_several_on_a_node_says_the_same_too(both: Callabl
         ("OMP_NUM_THREADS", "1", 1),
         ("PYTHONPATH", "/opt/of/the/test/a:/opt/of/the/test/b", ["/opt/of/the/test/a", "/opt/of/the/test/b"]),
         ("TZ", "Asia/Tokyo", None),
-        ("TZ", "XYZ-5", ["XYZ", 5]),
+        pytest.param("TZ", "XYZ-5", ["XYZ", 5], marks=pytest.mark.long),
         ("PYTHONWARNINGS", "error::UserWarning", [["error::UserWarning"], True]),
-        ("PYTHONDONTWRITEBYTECODE", "1", True),
+        pytest.param("PYTHONDONTWRITEBYTECODE", "1", True, marks=pytest.mark.long),
         ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", "DebugLevel.DETAIL"),
         ("ANY_VARIABLE", "ä value = with 'all' kinds of \"signs\"", "ä value = with 'all' kinds of \"signs\""),
     ],
@@ -118,7 +118,7 @@ def test_a_variable_that_a_fork_cannot_honour_is_refused_with_a_pointer_to_cold(
     assert refused.value.exit_code == 2
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 def test_variables_that_a_fork_cannot_honour_are_accepted_cold(run: Run) -> None:
     env = {"PYTHONHASHSEED": "7", "MKL_NUM_THREADS": "1", "PYTHONOPTIMIZE": "1", "OMP_PROC_BIND": "true"}
     result = run("variables.py", nodes=1, env=env, cold=True)
