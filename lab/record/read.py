@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import RecordError
 from lab.node.statement import problem_with
@@ -17,8 +17,10 @@ from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
 from lab.record.layout import EVENTS, INDEX, LOGS, MOST_RANKS, PLAN, PREDICTION, RESULT, RUNS, SCENARIO, rank_log
 from lab.record.plan import RecordedPlan
-from lab.record.prediction import Prediction
 from lab.record.result import Result
+
+if TYPE_CHECKING:
+    from lab.record.prediction import Prediction
 
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 _LONGEST_LOG = 1 << 50
@@ -119,6 +121,8 @@ class Record:
 
     def prediction(self) -> Prediction | None:
         """What was predicted of it, where it was taken as a lesson; what is damaged is left out."""
+        from lab.record.prediction import Prediction  # no run has one while it is judged
+
         data = self._json(PREDICTION)
         return read(Prediction, data, lenient=True) if data else None
 

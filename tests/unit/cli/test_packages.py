@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.main import main
 from lab.engine import select
 from lab.engine.packages.prepared import Prepared
 from lab.errors import EngineAbsent
@@ -41,19 +40,6 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     (tmp_path / "requirements.txt").write_text("tqdm>=4 # bars\n")
     (tmp_path / "mnist").mkdir()
     return engine
-
-
-@pytest.fixture
-def lab(engine: FakeEngine, capsys: pytest.CaptureFixture[str]):
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
 
 
 def test_packages_and_data_of_the_command_line_are_those_of_the_cluster(lab, engine: FakeEngine, tmp_path: Path):

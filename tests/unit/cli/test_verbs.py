@@ -44,19 +44,6 @@ def no_local() -> None:
     raise EngineAbsent("no torch", "install it")
 
 
-@pytest.fixture
-def lab(engine: FakeEngine, capsys: pytest.CaptureFixture[str]):
-    def call(*words: str) -> tuple[int, str, str]:
-        try:
-            code = main(words)
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
-
-
 def as_json(answer: tuple[int, str, str]) -> Any:
     code, out, _ = answer
     assert code == 0, answer

@@ -5,20 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-import pytest
-
 from lab.node.recorder.gate import Gate
-
-
-@pytest.fixture
-def pipe():
-    read, write = os.pipe()
-    yield read, write
-    for fd in (read, write):
-        try:
-            os.close(fd)
-        except OSError:
-            pass
 
 
 def test_a_gate_that_nobody_closed_lets_all_pass():

@@ -201,17 +201,6 @@ def test_all_may_ask_where_none_was_named(desk: Desk) -> None:
 # -- what is piped in
 
 
-@pytest.fixture
-def pipe() -> Any:
-    read, write = os.pipe()
-    yield read, write
-    for fd in (read, write):
-        try:
-            os.close(fd)
-        except OSError:
-            pass
-
-
 def test_what_is_piped_in_is_sent_no_faster_than_it_is_taken(pipe: tuple[int, int]) -> None:
     read, write = pipe
     fed, agents = FedStdin(plan(), read), Agents()

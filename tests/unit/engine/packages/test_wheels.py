@@ -20,16 +20,6 @@ from tests.wheel_files import make_wheel
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "index"
-    folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    return folder
-
-
-@pytest.fixture
 def target() -> Target:
     """A Python of another version, on another machine, that has torch."""
     found = python_with({"torch": "2.8.0"}, "image x")
