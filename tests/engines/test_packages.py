@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import uuid
@@ -27,7 +28,17 @@ note("versions", [labtestone.VERSION, labtesttwo.VERSION])
 
 
 @pytest.fixture
-def prepared(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Prepared]]]:
+def turn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One test at a time: all see the images of the one Docker engine, and those of the same packages are the same."""
+    with (tmp_path_factory.getbasetemp().parent / "packages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def prepared(
+    engine: str, turn: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], list[Prepared]]]:
     """What a test makes of packages; it is removed afterwards."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     subject = select_engine(engine)[0]  # type: ignore[arg-type]
