@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import zlib
+from array import array
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -105,13 +106,13 @@ def _compared(data: Any, dtype: torch.dtype) -> list[Any]:
 
 def _said(numbers: list[Any], dtype: torch.dtype) -> list[Any]:
     """Numbers as JSON can say them, in no more digits than tell those of their type from one another."""
-    return [_sayable(number) for number in (map(_short, numbers) if dtype in _NARROW else numbers)]
-
-
-def _short(number: float) -> float:
-    """A float of 32 bits or less with no more digits than tell it from all others."""
-    short = float(f"{number:.7g}")
-    return short if ctypes.c_float(short).value == number else float(f"{number:.9g}")
+    if dtype not in _NARROW:
+        return [_sayable(number) for number in numbers]
+    shorts = [float(text) for text in ("%.7g " * len(numbers) % tuple(numbers)).split()]
+    return [
+        short if back == number and number - number == 0 else _sayable(float(f"{number:.9g}"))
+        for number, short, back in zip(numbers, shorts, array("f", shorts))
+    ]
 
 
 def _sayable(number: Any) -> Any:
