@@ -24,6 +24,7 @@ LINKS = {
     "Questions": "#questions",
     "Expected notes": "#expected-notes",
     "Expected calls": "#expected-calls",
+    "snapshots": "snapshots.md",
     "traces": "trace.md",
     "packages": "packages.md",
 }

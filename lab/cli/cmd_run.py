@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(rest=[])
     shared.add_size(parser)
     shared.add_conduct(parser)
+    shared.add_update(parser)
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(
         "--max-output",

@@ -80,7 +80,7 @@ class Expectation:
     """One thing that had to come out, and whether it did."""
 
     what: str = ""
-    """`exit`, `log`, `calls`, `check`, `verdict`, `culprit`, `reason`, or `note NAME`."""
+    """`exit`, `log`, `calls`, `snapshot`, `check`, `verdict`, `culprit`, `reason`, or `note NAME`."""
     rank: int | None = None
     """The rank that it is about; None for the whole run."""
     expected: Any = None
@@ -89,6 +89,8 @@ class Expectation:
 
     def sentence(self) -> str:
         """The expectation as one line of text, for a person; the only place that words one."""
+        if self.what == "snapshot":  # what is got says who does what, and as a sentence
+            return f"{self.expected}: {self.got}"
         where = f"rank {self.rank}: " if self.rank is not None else ""
         return f"{where}{self.what}: expected {clip(repr(self.expected), 200)}, got {clip(repr(self.got), 200)}"
 

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.trace.compare import LONGEST, Comparison, Figures, SequenceChange
+from lab.trace.compare import Comparison, Figures
+from lab.trace.sequence import LONGEST, SequenceChange
 from lab.words import format_bytes, format_duration, name_ranks
 
 _MOST_CHANGES = 12

@@ -24,6 +24,7 @@ def verdict_text(result: Result, style: Style) -> str:
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:
         lines.append(f"    and {len(unmet) - _MOST_EXPECTATIONS} more: lab show --json")
+    lines += [f"  {sentence}" for sentence in written_snapshots(result)]
     if result.path is not None:
         lines.append(style.paint(f"  record: {result.path}", "dim"))
     lines += [style.paint(line, "dim") for line in _outputs(result)]
@@ -43,9 +44,19 @@ def _outputs(result: Result) -> list[str]:
 
 
 def unmet_sentences(result: Result) -> list[str]:
-    """What did not come out, where that is the verdict; a culprit says itself how it ended."""
+    """What did not come out, where that is the verdict; a culprit says itself how it ended.
+
+    Of a run that hangs, what it called otherwise than its snapshot has it is the nearest to a reason.
+    """
     told = ("exit",) if result.culprit is not None else ()
-    return [one.sentence() for one in result.unmet if one.what not in told] if result.verdict == "failed" else []
+    unmet = result.unmet if result.verdict == "failed" else [one for one in result.unmet if one.what == "snapshot"]
+    return [one.sentence() for one in unmet if one.what not in told]
+
+
+def written_snapshots(result: Result) -> list[str]:
+    """The snapshots that it wrote: `ring.3x1.calls.txt: written: 24 calls of 3 ranks`."""
+    wrote = [one for one in result.expectations if one.what == "snapshot" and one.met]
+    return [one.sentence() for one in wrote if str(one.got).startswith("written")]
 
 
 def _stacks(result: Result, style: Style) -> list[str]:

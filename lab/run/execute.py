@@ -91,7 +91,7 @@ def execute(
             driver.collector.fact(fact)
     from lab.run.outcome import outcome
 
-    return outcome(plan, cluster, facts, writer, brought)
+    return outcome(plan, cluster, facts, writer, brought, options.update)
 
 
 def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None:

@@ -41,6 +41,8 @@ class RunOptions(PlanOptions):
     """Let debuggers of ranks have the terminal of this process, where there is one, one after another."""
     allow_volumes: bool = False
     """Let a scenario file mount folders of this machine that lie outside of its own."""
+    update: bool | None = None
+    """Whether `expect: calls: snapshot` writes its file anew; None: only one that is missing, and none in CI."""
     watched: Watched | None = None
     """Shared with whoever watches the run."""
 

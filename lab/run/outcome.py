@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from lab.errors import LabError
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
-from lab.record.result import RankResult, Result
+from lab.record.result import Expectation, RankResult, Result
 from lab.record.write import RecordWriter
 from lab.run.outputs import Outputs
+from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import rank_variables
 from lab.verdict.evidence import Evidence
 from lab.verdict.expectations import settle
@@ -22,7 +24,14 @@ from lab.verdict.judge import judge
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 
 
-def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter, outputs: Outputs) -> Result:
+def outcome(
+    plan: Plan,
+    cluster: ClusterInfo,
+    facts: RunFacts,
+    writer: RecordWriter,
+    outputs: Outputs,
+    update: bool | None = None,
+) -> Result:
     """The result of a run that is over, which is written into its record.
 
     Raises:
@@ -33,7 +42,10 @@ def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWri
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
     variables = rank_variables(plan.nnodes, plan.nproc_per_node)
-    judgement, expectations = settle(judge(evidence), plan.scenario.expect, evidence, ranks, variables)
+    expect, snapshot = plan.scenario.expect, None
+    if expect.calls == SNAPSHOT:
+        snapshot = _snapshot(plan, evidence, update)
+    judgement, expectations = settle(judge(evidence), expect, evidence, ranks, variables, snapshot)
     result = Result(
         **_place(plan, cluster, writer),
         verdict=judgement.verdict,
@@ -49,6 +61,13 @@ def outcome(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWri
     )
     writer.finish(result)
     return result
+
+
+def _snapshot(plan: Plan, evidence: Evidence, update: bool | None) -> Callable[[bool], Sequence[Expectation]]:
+    from lab.run.snapshot import beside, hold_against  # it reads traces: most runs need none of it
+
+    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
+    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
 
 
 def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:

@@ -17,9 +17,15 @@ DTYPES = (
     "uint64", "bool", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
     "float8_e5m2fnuz",
 )  # fmt: skip
-PHASES = ("init_process_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step", "destroy_process_group")
+PHASES = (
+    "init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step",
+    "destroy_process_group",
+)  # fmt: skip
 """What a trace marks; a call is made during the innermost one."""
-FORM = "OPERATION [SUM] [float32[2,3]] [from RANK] [to RANK] [tag N] [in GROUP] [during PHASE] [xTIMES], or ..."
+FORM = (
+    "OPERATION [SUM] [float32[2,3]] [split [1,2]] [from RANK] [to RANK] [tag N] [in GROUP] [async] [bucket N] "
+    "[module N] [during PHASE] [xTIMES], or ..."
+)
 MAX_CALLS = 10_000
 """Most calls that the items of one rank may stand for."""
 
@@ -29,7 +35,10 @@ _REPEATED = re.compile(r"(.*\S)\s+x(-?\d{1,9})", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _WHOLE = re.compile(r"\d{1,9}")
 _RANKS = {"from": "source", "to": "destination"}
-_LONGEST = 2000
+_NUMBERS = {**_RANKS, "tag": "tag", "bucket": "bucket", "module": "module"}
+_SPLIT = re.compile(r"\[(\d{1,15}(?:,\d{1,15})*)\]")
+LONGEST = 2000
+"""Most characters of an item."""
 _DEEPEST = 10
 
 
@@ -47,8 +56,18 @@ class CallPattern:
     """Global rank after `from`."""
     destination: int | None = None
     """Global rank after `to`."""
+    from_any: bool | None = None
+    """Whether it is a receive from any rank."""
     tag: int | None = None
     group: str | None = None
+    split: tuple[int, ...] | None = None
+    """How many rows go to each rank."""
+    hands_out: bool | None = None
+    """Whether its caller gets a handle to wait for."""
+    bucket: int | None = None
+    """Which bucket of a DDP module it reduces, from 1."""
+    module: int | None = None
+    """Number of that module."""
     phase: str | None = None
 
 
@@ -56,14 +75,14 @@ ANYTHING = CallPattern(text="...", op="...")
 """Any calls, any number of them."""
 
 
-def parse_calls(text: str, variables: RankVariables | None = None) -> tuple[CallPattern, ...]:
+def parse_calls(text: str, variables: RankVariables | None = None, longest: int = LONGEST) -> tuple[CallPattern, ...]:
     """What one item of a list of calls stands for: the calls in order, repeated ones as often as stated.
 
     `{...}` in it is arithmetic on what differs between ranks. Without variables only the form is checked, with 1 for
     every arithmetic. A `ScenarioError` names what was found and what is allowed.
     """
-    if len(text) > _LONGEST:
-        raise ScenarioError(f"found {shown(text)}; allowed: up to {_LONGEST} characters")
+    if len(text) > longest:
+        raise ScenarioError(f"found {shown(text)}; allowed: up to {longest} characters")
     filled = _BRACES.sub(lambda braces: _compute(braces[1], variables), text)
     return tuple(_parse(filled.strip(), variables.world_size if variables else None))
 
@@ -127,9 +146,15 @@ def _parse_call(text: str, world_size: int | None) -> CallPattern:
     parts: dict[str, Any] = {}
     while words:
         word = words.pop(0)
-        if word in _RANKS or word == "tag":
-            name = _RANKS.get(word, "tag")
-            value: Any = _number(word, words, text, world_size)
+        value: Any
+        if word == "from" and words[:1] == ["any"]:
+            name, value = "from_any", words.pop(0) == "any"
+        elif word in _NUMBERS:
+            name, value = _NUMBERS[word], _number(word, words, text, world_size)
+        elif word == "async":
+            name, value = "hands_out", True
+        elif word == "split":
+            name, value = "split", _split(words, text)
         elif word == "in":
             name, value = "group", _next(word, words, text).strip('"')
         elif word == "during":
@@ -156,12 +181,19 @@ def _next(word: str, words: list[str], text: str) -> str:
 
 def _number(word: str, words: list[str], text: str, world_size: int | None) -> int:
     value = _next(word, words, text)
-    allowed = "a whole number, 0 or more," if word == "tag" else "a rank"
+    allowed = "a rank" if word in _RANKS else "a whole number, 0 or more,"
     if word in _RANKS and world_size is not None:
         allowed = f"a rank from 0 to {world_size - 1}"
     if not _WHOLE.fullmatch(value) or (word in _RANKS and world_size is not None and int(value) >= world_size):
         raise ScenarioError(f"found {shown(text)}; allowed: {allowed} after {word!r}")
     return int(value)
+
+
+def _split(words: list[str], text: str) -> tuple[int, ...]:
+    match = _SPLIT.fullmatch(_next("split", words, text))
+    if match is None:
+        raise ScenarioError(f"found {shown(text)}; allowed: rows for each rank after 'split', such as [1,2]")
+    return tuple(map(int, match[1].split(",")))
 
 
 def _tensors(word: str, text: str) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
@@ -171,7 +203,7 @@ def _tensors(word: str, text: str) -> tuple[tuple[str, tuple[int, ...] | None], 
         match = _TENSOR.fullmatch(one)
         if match is None or match[2] not in DTYPES:
             name = match[2] if match else one
-            words = (*DTYPES, *REDUCTIONS, "from", "to", "tag", "in", "during")
+            words = (*DTYPES, *REDUCTIONS, *_NUMBERS, "split", "in", "async", "during")
             raise ScenarioError(
                 f"found {shown(text)}, with {name!r}{did_you_mean(name, words)}; "
                 f"allowed: a tensor such as float32[2,3], a reduction such as SUM, or {FORM}"

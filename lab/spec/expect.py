@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 from lab.errors import ScenarioError
 from lab.spec.expressions import RankVariables, evaluate, is_expression
 from lab.spec.kinds import Kind, boolean, list_of, read_text, whole_number
-from lab.spec.problems import InvalidError, Reading
+from lab.spec.problems import InvalidError, Reading, did_you_mean
 from lab.spec.value import NUMBER, Value
 
 MAX_RANK = 1024 * 1024 - 1
 """Highest rank of the largest cluster that a scenario may ask for."""
+SNAPSHOT = "snapshot"
+"""What `calls` says where they are in a file beside the scenario."""
 _TRIED_RANKS = 4
 _MORE_NODES = (0, 1, 3, 63)
 _LONGEST_INTEGER = 1000
@@ -102,19 +104,27 @@ def notes() -> Kind:
 
 def calls() -> Kind:
     """What each rank must have called: a list for all, or one for each that a mapping names."""
-    allowed = "a list of calls, such as [all_gather, broadcast from 0], or one for each rank"
+    allowed = f"a list of calls, such as [all_gather, broadcast from 0], one for each rank, or {SNAPSHOT}"
     items = {"type": "array", "items": {"type": "string", "minLength": 1}}
 
     def read_list(value: Value, rank: int | None = None) -> Any:
         return list_of(Kind("", lambda item: _call(item, rank), {}), allowed).read(value)
 
     def read(value: Value) -> Any:
+        if value.kind == "text" and value.raw == SNAPSHOT:
+            return SNAPSHOT
+        if value.kind == "text":
+            raise value.refused(allowed, did_you_mean(value.raw, [SNAPSHOT]))
         return _per_rank(value, allowed, read_list) if value.kind == "mapping" else read_list(value)
 
     def dump(data: Sequence[str] | Mapping[int, Sequence[str]]) -> Any:
+        if data == SNAPSHOT:
+            return data
         return {rank: list(one) for rank, one in data.items()} if isinstance(data, Mapping) else list(data)
 
-    return Kind(allowed, read, {"oneOf": [items, {**_RANK_SCHEMA, "additionalProperties": items}]}, dump)
+    return Kind(
+        allowed, read, {"oneOf": [{"const": SNAPSHOT}, items, {**_RANK_SCHEMA, "additionalProperties": items}]}, dump
+    )
 
 
 def _per_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:

@@ -90,3 +90,9 @@ def _says_its_name_is(file: Path, name: str) -> bool:
 def named_file(path: Path) -> Path:
     """What a person meant by a path: the file of the lesson where it is `@NAME`, else the path itself."""
     return find_lesson(str(path)) if str(path).startswith(SIGN) and not path.suffix else path
+
+
+def is_installed(path: Path) -> bool:
+    """Whether a file is, or would be, one of the lessons of an installed lab; those of a checkout are not."""
+    library = library_folder().resolve()
+    return library.parent == Path(__file__).resolve().parents[1] and path.resolve().is_relative_to(library)

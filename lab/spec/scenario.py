@@ -88,7 +88,8 @@ class Expect:
     calls: Sequence[str] | Mapping[int, Sequence[str]] | None = key(
         None, expect.calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked"
     )
-    """What each rank must have called, in order; see Expected calls."""
+    """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file beside this one,
+    which the first run writes; see snapshots."""
     check: str | None = key(None, paths.check(), "check: verify.py:sums_agree", "none")
     """A function that is called inside node 0 with the results of all ranks."""
     replicas: str | None = key(None, kinds.choice(("equal",)), "replicas: equal", "not checked")

@@ -97,6 +97,8 @@ class Call:
     """Global rank of the source (broadcast, scatter) or destination (reduce, gather)."""
     peer: int | None = None
     """Global rank of the other side (send, recv); None for a receive from any rank that received nothing."""
+    from_any: bool = False
+    """Whether it is a receive that takes what comes first from any rank."""
     tag: int = 0
     inputs: tuple[Buffer, ...] = ()
     """With values before the call."""

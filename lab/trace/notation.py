@@ -7,59 +7,73 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lab.spec.calls import ANYTHING, CallPattern
+from lab.trace.fold import Repeated, fold
 from lab.trace.model import Buffer, Call, Group
 
 _LONGEST_PERIOD = 24
 """Most calls of which a repetition is noticed."""
+_OBJECTS = "_object"
+"""In the names of what sends pickled objects."""
 
 
-def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
-    """The call as a scenario would state it: `broadcast float32[165] from 0`; with its phase if that is asked for."""
+def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False, whole: bool = False) -> str:
+    """The call as a scenario would state it: `broadcast float32[165] from 0`; with its phase if that is asked for.
+
+    If it is to be `whole`, also what the script did with it: whether it took a handle, the bucket, splits. And what
+    differs from run to run is left open then: whom a receive from any rank received from, how long a pickled object is.
+    """
     words = [call.op]
     if call.reduce_op:
         words.append(call.reduce_op)
     if call.own:
-        words.append(_render_tensors(call.own))
-    for word, rank in (("from", source_of(call)), ("to", destination_of(call))):
-        if rank is not None:
-            words.append(f"{word} {rank}")
+        sizes = not (whole and _is_object(call))
+        words.append(render_tensors((tensor.dtype, tensor.shape if sizes else None) for tensor in call.own))
+    split = split_of(call)
+    if whole and split:
+        words.append(f"split [{','.join(map(str, split))}]")
+    if whole and call.from_any:
+        words.append("from any")
+    elif (source := source_of(call)) is not None:
+        words.append(f"from {source}")
+    if (destination := destination_of(call)) is not None:
+        words.append(f"to {destination}")
     if call.tag:
         words.append(f"tag {call.tag}")
     label = _label(call, groups)
     if label != "default":
         words.append(f'in "{label}"' if " " in label and not (label[0] == "[" and label[-1] == "]") else f"in {label}")
+    if whole:
+        words += _how(call)
     if phase and call.phase:
         words.append(f"during {call.phase}")
     return " ".join(words)
 
 
+def _how(call: Call) -> list[str]:
+    """What there is to say of a call besides what it does."""
+    words = ["async"] if call.hands_out else []
+    if (bucket := bucket_of(call)) is not None:
+        words.append(f"bucket {bucket}")
+        words += [f"module {call.module}"] if call.module != 1 else []
+    return words
+
+
+def _is_object(call: Call) -> bool:
+    """Whether its tensors hold a pickled object, whose length is that of its values."""
+    return _OBJECTS in call.via and all(tensor.dtype == "uint8" for tensor in call.own)
+
+
 def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:
     """Calls in order as the items of a list, with what repeats written once: `all_reduce x3`, `(send, recv) x4`."""
-    return _fold([render_call(call, groups, phase=phase) for call in calls])
+    texts = [render_call(call, groups, phase=phase) for call in calls]
+    return [_text(one) for one in fold(texts, _LONGEST_PERIOD)]
 
 
-def _fold(items: Sequence[str]) -> list[str]:
-    folded = []
-    at = 0
-    while at < len(items):
-        period, times = _repetition(items, at)
-        inner = items[at : at + period]
-        once = inner[0] if period == 1 else f"({', '.join(_fold(inner))})"
-        folded.append(once if times == 1 else f"{once} x{times}")
-        at += period * times
-    return folded
-
-
-def _repetition(items: Sequence[str], at: int) -> tuple[int, int]:
-    """How many items from a place on repeat, and how often: what covers most, then the shortest; (1, 1) for none."""
-    best = (1, 1)
-    for period in range(1, min(_LONGEST_PERIOD, (len(items) - at) // 2) + 1):
-        unit, times = items[at : at + period], 1
-        while items[at + times * period : at + (times + 1) * period] == unit:
-            times += 1
-        if times > 1 and period * times > best[0] * best[1]:
-            best = period, times
-    return best
+def _text(one: str | Repeated) -> str:
+    if isinstance(one, str):
+        return one
+    inside = ", ".join(map(_text, one.items))
+    return f"{inside if len(one.items) == 1 else f'({inside})'} x{one.times}"
 
 
 def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
@@ -69,7 +83,12 @@ def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
         and pattern.reduce_op in (None, call.reduce_op)
         and pattern.source in (None, source_of(call))
         and pattern.destination in (None, destination_of(call))
+        and pattern.from_any in (None, call.from_any)
         and pattern.tag in (None, call.tag)
+        and pattern.split in (None, split_of(call))
+        and pattern.hands_out in (None, call.hands_out)
+        and pattern.bucket in (None, bucket_of(call))
+        and pattern.module in (None, call.module)
         and pattern.group in (None, *_labels(call, groups), call.group)
         and pattern.phase in (None, call.phase)
         and _fit_tensors(call.own, pattern)
@@ -136,6 +155,16 @@ def destination_of(call: Call) -> int | None:
     return None if call.operation.receives else call.taker
 
 
+def split_of(call: Call) -> tuple[int, ...] | None:
+    """How many rows go to each rank, where that was said."""
+    return (call.splits[1] or None) if call.splits else None
+
+
+def bucket_of(call: Call) -> int | None:
+    """Which bucket of its DDP module it reduces, from 1."""
+    return None if call.bucket is None else call.bucket + 1
+
+
 def _label(call: Call, groups: Mapping[str, Group]) -> str:
     return _labels(call, groups)[0]
 
@@ -146,9 +175,11 @@ def _labels(call: Call, groups: Mapping[str, Group]) -> tuple[str, ...]:
     return (group.label, group.plain_label) if group is not None else (call.group,)
 
 
-def _render_tensors(tensors: Iterable[Buffer]) -> str:
+def render_tensors(tensors: Iterable[tuple[str, tuple[int, ...] | None]]) -> str:
+    """Dtypes and shapes, None for any: `3*float32[1]+int64`."""
+    texts = [dtype if shape is None else f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in tensors]
     parts = []
-    for text, same in groupby(f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]" for tensor in tensors):
+    for text, same in groupby(texts):
         count = len(list(same))
         parts.append(text if count == 1 else f"{count}*{text}")
     return "+".join(parts)

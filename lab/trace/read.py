@@ -186,8 +186,7 @@ class RankReader:
         return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
 
     def _begin(self, line: Mapping[str, Any]) -> None:
-        call = self._call(line)
-        self.open[call.index] = call
+        call = self.open[whole(line["i"])] = self._call(line)
         self.result.calls.append(call)
 
     def _call(self, line: Mapping[str, Any]) -> Call:
@@ -208,6 +207,7 @@ class RankReader:
             reduce_op=str(line.get("red", "")),
             root=self._global(group, line.get("root")),
             peer=self._global(group, line.get("peer")),
+            from_any=line.get("peer") == -1,
             tag=number(line, "tag"),
             inputs=inputs,
             outputs=outputs,

@@ -8,11 +8,16 @@ from lab.errors import ScenarioError
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.calls import CallPattern, parse_calls
+from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import RankVariables
 from lab.spec.scenario import Expect
+from lab.trace.change_words import tell_changes
 from lab.trace.model import Call, Group, RankTrace
 from lab.trace.notation import Departure, first_departure, render_call
 from lab.trace.read import read_trace
+from lab.trace.sequence import texts_of
+from lab.trace.snapshot import Calls, counted
+from lab.verdict.evidence import Evidence
 from lab.words import plural
 
 _NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
@@ -21,7 +26,7 @@ _NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-t
 def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterator[Expectation]:
     """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
     stated = expect.calls
-    if stated is None:
+    if stated is None or stated == SNAPSHOT:
         return
     trace = read_trace(record)
     by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
@@ -59,3 +64,31 @@ def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> 
 def _shown(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
     where = f" at {call.source}" if call.source else ""
     return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
+
+
+def not_comparable(evidence: Evidence) -> str:
+    """Why what ranks called cannot be held against a snapshot; empty where it can."""
+    trace = evidence.trace
+    if not trace.recorded:
+        return _NOT_RECORDED
+    cut = next((rank for rank in trace.ranks.values() if rank.cut), None)
+    return f"recording of rank {cut.rank} ended early: {cut.cut}" if cut is not None else ""
+
+
+def check_snapshot(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
+    """Whether the ranks called what a snapshot has: one expectation for all that they did otherwise in the same way.
+
+    Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
+    """
+    ranks, now = evidence.trace.ranks, texts_of(evidence.trace)
+    ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
+    told = tell_changes(before, now, lambda rank, i: ranks[rank].calls[i].source, than="the snapshot", ended=ended)
+    if told:
+        ranks_of = [one.ranks[0] if len(one.ranks) == 1 else None for one in told]
+        return [
+            Expectation(what="snapshot", rank=rank, expected=name, got=one.text, met=False)
+            for rank, one in zip(ranks_of, told, strict=True)
+        ]
+    left = all(ended.get(rank, whole) for rank in before)
+    got = "the same" if left else "the same, as far as the ranks came"
+    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lab.errors import ScenarioError
 from lab.record.result import Expectation, RankResult
+from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.problems import near
 from lab.spec.scenario import Expect
@@ -28,12 +29,16 @@ def settle(
     evidence: Evidence,
     ranks: Sequence[RankResult],
     variables: Mapping[int, RankVariables],
+    snapshot: Callable[[bool], Sequence[Expectation]] | None = None,
 ) -> tuple[Judgement, tuple[Expectation, ...]]:
-    """The final judgement, and every expectation with whether it was met; of a run that is an error, none."""
+    """The final judgement, and every expectation with whether it was met; of a run that is an error, none.
+
+    `snapshot` compares what was called with a snapshot, given whether all the rest is as expected.
+    """
     if bare.verdict == "error":
         return bare, ()
     found = [*check_expectations(expect, ranks, variables)]
-    if expect.calls is not None:
+    if expect.calls not in (None, SNAPSHOT):
         from lab.verdict.calls import check_calls  # it reads traces: most runs need none of it
 
         found += check_calls(expect, evidence.record, variables)
@@ -42,6 +47,8 @@ def settle(
 
         found.append(check_replicas(expect.tolerance, evidence, len(variables)))
     found += _check_whole_run(expect, bare, evidence.facts.check)
+    if snapshot is not None:
+        found += snapshot(bare.verdict == expect.verdict and all(one.met for one in found))
     unmet = [one for one in found if not one.met]
     final, as_expected = bare, expect.verdict != "passed"
     if unmet and (as_expected or bare.verdict == "passed"):

@@ -15,9 +15,10 @@ from lab.report.html.moments import origin_of
 from lab.report.html.save import collector_paused, save
 from lab.report.html.timelines import run_data
 from lab.report.palette import VERDICTS, rank_colour
-from lab.trace.compare import Counterparts, compare, counterparts
+from lab.trace.compare import compare
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
+from lab.trace.sequence import Counterparts, counterparts
 from lab.trace.steps import Step, match
 from lab.words import format_duration
 

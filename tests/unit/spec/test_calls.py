@@ -31,6 +31,11 @@ THREE = rank_variables(3, 1)
         ('reduce to 2 in "my group" during DDP()', {
             "op": "reduce", "destination": 2, "group": "my group", "phase": "DDP()",
         }),
+        ("recv from any tag 3", {"op": "recv", "from_any": True, "tag": 3}),
+        ("all_reduce async bucket 2 module 1", {"op": "all_reduce", "hands_out": True, "bucket": 2, "module": 1}),
+        ("all_to_all_single int8[3] split [1,2]", {
+            "op": "all_to_all_single", "tensors": (("int8", (3,)),), "split": (1, 2),
+        }),
     ],
 )  # fmt: skip
 def test_what_is_written_is_stated_and_nothing_else(text: str, stated: dict[str, Any]) -> None:
@@ -68,6 +73,11 @@ def test_a_call_that_a_rank_makes_no_times_may_name_a_rank_that_is_not_there() -
         ("send to 3", "found 'send to 3'; allowed: a rank from 0 to 2 after 'to'"),
         ("send tag x", "found 'send tag x'; allowed: a whole number, 0 or more, after 'tag'"),
         ("send to 1 to 2", f"found 'send to 1 to 2', which says more than once what 'to' says; allowed: {FORM}"),
+        (
+            "all_to_all_single split 3",
+            "found 'all_to_all_single split 3'; allowed: rows for each rank after 'split', such as [1,2]",
+        ),
+        ("all_reduce bucket -1", "found 'all_reduce bucket -1'; allowed: a whole number, 0 or more, after 'bucket'"),
         ("barrier x-1", "found 'barrier x-1'; allowed: 0 or more times"),
         ("(send, recv", "found '(send, recv'; allowed: (CALL, CALL) xTIMES, with one closing bracket"),
         ("barrier x99999999", f"found 'barrier x99999999'; allowed: up to {MAX_CALLS} calls"),
@@ -140,3 +150,17 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, calls: str, messag
     with pytest.raises(ScenarioError) as refusal:
         load_scenario(scenario(tmp_path, calls))
     assert f"{tmp_path}/scenario.yaml:{message}" in refusal.value.message
+
+
+def test_calls_may_be_those_of_a_snapshot_and_are_dumped_as_that(tmp_path: Path) -> None:
+    loaded = load_scenario(scenario(tmp_path, " snapshot"))
+    assert loaded.expect.calls == "snapshot"
+    assert "calls: snapshot" in dump_scenario(loaded)
+
+
+@pytest.mark.parametrize("word", ["snapshots", "Snapshot", "barrier"])
+def test_other_text_in_the_place_of_calls_is_refused(tmp_path: Path, word: str) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        load_scenario(scenario(tmp_path, f" {word}"))
+    meant = "" if word == "barrier" else " (did you mean 'snapshot'?)"
+    assert f"expect.calls: found {word!r}{meant}; allowed: a list of calls" in str(refusal.value)

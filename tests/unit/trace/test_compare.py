@@ -15,8 +15,9 @@ from lab.record.layout import PLAN, SCENARIO
 from lab.record.read import Record
 from lab.report.diff_view import diff_text
 from lab.report.style import Style
-from lab.trace.compare import Comparison, align, compare
+from lab.trace.compare import Comparison, compare
 from lab.trace.read import read_trace
+from lab.trace.sequence import align
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

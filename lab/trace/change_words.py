@@ -1,0 +1,184 @@
+"""What ranks call otherwise than before, in words: `rank 1 makes one more all_reduce (SUM float32[1024], 4.1 kB) ...`.
+
+The calls of each rank are aligned with those of before; what several ranks do otherwise in the same way is told once,
+and so is what one does otherwise again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lab.trace.call_words import kind_of, name_of, replaced, several, several_more
+from lab.trace.sequence import LONGEST, Stretch, stretches
+from lab.trace.snapshot import Calls
+from lab.words import listing, name_ranks, plural
+
+Places = Callable[[int, int], str]
+"""The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something that ranks call otherwise."""
+
+    ranks: tuple[int, ...]
+    text: str
+    """A sentence without a full stop."""
+
+
+class _Event(NamedTuple):
+    """Something that one rank calls otherwise; `{who}`, `{Who}` and `{s}` in it stand for all who do."""
+
+    what: str
+    where: str
+    place: int
+    """Number of the call of before, from 0, at which it is."""
+    now: int | None
+    """Number of the call that does it now; None where none does."""
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The same of several ranks, perhaps several times."""
+
+    times: dict[int, int] = field(default_factory=dict)
+    """By rank."""
+    where: dict[str, None] = field(default_factory=dict)
+    at: dict[str, None] = field(default_factory=dict)
+    place: int = 0
+
+
+def tell_changes(before: Calls, after: Calls, place: Places, *, than: str, ended: Mapping[int, bool]) -> list[Told]:
+    """What ranks call otherwise, the first first.
+
+    Args:
+        before: what they called.
+        after: what they call now.
+        place: where they call it now.
+        than: what `before` is: `the snapshot`.
+        ended: of each rank, whether it came to the end; of one that did not, nothing is missing after its last call.
+    """
+    known: dict[tuple[tuple[str, ...], tuple[str, ...], bool], list[_Event]] = {}
+    shared: dict[str, _Shared] = {}
+    everybody = sorted({*before, *after})
+    for rank in everybody:
+        calls = tuple(before.get(rank, ())), tuple(after.get(rank, ()))
+        key = (*calls, ended.get(rank, True))
+        if key not in known:
+            known[key] = list(_Rank(*key, than).events())
+        for event in known[key]:
+            one = shared.setdefault(event.what, _Shared(place=event.place))
+            one.times[rank] = one.times.get(rank, 0) + 1
+            if one.times[rank] == 1:
+                one.where[event.where] = None
+                one.at[place(rank, event.now) if event.now is not None else ""] = None
+    told = [Told(tuple(one.times), _sentence(what, one, everybody)) for what, one in shared.items()]
+    order = {id(one): (kept.place, one.ranks) for one, kept in zip(told, shared.values(), strict=True)}
+    return sorted(told, key=lambda one: order[id(one)])
+
+
+def _sentence(what: str, one: _Shared, everybody: Sequence[int]) -> str:
+    all_do = len(one.times) == len(everybody) > 1
+    who = "every rank" if all_do else name_ranks(one.times)
+    text = what.replace("{who}", "" if all_do else f"on {who} ").replace("{Who}", who)
+    text = text.replace("{s}", "s" if all_do or len(one.times) == 1 else "")
+    times = set(one.times.values())
+    often = (
+        f", {times.pop()} times" if len(times) == 1 and times != {1} else ", several times" if len(times) > 1 else ""
+    )
+    where = next(iter(one.where)) if len(one.where) == 1 else ""
+    where = f", first{where.lstrip(',')}" if often and where else where
+    at = listing(sorted(one.at)[:2])
+    return f"{text}{often}{where}{f', at {at}' if at else ''}"
+
+
+class _Rank:
+    """What one rank calls otherwise; or several that do the same."""
+
+    def __init__(self, before: tuple[str, ...], after: tuple[str, ...], ended: bool, than: str) -> None:
+        self.before = before if ended else before[: len(after)]
+        self.after = after
+        self.than = than
+        self.ended = ended
+        self.missing = not before
+
+    def events(self) -> Iterator[_Event]:
+        """What is otherwise, in order."""
+        found, cut = stretches(self.before, self.after)
+        changes = [change for one in found if not one.same for change in self._refined(one)]
+        if not self.ended and changes and changes[-1].j1 == changes[-1].j2 == len(self.after):
+            changes.pop()
+        moved = set[int]()
+        for number, change in enumerate(changes):
+            if number in moved:
+                continue
+            other = self._moved_to(changes, number, moved)
+            if other is not None:
+                moved.add(other)
+                yield self._move(*sorted((change, changes[other]), key=lambda one: one.j1 == one.j2))
+            else:
+                yield self._told(change)
+        if cut:
+            further = f"{{Who}} make{{s}} other calls than {self.than} further on: only {LONGEST} of them were compared"
+            yield _Event(further, "", len(self.before), None)
+
+    def _refined(self, one: Stretch) -> Iterator[Stretch]:
+        """Calls that stand in the place of others, each with the one of its operation that it stands for."""
+        _, i1, i2, j1, j2 = one
+        if i1 == i2 or j1 == j2:
+            yield one
+            return
+        kinds = [kind_of(text) for text in self.before[i1:i2]], [kind_of(text) for text in self.after[j1:j2]]
+        for same, a1, a2, b1, b2 in stretches(*kinds)[0]:
+            if same or a2 - a1 == b2 - b1:
+                for pair in range(a2 - a1):
+                    yield Stretch(False, i1 + a1 + pair, i1 + a1 + pair + 1, j1 + b1 + pair, j1 + b1 + pair + 1)
+            else:
+                yield Stretch(False, i1 + a1, i1 + a2, j1 + b1, j1 + b2)
+
+    def _moved_to(self, changes: Sequence[Stretch], number: int, taken: set[int]) -> int | None:
+        """The later change that takes back this one: what went here comes there, or the other way round."""
+        one = changes[number]
+        for other in range(number + 1, len(changes)):
+            its = changes[other]
+            if other not in taken and self._is_back(one, its):
+                return other
+        return None
+
+    def _is_back(self, one: Stretch, other: Stretch) -> bool:
+        gone, come = (one, other) if one.j1 == one.j2 else (other, one)
+        only = gone.j1 == gone.j2 and come.i1 == come.i2
+        return only and self.before[gone.i1 : gone.i2] == self.after[come.j1 : come.j2]
+
+    def _move(self, come: Stretch, gone: Stretch) -> _Event:
+        what = several(self.after[come.j1 : come.j2])
+        later = come.i1 >= gone.i2
+        beside = self.after[come.j1 - 1] if later else self.after[come.j2]
+        order = ("after", "before") if later else ("before", "after")
+        text = f"{{Who}} call{{s}} {what} {order[0]} {name_of(beside)}, where {self.than} has it {order[1]}"
+        return _Event(text, "", min(come.i1, gone.i1), come.j1)
+
+    def _told(self, one: Stretch) -> _Event:
+        gone, come = self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]
+        now = one.j1 if come else None
+        if self.missing:
+            return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none of it", "", 0, 0)
+        if not gone:
+            return _Event(f"{{Who}} make{{s}} {several_more(come)}", self._between(one.i1), one.i1, now)
+        if not come:
+            as_call = f", call {one.i1 + 1}" if len(gone) == 1 else f", calls {one.i1 + 1} to {one.i2}"
+            return _Event(f"{{Who}} leave{{s}} out {several(gone)} of {self.than}", as_call, one.i1, None)
+        where = f", as call {one.i1 + 1}"
+        if len(gone) == len(come) == 1:
+            return _Event(replaced(gone[0], come[0], self.than), where, one.i1, now)
+        instead = f"{{Who}} call{{s}} {several(come)}, where {self.than} has {several(gone)}"
+        return _Event(instead, where, one.i1, now)
+
+    def _between(self, place: int) -> str:
+        if place == 0:
+            return " before the first call"
+        if place == len(self.before):
+            return f" after the last call of {self.than}" if self.ended else ""
+        return f" between calls {place} and {place + 1}"

@@ -1,0 +1,142 @@
+"""What was called in one run and not in another, or elsewhere: the calls of each rank, as text, aligned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from difflib import SequenceMatcher
+from typing import NamedTuple
+
+from lab.trace.model import Call, Trace
+from lab.trace.notation import render_call
+
+LONGEST = 4000
+"""Calls of each run that are aligned; aligning takes time with the square of it."""
+
+
+@dataclass(slots=True)
+class Change:
+    """Calls that one run made where the other made others."""
+
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    before: int
+    """Position in the first run, from 0."""
+    after: int
+    """Position in the second run, from 0."""
+    times: int = 1
+    """How often the same change comes, here for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceChange:
+    """A change in the order of calls, and whose it is."""
+
+    ranks: tuple[int, ...]
+    change: Change
+    at: str
+    """Line of the script of the first call that came or, if none came, that went."""
+    phase: str
+    """Its phase of the training step; empty outside."""
+
+
+class Stretch(NamedTuple):
+    """Calls of two runs from one place to another: the same ones, or those that stand in their place."""
+
+    same: bool
+    i1: int
+    """Its beginning in the first run, from 0."""
+    i2: int
+    """Its end there."""
+    j1: int
+    """Its beginning in the second run."""
+    j2: int
+
+
+def sequence_changes(traces: tuple[Trace, Trace], per_rank: bool) -> tuple[list[SequenceChange], bool]:
+    """What each rank called otherwise, or rank 0 alone; and whether there was too much to compare to the end."""
+    found: dict[tuple[object, ...], tuple[list[int], Change, Call]] = {}
+    any_cut = False
+    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
+        calls, texts = _calls_of(rank, traces)
+        changes, cut = align(texts[0], texts[1])
+        any_cut |= cut
+        for change in changes:
+            call = calls[1][change.after] if change.added else calls[0][change.before]
+            found.setdefault(astuple(change), ([], change, call))[0].append(rank)
+    changed = [SequenceChange(tuple(ranks), change, call.source, call.phase) for ranks, change, call in found.values()]
+    return sorted(changed, key=lambda one: (one.change.before, one.change.after, one.ranks)), any_cut
+
+
+def align(before: Sequence[str], after: Sequence[str]) -> tuple[list[Change], bool]:
+    """The changes between the calls of a rank, as text, and whether there were too many to compare to their ends."""
+    found, cut = stretches(before, after)
+    changes: dict[tuple[tuple[str, ...], tuple[str, ...]], Change] = {}
+    for same, i1, i2, j1, j2 in found:
+        if same:
+            continue
+        key = tuple(before[i1:i2]), tuple(after[j1:j2])
+        if key in changes:
+            changes[key].times += 1
+        else:
+            changes[key] = Change(*key, i1, j1)
+    return list(changes.values()), cut
+
+
+def stretches(before: Sequence[str], after: Sequence[str]) -> tuple[list[Stretch], bool]:
+    """What is the same in both, and what is not, as far as they were compared; and whether that was not to the end."""
+    start = 0
+    while start < min(len(before), len(after)) and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    first, second = before[start : len(before) - end], after[start : len(after) - end]
+    matcher = SequenceMatcher(None, first[:LONGEST], second[:LONGEST], autojunk=False)
+    between = [
+        Stretch(kind == "equal", start + i1, start + i2, start + j1, start + j2)
+        for kind, i1, i2, j1, j2 in matcher.get_opcodes()
+    ]
+    last = Stretch(True, len(before) - end, len(before), len(after) - end, len(after))
+    return [Stretch(True, 0, start, 0, start), *between, last], max(len(first), len(second)) > LONGEST
+
+
+@dataclass(frozen=True, slots=True)
+class Counterparts:
+    """Which calls of two runs are the same ones."""
+
+    pairs: list[tuple[Call, Call]]
+    removed: set[tuple[int, int]]
+    """Rank and index of calls that the first run alone made."""
+    added: set[tuple[int, int]]
+    """The same of the second run."""
+
+
+def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
+    """Put together what each rank called in both runs; where world sizes differ, only what rank 0 called."""
+    found = Counterparts([], set(), set())
+    per_rank = traces[0].world_size != traces[1].world_size
+    for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
+        calls, texts = _calls_of(rank, traces)
+        for same, i1, i2, j1, j2 in stretches(*texts)[0]:
+            ours, theirs = calls[0][i1:i2], calls[1][j1:j2]
+            if same:
+                found.pairs.extend(zip(ours, theirs, strict=True))
+            else:
+                found.removed.update((rank, call.index) for call in ours)
+                found.added.update((rank, call.index) for call in theirs)
+    return found
+
+
+def _calls_of(rank: int, traces: tuple[Trace, Trace]) -> tuple[list[list[Call]], list[list[str]]]:
+    """What a rank called in both runs, as calls and as text."""
+    calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
+    return calls, [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
+
+
+def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
+    """All that was called, by rank, as far as it is the same in every run of the same program."""
+    return {
+        rank: tuple(render_call(call, trace.groups, phase=True, whole=True) for call in of.calls)
+        for rank, of in sorted(trace.ranks.items())
+    }
