@@ -137,6 +137,8 @@ class Result:
     """Folder of the record."""
     view: ClassVar[Callable[[Result], str] | None] = None
     """What a notebook shows of a result; views lie above this layer, so `lab.result` sets it."""
+    recorded: ClassVar[Callable[[Result], Any] | None] = None
+    """What `calls` gives; as above."""
 
     @property
     def passed(self) -> bool:
@@ -147,6 +149,11 @@ class Result:
     def unmet(self) -> list[Expectation]:
         """The expectations that were not met."""
         return [expectation for expectation in self.expectations if not expectation.met]
+
+    @property
+    def calls(self) -> Any:
+        """What its ranks called, a `lab.result.RecordedCalls`: `result.calls[0]`, `result.calls.matches_snapshot()`."""
+        return None if Result.recorded is None else Result.recorded(self)
 
     @classmethod
     def load(cls, folder: Path | str) -> Result:

@@ -99,12 +99,12 @@ class SnapshotFile:
                 os.unlink(new, dir_fd=folder)
 
 
-def beside(file: Path, nnodes: int, nproc_per_node: int) -> SnapshotFile:
+def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> SnapshotFile:
     """The snapshot of a scenario, or of a plain script, at one size."""
     return SnapshotFile(
         path=file.with_name(f"{file.stem}.{nnodes}x{nproc_per_node}{SUFFIX}"),
         of=f"{file.name} on {nnodes} node{'s' * (nnodes > 1)} x {nproc_per_node}",
-        how=f"`lab run {file.name} --update`",
+        how=how or f"`lab run {file.name} --update`",
     )
 
 
