@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -178,6 +179,13 @@ class Engine(Protocol):
 
         Raises:
             EngineUnavailable: the engine itself does not answer.
+        """
+
+    def machine(self) -> Machine:
+        """The machine that nodes run on.
+
+        Raises:
+            EngineUnavailable: the engine does not answer.
         """
 
     def memory_bytes(self, node: Node) -> int | None:

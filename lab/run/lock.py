@@ -120,6 +120,20 @@ class ClusterLock:
         finally:
             os.close(fd)
 
+    def abandoned(self) -> bool:
+        """Whether the last holder died without letting go, and nobody has held it since."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return bool(os.pread(fd, 1, 0))
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(fd)
+
     def _write(self, fd: int, data: dict[str, Any]) -> None:
         try:
             os.ftruncate(fd, 0)

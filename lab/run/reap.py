@@ -7,18 +7,25 @@ from lab.engine.ready import idle_s
 from lab.errors import LabError
 from lab.plan.cluster import ClusterInfo
 from lab.run.drive import LEASE_S
+from lab.run.keeper import keeper_died, remove_orphan
 from lab.run.lock import ClusterLock
 
 
 def reap(engine: Engine, announce: Announce) -> None:
     """Remove the owner's clusters, and what is left of them, that nobody will come back for."""
-    found: dict[str, ClusterInfo | None] = {info.name: info for info in engine.find() if info.run is not None}
+    there = engine.find()
+    found: dict[str, ClusterInfo | None] = {info.name: info for info in there if info.run is not None}
     found |= dict.fromkeys(engine.nodeless())
-    for name, cluster in found.items():
-        lock = ClusterLock(engine.name, name)
+    orphans = [name for name in (*found, *(info.name for info in there)) if keeper_died(engine.name, name)]
+    for name in dict.fromkeys((*found, *orphans)):
+        cluster, lock = found.get(name), ClusterLock(engine.name, name)
         if lock.holder() is not None:
             continue
         try:
+            if name in orphans:
+                if remove_orphan(engine, name):
+                    announce(f"removed cluster {name}: whoever kept it is dead")
+                continue
             with lock.held("removing what a dead command left"):
                 if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
                     engine.remove(name, settle=True)

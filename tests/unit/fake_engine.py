@@ -18,6 +18,7 @@ from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, 
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.limits import Machine
 
 ANY_RANK = -9
 """Stands for the rank whose act it is."""
@@ -248,6 +249,9 @@ class FakeEngine:
 
     def trouble(self, channel: Channel) -> Trouble | None:
         return self.troubles.get(channel.node.name)
+
+    def machine(self) -> Machine:
+        return Machine(cores=4, memory_bytes=16 << 30)
 
     def memory_bytes(self, node: Node) -> int | None:
         return None

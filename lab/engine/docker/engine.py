@@ -69,7 +69,7 @@ class DockerEngine:
         from lab.engine.docker.request import requests_for
 
         image = self._packaged_name(shape) if shape.requirements else None
-        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self._machine(), image=image)
+        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self.machine(), image=image)
 
     def _packaged_name(self, shape: Shape) -> str:
         """What the image with the packages of a shape is called."""
@@ -80,8 +80,8 @@ class DockerEngine:
         there = inspect_image(self.connection.client, base)
         return packaged_name(there, shape.requirements) if there else f"{REPOSITORY} upon {base}, which is not here yet"
 
-    def _machine(self) -> Machine:
-        """The machine that the engine runs on."""
+    def machine(self) -> Machine:
+        """The machine that nodes run on."""
         facts = self.connection.call(self.connection.api.info)
         return Machine(
             cores=int(facts["NCPU"]), memory_bytes=int(facts["MemTotal"]), free_disk_bytes=_free_bytes(facts)

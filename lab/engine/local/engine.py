@@ -24,6 +24,7 @@ from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, NodeLost, UsageError
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
@@ -77,6 +78,11 @@ class LocalEngine:
         except OSError:
             return None
         return sum(processes.memory_bytes([pid, *processes.descendants(pid)]).values())
+
+    def machine(self) -> Machine:
+        """This machine."""
+        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes)
 
     # -- making
 

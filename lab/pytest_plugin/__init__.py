@@ -1,0 +1,162 @@
+"""The plugin for pytest: warm clusters as fixtures, and scenarios as tests.
+
+pytest loads it in every session of whoever has the lab installed: only what every session needs stands here, and all
+else is imported when a test first asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lab.pytest_plugin.stash import DEADLINE, POOL, SAID
+
+if TYPE_CHECKING:
+    from lab.pytest_plugin.lab_run import LabRun
+    from lab.pytest_plugin.warm import WarmCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the lab."""
+    group = parser.getgroup("lab", "distributed tests (lab)")
+    group.addoption(
+        "--lab-engine",
+        choices=("auto", "docker", "local"),
+        default="auto",
+        help="what provides the nodes of tests that do not say (default: auto, Docker if it answers)",
+    )
+    group.addoption("--lab-keep", action="store_true", help="keep the clusters at the end, for the next session")
+    group.addoption(
+        "--lab-report",
+        nargs="?",
+        const=".lab/runs",
+        metavar="DIR",
+        help="record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there",
+    )
+    names = "names of files that are tests if they are scenarios; empty: none are, unless they are named"
+    parser.addini("lab_files", names, type="args", default=["*.yaml", "*.yml"])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, and attend to the page of all runs if one is wanted."""
+    config.addinivalue_line(
+        "markers",
+        "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
+    )
+    if config.getoption("lab_report"):
+        from lab.pytest_plugin.page import PageOfRuns
+
+        config.pluginmanager.register(PageOfRuns(config), "lab_page_of_runs")
+
+
+# -- collecting
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """A scenario is a test."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    from lab.pytest_plugin.collect import scenario_file
+
+    return scenario_file(file_path, parent)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Refuse a marker that says what it may not."""
+    marker = metafunc.definition.get_closest_marker("lab")
+    if marker is not None:
+        from lab.pytest_plugin.collect import refuse_wrong_marker
+
+        refuse_wrong_marker(metafunc.definition, marker)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Say which engine the tests of the lab get, and why."""
+    if any(item.get_closest_marker("lab") or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
+        from lab.pytest_plugin.terminal import engine_text
+
+        return [engine_text(config)]
+    return []
+
+
+# -- fixtures
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> WarmCluster:
+    """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
+    from lab.pytest_plugin.lab_run import cluster_of
+
+    return cluster_of(request.node)
+
+
+@pytest.fixture
+def lab_run(request: pytest.FixtureRequest) -> LabRun:
+    """Runs a scenario or script on a warm cluster: `lab_run("train.py", nodes=2, args=["--epochs", "3"])`."""
+    from lab.pytest_plugin.lab_run import LabRun
+
+    return LabRun(request.node)
+
+
+# -- while tests run
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note when pytest-timeout is going to end the test: its runs are over before that."""
+    item.config.stash[DEADLINE] = time.monotonic() + settings.timeout if settings.timeout else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    """Forget that."""
+    item.config.stash[DEADLINE] = None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test what its runs came to."""
+    if item.config.stash.get(POOL, None) is None:
+        return (yield)
+    from lab.pytest_plugin.sections import after_report, before_report
+
+    before_report(item, call)
+    return after_report(item, (yield))
+
+
+# -- at the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the clusters, or say which are kept."""
+    if session.config.stash.get(POOL, None) is not None:
+        from lab.pytest_plugin.terminal import close_pool
+
+        close_pool(session.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Do so where the session did not come to an orderly end."""
+    pool = config.stash.get(POOL, None)
+    if pool is not None:
+        pool.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker of pytest-xdist has to say at the end."""
+    said = getattr(node, "workeroutput", {}).get("lab_said", ())
+    node.config.stash.setdefault(SAID, []).extend(said)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what there is to say at the end."""
+    for line in config.stash.setdefault(SAID, []):
+        terminalreporter.write_line(f"lab: {line}")

@@ -1,0 +1,111 @@
+"""A warm cluster as tests have it: what runs on it is recorded for the session, and shown where the test fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cluster import Cluster
+from lab.errors import Interrupted, LabError
+from lab.pytest_plugin.stash import DEADLINE
+from lab.record.layout import RUNS
+from lab.record.plan import Turn
+from lab.record.result import Result
+from lab.run.observe import Observer
+from lab.run.options import RunOptions
+from lab.spec.load import open_scenario
+from lab.spec.scenario import Scenario
+
+_ENDING_S = 6.0
+"""What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""
+
+
+class Runs:
+    """The runs of a session: where they are recorded, and those of the test that runs now."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        report = config.getoption("lab_report")
+        self.folder = Path(config.invocation_params.dir, report or RUNS)
+        worker: dict[str, Any] = getattr(config, "workerinput", {})
+        self._suite = worker.get("testrunuid") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        self._number = 0
+        self._stash = config.stash
+        self.of_test: list[Result] = []
+
+    def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
+        """The options of the next run: its record is one of the session's, and it is over before its test has to be."""
+        self._number += 1
+        turn = Turn(suite=self._suite, number=self._number, of=self._number)
+        runs = self.folder if options.runs == RUNS else options.runs
+        return replace(options, runs=runs, turn=turn, timeout_s=self._in_time(scenario, options.timeout_s))
+
+    def _in_time(self, scenario: Scenario, asked_s: float | None) -> float | None:
+        deadline = self._stash.get(DEADLINE, None)
+        if deadline is None:
+            return asked_s
+        left_s = deadline - time.monotonic()
+        usable_s = left_s - min(_ENDING_S, left_s / 2)
+        own_s = scenario.timeout_s if asked_s is None else asked_s
+        return min(own_s, max(usable_s, 0.1)) if usable_s < own_s else asked_s
+
+    def take(self, result: Result) -> Result:
+        """Keep what came out of a run.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted.
+        """
+        self.of_test.append(result)
+        if result.exit_code == Interrupted.exit_code:
+            raise KeyboardInterrupt
+        return result
+
+
+class WarmCluster(Cluster):
+    """A cluster that lives longer than a test; see `Cluster`.
+
+    Args:
+        runs: those of the session.
+        more: what `Cluster` takes.
+    """
+
+    def __init__(self, runs: Runs, **more: Any) -> None:
+        super().__init__(**more)
+        self._named = False  # nobody chose the name, who could have meant another one
+        self._runs = runs
+
+    def run(
+        self,
+        scenario: Scenario | str | Path,
+        *,
+        args: Sequence[str] = (),
+        observer: Observer | None = None,
+        options: RunOptions | None = None,
+        **more: Any,
+    ) -> Result:
+        """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
+        scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
+        options = self._runs.options(scenario, replace(options or RunOptions(), **more))
+        return self._runs.take(super().run(scenario, args=args, observer=observer, options=options))
+
+    def run_all(
+        self,
+        scenarios: Sequence[Scenario],
+        *,
+        observer: Observer | None = None,
+        options: RunOptions | None = None,
+        started: Callable[[Scenario], None] = lambda _: None,
+        ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
+    ) -> list[Result | LabError]:
+        """Run many scenarios one after the other; see `Cluster.run_all`."""
+        options = replace(options or RunOptions(), runs=self._runs.folder)
+        outcomes = super().run_all(scenarios, observer=observer, options=options, started=started, ended=ended)
+        for outcome in outcomes:
+            if isinstance(outcome, Result):
+                self._runs.take(outcome)
+        return outcomes

@@ -1,0 +1,47 @@
+"""The end of what each rank printed, for whoever has only the report of a failure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from lab.record.result import RankResult, Result
+from lab.words import clip, plural
+
+_LINES = 8
+"""Of each rank."""
+_MOST_RANKS = 16
+_LONGEST_LINE = 300
+_TAIL_BYTES = 16384
+_TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
+"""As Python begins one, and as torch does."""
+
+
+def last_lines_text(result: Result) -> str:
+    """The last lines of each rank, of a traceback its last; the one that the verdict shows is left out."""
+    told = {result.culprit.rank} if result.culprit is not None and result.culprit.traceback else set()
+    parts = [lines for rank in result.ranks[:_MOST_RANKS] for lines in _part(rank, without_traceback=rank.rank in told)]
+    if parts and len(result.ranks) > _MOST_RANKS:
+        parts.append(f"  and {plural(len(result.ranks) - _MOST_RANKS, 'rank')} more: lab logs --run {result.run}")
+    return "\n".join(parts)
+
+
+def _part(rank: RankResult, *, without_traceback: bool) -> list[str]:
+    lines = _tail(rank.log_path)
+    begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
+    if begin is not None:
+        lines = [*lines[:begin], *([] if without_traceback else lines[-1:])]
+    shown = [clip(line, _LONGEST_LINE) for line in lines[-_LINES:]]
+    return [f"  rank {rank.rank} on {rank.node} printed last:", *(f"  │ {line}" for line in shown)] if shown else []
+
+
+def _tail(log: Path | None) -> list[str]:
+    try:
+        with open(log or "", "rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    lines = text.rstrip().split("\n")
+    return [line.rstrip() for line in lines[1 if size > _TAIL_BYTES else 0 :]] if text.strip() else []
