@@ -39,12 +39,9 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
     """The report of a phase of a test, with a section for each of its runs that explains something."""
     pool = _pool(item)
     if report.failed and not isinstance(item, ScenarioItem):  # which says it all itself
-        results = pool.runs.of_test
-        report.sections += [
-            (f"lab: run of {result.scenario}", failure_text(result))
-            for result in results
-            if not result.passed or result is results[-1]
-        ]
+        for result in pool.runs.of_test:
+            if not result.passed or result is pool.runs.of_test[-1]:
+                _add_section(report, f"lab: run of {result.scenario}", failure_text(result))
     if report.when == "teardown":
         pool.runs.of_test.clear()
         pool.in_use.clear()
@@ -54,6 +51,15 @@ def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestRep
 def failure_text(result: Result) -> str:
     """What a run came to, and the end of what each rank printed."""
     return harmless("\n".join(filter(None, (verdict_text(result, _PLAIN), last_lines_text(result)))))
+
+
+def _add_section(report: pytest.TestReport, title: str, text: str) -> None:
+    """Add a section, where a JUnit file has it too if that can be."""
+    add = getattr(report.longrepr, "addsection", None)
+    if add is not None:
+        add(title, text)
+    else:
+        report.sections.append((title, text))
 
 
 def _as_seen_from_outside(error: LabError) -> pytest.ExceptionInfo[LabError]:
