@@ -60,16 +60,20 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """A scenario is a test."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
-    from lab.pytest_plugin.collect import scenario_file
+    from lab.pytest_plugin.files import is_test
 
-    return scenario_file(file_path, parent)
+    if not is_test(file_path, parent):
+        return None
+    from lab.pytest_plugin.collect import ScenarioFile
+
+    return ScenarioFile.from_parent(parent, path=file_path)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Refuse a marker that says what it may not."""
     marker = metafunc.definition.get_closest_marker("lab")
     if marker is not None:
-        from lab.pytest_plugin.collect import refuse_wrong_marker
+        from lab.pytest_plugin.marker import refuse_wrong_marker
 
         refuse_wrong_marker(metafunc.definition, marker)
 

@@ -1,11 +1,9 @@
-"""Scenarios as tests: which files are, and how one runs."""
+"""Scenarios as tests."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,44 +11,10 @@ import pytest
 
 from lab.errors import LabError
 from lab.plan.fit import has_wishes
-from lab.pytest_plugin.marker import checked_marker
 from lab.report.harmless import harmless
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
-
-_SCRIPT = re.compile(rb"""^['"]?script['"]?[ \t]*:[ \t]+(?:'([^'\n]+)'|"([^"\n]+)"|([^\s'"#][^#\n]*))""", re.MULTILINE)
-_HEAD_BYTES = 65536
-
-
-def scenario_file(path: Path, parent: pytest.Collector) -> ScenarioFile | None:
-    """The collector of a YAML file that is a scenario, or that somebody has named; None of any other."""
-    if not parent.session.isinitpath(path):
-        patterns = parent.config.getini("lab_files")
-        if not any(fnmatch(path.as_posix(), f"*/{pattern}") for pattern in patterns) or not looks_like_one(path):
-            return None
-    return ScenarioFile.from_parent(parent, path=path)
-
-
-def looks_like_one(path: Path) -> bool:
-    """Whether a YAML file names a script at its top level, as most files of others do not."""
-    try:
-        with path.open("rb") as file:
-            found = _SCRIPT.search(file.read(_HEAD_BYTES))
-    except OSError:
-        return False
-    if found is None:
-        return False
-    name = (found[1] or found[2] or found[3]).decode("utf-8", "replace").strip()
-    return name.endswith(".py") or (path.parent / name).is_file()
-
-
-def refuse_wrong_marker(definition: pytest.Item, marker: pytest.Mark) -> None:
-    """Refuse a marker that says what it may not, while tests are collected."""
-    try:
-        checked_marker(marker)
-    except LabError as error:
-        raise pytest.Collector.CollectError(f"{definition.nodeid}: {harmless(str(error))}") from None
 
 
 class ScenarioFile(pytest.File):

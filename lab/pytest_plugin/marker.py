@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lab.engine.select import CHOICES
-from lab.errors import UsageError
+from lab.errors import LabError, UsageError
+from lab.report.harmless import harmless
 from lab.spec.problems import did_you_mean
 from lab.spec.units import parse_size
 from lab.words import listing
@@ -27,6 +28,14 @@ def wanted_by(item: pytest.Item) -> dict[str, Any]:
     """
     marker = item.get_closest_marker("lab")
     return checked_marker(marker) if marker is not None else {}
+
+
+def refuse_wrong_marker(definition: pytest.Item, marker: pytest.Mark) -> None:
+    """Refuse a marker that says what it may not, while tests are collected."""
+    try:
+        checked_marker(marker)
+    except LabError as error:
+        raise pytest.Collector.CollectError(f"{definition.nodeid}: {harmless(str(error))}") from None
 
 
 def checked_marker(marker: pytest.Mark) -> dict[str, Any]:

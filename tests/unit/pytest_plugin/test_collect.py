@@ -1,0 +1,83 @@
+"""Which files are tests, and what is said of markers and files that are wrong, before anything runs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.pytest_plugin.files import looks_like_one
+from tests.pytest_process import pytest_environment, pytest_words
+
+
+def collected(folder: Path, *words: str) -> str:
+    """What `pytest --collect-only` says there."""
+    argv = pytest_words("--collect-only", "-q", *words)
+    ended = subprocess.run(argv, cwd=folder, env=pytest_environment(), capture_output=True, text=True, timeout=100)
+    assert "Traceback" not in ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "scenarios").mkdir()
+    files = {
+        "train.py": "print()",
+        "good.yaml": "name: fine\nnodes: 2\nscript: train.py\n",
+        "workflow.yml": "on: push\njobs:\n  one:\n    script: train.py\n",
+        "values.yaml": "a: b\n",
+        "data.yaml": "script: [1, 2]\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "scenarios" / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("script: train.py\n", True),
+        ("nodes: 3\nscript: 'train.py'  # this one\n", True),
+        ('"script": "train.py"\n', True),
+        ("script: other\n", True),
+        ("script: trian.py\n", True),  # misspelt: said, not passed over
+        ("script: make all\n", False),
+        ("job:\n  script: train.py\n", False),
+        ("script:\n  - make\n", False),
+        ("# script: train.py\n", False),
+        ("", False),
+    ],
+)
+def test_a_file_that_names_a_script_at_its_top_level_looks_like_a_scenario(tmp_path: Path, text: str, is_one: bool):
+    for name in ("train.py", "other", "one.yaml"):
+        (tmp_path / name).write_text(text)
+    assert looks_like_one(tmp_path / "one.yaml") is is_one
+
+
+def test_scenarios_in_a_folder_are_tests_and_other_files_are_not(project: Path):
+    assert [line for line in collected(project).splitlines() if "::" in line] == ["scenarios/good.yaml::fine"]
+    assert "fine" in collected(project, "-m", "lab", "-k", "fine and scenarios")
+    assert "fine" not in collected(project, "-o", "lab_files=")
+    assert "fine" not in collected(project, "-o", "lab_files=other/*.yaml")
+
+
+def test_what_is_wrong_is_said_in_a_sentence_and_the_rest_is_still_collected(project: Path):
+    (project / "scenarios" / "bad.yaml").write_text("script: trian.py\n")
+    (project / "test_it.py").write_text("import pytest\n\n@pytest.mark.lab(node=3)\ndef test_it(cluster): pass\n")
+    said = collected(project)
+    assert "scenarios/good.yaml::fine" in said
+    assert "scenarios/bad.yaml:1:9: script: found 'trian.py', which does not exist (did you mean 'train.py'?)" in said
+    assert "test_it.py::test_it: @pytest.mark.lab: there is no keyword 'node' (did you mean 'nodes'?)" in said
+    assert "2 errors" in said
+    named = collected(project, "scenarios/values.yaml")
+    assert "scenarios/values.yaml:1:1: script: missing" in named
+
+
+def test_a_folder_of_something_else_is_not_taken_for_that_of_the_report(project: Path):
+    argv = pytest_words("--lab-report", "scenarios")
+    ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=100)
+    assert "--lab-report" in ended.stderr
+    assert "holds other things than runs" in ended.stderr
+    assert ended.returncode == 4
