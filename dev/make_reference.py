@@ -17,6 +17,7 @@ from lab.record.layout import FILES
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.keys import Key, keys_of
+from lab.spec.lessons import schema_file
 from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
 
 REQUIRED = "required"
@@ -69,7 +70,9 @@ def _with(page: str, parts: Mapping[str, str]) -> str:
     """The page with everything between `<!-- NAME -->` and `<!-- end -->` replaced."""
     for name, text in parts.items():
         folded = (
-            text if text.startswith("|") else textwrap.fill(text, 120, subsequent_indent="  " * text.startswith("- "))
+            text
+            if text.startswith(("|", "```"))
+            else textwrap.fill(text, 120, subsequent_indent="  " * text.startswith("- "))
         )
         between = re.compile(f"(<!-- {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
         page, count = between.subn(lambda ends, folded=folded: f"{ends[1]}{folded}{ends[2]}", page)
@@ -151,4 +154,4 @@ if __name__ == "__main__":
     for name, made in PAGES.items():
         text = (DOCS / name).read_text(encoding="utf-8")
         (DOCS / name).write_text(made(text), encoding="utf-8")
-    (DOCS / "scenario.schema.json").write_text(schema(), encoding="utf-8")
+    schema_file().write_text(schema(), encoding="utf-8")

@@ -17,7 +17,7 @@ PAGES = {
     "SECURITY.md": "security.md",
 }
 """File in the root of the checkout -> page of the site."""
-FILES = ("scenarios/**/*.yaml", "scenarios/**/*.py", "LICENSE")
+FILES = ("scenarios/**/*.yaml", "scenarios/*.json", "scenarios/**/*.py", "LICENSE")
 """What pages link to and browsers show as it is."""
 
 

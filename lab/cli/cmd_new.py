@@ -8,51 +8,11 @@ import re
 from pathlib import Path
 
 from lab.cli import arguments as shared
+from lab.cli.first_files import new_scenario, with_schema
 from lab.errors import UsageError
 from lab.spec.lessons import OWN_FOLDER, find_lesson
 from lab.spec.load import open_scenario
 from lab.words import listing
-
-_SCENARIO = """\
-name: {name}
-learn: Every rank adds its number to a sum that all of them then hold.
-predict:
-  ask: What does each rank hold after the call?
-  answer: {{note: total}}
-nodes: 3
-script: {file}.py
-timeout: 60s
-expect:
-  notes:
-    total: sum(range(world_size))
-"""
-_SCRIPT = '''\
-"""Say here, in a sentence or two, what this shows."""
-
-import torch
-import torch.distributed as dist
-
-try:
-    from lab import note  # optional: puts a value into the record of the run
-except ImportError:
-    note = print
-
-
-def main():
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-
-    total = torch.tensor([rank])
-    dist.all_reduce(total)  # SUM is the default
-    print(f"rank {rank} of {dist.get_world_size()}: the sum of all ranks is {total.item()}")
-    note("total", total.item())
-
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
-'''
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     if name and not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name):
         raise UsageError(f"{name!r} cannot name a scenario", "use lower-case letters, digits, - and _")
     folder = arguments.folder or (OWN_FOLDER if OWN_FOLDER.is_dir() else Path())
-    texts = _copied(find_lesson(lesson), name) if lesson else _made(name)
+    texts = with_schema(_copied(find_lesson(lesson), name) if lesson else new_scenario(name), folder)
     own = list(texts)[:2]  # the scenario and its script; what these need may be there, from another lesson
     for file, text in texts.items():
         path = folder / file
@@ -87,25 +47,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _made(name: str) -> dict[str, bytes]:
-    file = name.replace("-", "_")
-    return {f"{file}.yaml": _SCENARIO.format(name=name, file=file).encode(), f"{file}.py": _SCRIPT.encode()}
-
-
 def _copied(lesson: Path, name: str | None) -> dict[str, bytes]:
     """The files of a lesson: the scenario, under another name if there is one, its script, and what both need."""
     scenario = open_scenario(lesson)
     text = lesson.read_text(encoding="utf-8")
     if name:
         text = re.sub(r"(?m)^name:.*$", f"name: {name}", text, count=1)
-    folder = scenario.script.parent
+    beside = scenario.script.parent
     needed = [scenario.script.name]
     if scenario.expect.check:
         needed.append(scenario.expect.check.partition(":")[0])
     for file in needed:  # grows while it is gone through
-        needed += [each for each in _imported_files(folder, file) if each not in needed]
+        needed += [each for each in _imported_files(beside, file) if each not in needed]
     file = f"{name.replace('-', '_')}.yaml" if name else lesson.name
-    return {file: text.encode(), **{each: (folder / each).read_bytes() for each in needed}}
+    return {file: text.encode(), **{each: (beside / each).read_bytes() for each in needed}}
 
 
 def _imported_files(folder: Path, file: str) -> list[str]:

@@ -44,11 +44,19 @@ def _nodes() -> Iterable[str]:
     return {node.name for info in own or found for node in info.nodes}
 
 
+def _topics() -> Iterable[str]:
+    from lab.cli.overview import VERBS
+    from lab.cli.topics import TOPICS
+
+    return {*TOPICS, *VERBS}
+
+
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "lessons": _lessons,
     "scenarios": _scenarios,
     "runs": _runs,
     "clusters": _clusters,
     "nodes": _nodes,
+    "topics": _topics,
 }
 """Kind of names -> those that there are now."""

@@ -20,9 +20,11 @@ VERBS = {
     "new": "write a scenario and its script to start from",
     "scenarios": "list scenarios with one line each",
     "validate": "check scenarios without running them",
+    "schema": "print the JSON Schema of scenarios, for editors",
     "doctor": "look at engine, image, kernel and machine",
     "image": "build the image of the nodes; list and remove what was made of packages",
     "completion": "print a completion script for your shell",
+    "help": "show a topic of the docs: scenario, expect, exit-codes, environment and more",
 }
 OVERVIEW = f"""usage: lab VERB [options]
 
@@ -43,4 +45,4 @@ examples:
 
 exit codes: 0 passed, 1 failed, 2 refused (bad usage, scenario or cluster), 3 no engine, 4 hung, 130 interrupted
 
-`lab VERB --help` says more."""
+`lab VERB --help` says more; `lab help` lists topics."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from lab.carried import carried
 from lab.errors import UsageError
 from lab.spec.problems import did_you_mean
 
@@ -15,16 +16,20 @@ SIGN = "@"
 """`@scatter`, in the place of a file, is the lesson of that name."""
 OWN_FOLDER = Path("scenarios")
 """What the current folder calls its own scenarios."""
+SCHEMA_FILE = "scenario.schema.json"
 _SUFFIXES = (".yaml", ".yml")
 _HEAD = 1000
 """Characters of a file in which it says its name."""
 
 
 def library_folder() -> Path:
-    """The lessons that come with the lab: in the package when it is installed, in the root of a checkout otherwise."""
-    package = Path(__file__).resolve().parents[1]
-    candidates = (package / "scenarios", package.parent / "scenarios")
-    return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+    """The lessons that come with the lab."""
+    return carried("scenarios")
+
+
+def schema_file() -> Path:
+    """The JSON Schema of scenarios: beside the lessons, so that they name it by the same path wherever they lie."""
+    return library_folder() / SCHEMA_FILE
 
 
 def lesson_folders() -> list[Path]:

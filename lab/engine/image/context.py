@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.carried import carried
 from lab.errors import ImageError
 from lab.node.recorder import build
 
@@ -122,14 +123,12 @@ def plan_build(
 
 
 def find_dockerfile() -> Path:
-    """Returns the node image's Dockerfile: beside this module when installed, in the root of a checkout otherwise."""
-    here = Path(__file__).resolve()
-    candidates = (here.with_name("Dockerfile"), here.parents[3] / "Dockerfile")
-    for path in candidates:
-        if path.is_file():
-            return path
+    """Returns the Dockerfile of the node image."""
+    path = carried("Dockerfile")
+    if path.is_file():
+        return path
     raise ImageError(
-        f"the node image's Dockerfile is neither {candidates[0]} nor {candidates[1]}",
+        f"the Dockerfile of the node image is missing: there is no {path}",
         "this installation of the lab is incomplete: install it again",
     )
 

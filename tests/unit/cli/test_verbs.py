@@ -518,7 +518,12 @@ def test_pruning_that_says_not_what_is_refused(lab, words: list[str], sentence: 
 
 def test_a_lesson_is_copied_to_be_changed_with_all_that_it_needs(lab):
     assert lab("new", "--from", "resume", "--folder", "mine")[0] == 0
-    assert {path.name for path in Path("mine").iterdir()} == {"resume.yaml", "resume.py", "training.py"}
+    assert {path.name for path in Path("mine").iterdir()} == {
+        "resume.yaml",
+        "resume.py",
+        "training.py",
+        "scenario.schema.json",
+    }
     assert as_json(lab("validate", "mine", "--json"))[0]["valid"] is True
     assert "mine/resume.yaml is there already" in lab("new", "--from", "resume", "--folder", "mine")[2]
     assert lab("new", "--from", "reshard", "--folder", "mine")[0] == 0, "a module that both need"
@@ -528,7 +533,11 @@ def test_a_lesson_is_copied_to_be_changed_with_all_that_it_needs(lab):
 
 def test_a_copy_of_a_lesson_has_a_name_of_its_own(lab):
     assert lab("new", "my-scatter", "--from", "scatter")[0] == 0
-    assert Path("my_scatter.yaml").read_text().startswith("name: my-scatter\n")
+    assert (
+        Path("my_scatter.yaml")
+        .read_text()
+        .startswith("# yaml-language-server: $schema=scenario.schema.json\nname: my-scatter\n")
+    )
     assert as_json(lab("run", "my_scatter.yaml", "--dry-run", "--json"))["scenario"] == "my-scatter"
 
 
@@ -538,7 +547,7 @@ def test_a_lesson_can_be_run_from_any_folder_and_one_of_ones_own_comes_first(lab
     assert Path(as_json(lab("run", "@scatter", "--dry-run", "--json"))["script"]).is_absolute()
     assert as_json(lab("run", "@ddp-story", "--dry-run", "--json"))["script"].endswith("/ddp/story.py")
     Path("scenarios").mkdir()
-    assert lab("new", "--from", "scatter")[1].startswith("wrote scenarios/scatter.yaml and scenarios/scatter.py")
+    assert lab("new", "--from", "scatter")[1].startswith("wrote scenarios/scatter.yaml, scenarios/scatter.py and ")
     own = as_json(lab("run", "@scatter", "--dry-run", "--json"))["script"]
     assert own == str(Path("scenarios/scatter.py").absolute())
     assert len(as_json(lab("scenarios", "--json"))) == len(library)

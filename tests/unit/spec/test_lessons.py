@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import carried
 from lab.errors import UsageError
 from lab.spec import lessons as subject
 from lab.spec.load import find_scenarios, load_scenario
@@ -20,9 +21,8 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def installed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of lessons where the lab is installed in this folder."""
-    (folder / "lab" / "spec").mkdir(parents=True)
     (folder / "lab" / "scenarios" / "topic").mkdir(parents=True)
-    monkeypatch.setattr(subject, "__file__", str(folder / "lab" / "spec" / "lessons.py"))
+    monkeypatch.setattr(carried, "__file__", str(folder / "lab" / "carried.py"))
     return folder / "lab" / "scenarios"
 
 

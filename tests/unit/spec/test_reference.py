@@ -14,12 +14,13 @@ from jsonschema import Draft7Validator
 
 from lab.errors import ScenarioError, UsageError
 from lab.record.layout import FILES, readme
+from lab.spec.lessons import schema_file
 from lab.spec.load import load_scenario
 from lab.spec.units import parse_duration, parse_size
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = (ROOT / "docs" / "scenario-reference.md").read_text(encoding="utf-8")
-SCHEMA = (ROOT / "docs" / "scenario.schema.json").read_text(encoding="utf-8")
+SCHEMA = schema_file().read_text(encoding="utf-8")
 TOP = json.loads(SCHEMA)["properties"]
 
 

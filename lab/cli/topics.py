@@ -1,0 +1,88 @@
+"""The topics of `lab help`: pages of the docs, which come with the lab, and sections of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from lab.carried import carried
+
+
+class Topic(NamedTuple):
+    """What can be read about."""
+
+    about: str
+    page: str
+    """File of the docs."""
+    section: str = ""
+    """The anchor of a heading; empty: the whole page."""
+
+
+TOPICS = {
+    "scenario": Topic("every key of a scenario", "scenario-reference.md"),
+    "expect": Topic("what must come out of a run", "scenario-reference.md", "expect"),
+    "notes": Topic("values that ranks must note", "scenario-reference.md", "expected-notes"),
+    "calls": Topic("what ranks must have called", "scenario-reference.md", "expected-calls"),
+    "questions": Topic("what a lesson asks", "scenario-reference.md", "questions"),
+    "editor": Topic("completion and checks of scenarios in an editor", "scenario-reference.md", "in-an-editor"),
+    "exit-codes": Topic("what the exit code of a command says", "command-line.md", "exit-codes"),
+    "environment": Topic("variables that the lab reads, and those that ranks find", "command-line.md", "environment"),
+    "files": Topic("where records, clusters and caches are kept", "command-line.md", "files"),
+    "engines": Topic("containers or processes: what differs", "local-engine.md"),
+    "packages": Topic("what scripts need besides torch: packages, images", "packages.md"),
+    "data": Topic("folders that ranks read", "packages.md", "data"),
+    "python": Topic("clusters, runs and lessons from Python", "python-api.md"),
+    "terminal": Topic("breakpoint(), progress bars, standard input", "terminal.md"),
+    "warm": Topic("why a run takes a tenth of a second", "warm.md"),
+    "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),
+    "air-gapped": Topic("without a registry and an index", "air-gapped.md"),
+    "watch": Topic("a run as it happens", "watch.md"),
+    "report": Topic("a run as one page", "report.md"),
+    "pictures": Topic("what the pictures of calls show", "pictures.md"),
+    "explain": Topic("what explanations say, and what they rest on", "explain.md"),
+    "record": Topic("every file of a record", "record.md"),
+    "trace": Topic("what is recorded of every call", "trace.md"),
+    "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, diff", "trace-exports.md"),
+    "ddp": Topic("every call that DDP makes", "ddp-story.md"),
+    "lessons": Topic("every lesson", "scenarios.md"),
+}
+_FENCE = re.compile(r" *(```|~~~)")
+_COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
+
+
+def text_of(topic: Topic) -> str:
+    """The page or section, as Markdown."""
+    page = (docs_folder() / topic.page).read_text(encoding="utf-8")
+    text = _section(page, topic.section) if topic.section else page
+    return _COMMENT.sub("", text).strip() + "\n"
+
+
+def docs_folder() -> Path:
+    """The pages that come with the lab."""
+    return carried("docs")
+
+
+def _section(page: str, anchor: str) -> str:
+    """From a heading to the next one of its rank."""
+    lines = page.splitlines(keepends=True)
+    headings = list(_headings(lines))
+    at, level, _ = next(heading for heading in headings if heading[2] == anchor)
+    end = next((line for line, other, _ in headings if line > at and other <= level), len(lines))
+    return "".join(lines[at:end])
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Line, rank and anchor of each."""
+    fenced = False
+    for number, line in enumerate(lines):
+        if _FENCE.match(line):
+            fenced = not fenced
+        elif not fenced and (found := re.match(r"(#+) +(.+)", line)):
+            yield number, len(found[1]), anchor_of(found[2])
+
+
+def anchor_of(heading: str) -> str:
+    """What a link to a heading ends with."""
+    return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
