@@ -28,6 +28,7 @@ LINKS = {
     "snapshots": "snapshots.md",
     "traces": "trace.md",
     "packages": "packages.md",
+    "grading": "grading.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

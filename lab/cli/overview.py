@@ -16,6 +16,7 @@ VERBS = {
     "explain": "say what happened in a run: who waited for whom, who differed, where time went",
     "trace": "show what ranks sent each other; write it for Perfetto or Chrome",
     "diff": "show what two runs did differently",
+    "grade": "run many submissions in the place of a scenario's script, isolated, and give each its points",
     "learn": "take a lesson: predict, run, see whether that held; show what is done",
     "new": "write a scenario and its script to start from",
     "scenarios": "list scenarios with one line each",

@@ -58,3 +58,14 @@ class ProgressDisplay:
             self._task = self._bar.add_task(harmless(text), total=None)
         else:
             self._bar.update(self._task, description=harmless(text))
+
+    def line(self, text: str) -> None:
+        """Show a line that stays, in its own colours."""
+        if self._quiet:
+            return
+        if self._bar is None:
+            print(harmless(text), file=self._stream, flush=True)
+        else:
+            from rich.text import Text
+
+            self._bar.console.print(Text.from_ansi(harmless(text)), soft_wrap=True)

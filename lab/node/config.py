@@ -28,6 +28,8 @@ class Config(NamedTuple):
     """A limit for the agent to enforce; None where the kernel does."""
     disk_bytes: Optional[int] = None
     """What a run may write; None: as much as there is room for."""
+    tell_of_full: bool = False
+    """Whether it is told where there is no room any more: each place that can be written to has its own limit."""
     foreign: bool = False
     """Whether its image is another one than the lab's own."""
     shared: str = ""

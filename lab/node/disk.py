@@ -146,3 +146,26 @@ def _nameless_open(uid: int, devices: Collection[int]) -> int:
         except OSError:  # it ended, or nobody may look into it
             continue
     return sum(sizes.values())
+
+
+class Places:
+    """File systems with a limit of their own in which a run can write, and which of them it has filled.
+
+    Args:
+        folders: where the run can write.
+    """
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._folders = {os.stat(folder).st_dev: folder for folder in folders}
+        self._next = 0.0
+
+    def filled(self, *, now: bool = False) -> Iterator[tuple[str, int]]:
+        """Each that has no room any more, told once: a folder in it and its size; four times a second, or `now`."""
+        if not now and time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _PAUSE_S
+        for device, folder in list(self._folders.items()):
+            facts = os.statvfs(folder)
+            if facts.f_blocks and (not facts.f_bavail or (facts.f_files and not facts.f_favail)):
+                del self._folders[device]
+                yield folder, facts.f_blocks * facts.f_frsize

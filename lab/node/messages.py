@@ -12,7 +12,7 @@ from .output_messages import Fetch, Made, Piece
 from .terminal_messages import NOTHING, Breakpoint, Continued, Grant, Input, Taken, Window
 from .watch_messages import Follow, LetGo
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -50,6 +50,8 @@ class Files(NamedTuple):
     run: str
     data: bytes
     last: bool
+    for_check: bool = False
+    """Whether it is what the check of the scenario gets instead; no rank ever sees that."""
 
 
 class WorkerStart(NamedTuple):
@@ -218,7 +220,8 @@ class Limited(NamedTuple):
     run: str = ""
     rank: Optional[int] = None
     what: str = "output"
-    """`output`, `notes` or a kind of `trace` of a rank, in bytes; `disk`; `processes` or `memory` of a node."""
+    """`output`, `notes` or a kind of `trace` of a rank, in bytes; `disk`; `processes`, `memory` or `files in FOLDER` of
+    a node."""
     limit: int = 0
     excess: int = 0
     """How much was dropped or written, 0 where that is not known; how often something was refused or killed."""

@@ -18,6 +18,7 @@ from . import (
     note,
     outputs,
     processes,
+    remove,
     store,
     strays,
     users,
@@ -79,7 +80,8 @@ class NodeRun:
     def check(self, asked: messages.Check) -> None:
         """Start the scenario's own check of the results as one more worker, rank -1, in a fresh copy of the folder.
 
-        Nothing that a script started is left by then to change what the check sees.
+        Nothing that a script started is left by then to change what the check sees, and no link in the folder of the
+        ranks by which it would take a file of its own for theirs.
 
         Raises:
             RuntimeError: a process of the run does not end.
@@ -87,6 +89,7 @@ class NodeRun:
         self._end_processes()
         if self.left:
             raise RuntimeError(f"there are still {', '.join(self.left)}")
+        remove.remove_links_out_of(self.place.folder)
         folder = self.place.fresh_copy()
         results = self.place.keep("results.json", json.dumps(asked.results))
         argv = [asked.reference.partition(":")[0], asked.reference]
@@ -220,6 +223,7 @@ class NodeRun:
         for worker in self.workers.values():
             self._limits.tell(worker)
         if self.config.container and self.workers:
+            self._watch.look_for_room(now=True)
             self._limits.tell_of_node()
 
     def _remove_files(self) -> None:

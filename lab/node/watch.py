@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from . import limits, processes, trace_file
 from .config import Config
-from .disk import Disk
+from .disk import Disk, Places
 from .launch import Worker
 from .users import Users
 
@@ -28,11 +28,14 @@ class Watch:
         self._users = users
         self._folders = tuple(folders)
         self._disk: Disk | None = None
+        self._places: Places | None = None
 
     def begin(self, workers: Collection[Worker]) -> None:
         """The workers are about to run; what is there now is not theirs."""
+        folders = [folder for folder in (*self._folders, self._config.shared) if os.path.isdir(folder)]
+        if self._config.tell_of_full:
+            self._places = Places(folders)
         if self._config.disk_bytes:
-            folders = [folder for folder in (*self._folders, self._config.shared) if os.path.isdir(folder)]
             users = {self._users.worker(worker.local_rank) for worker in workers}
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
 
@@ -44,6 +47,12 @@ class Watch:
             self._look_at_memory(workers, keep, self._config.memory_bytes - sum(trace.held_bytes for trace in traces))
         if self._disk is not None:
             self._look_at_disk(self._disk, workers, keep)
+        self.look_for_room()
+
+    def look_for_room(self, *, now: bool = False) -> None:
+        """Tell of places that are full; the kernel refuses whoever would write more there."""
+        for folder, size in self._places.filled(now=now) if self._places is not None else ():
+            self._told.say(f"files in {folder}", size, 1)
 
     def _look_at_memory(self, workers: Collection[Worker], keep: int | None, limit_bytes: int) -> None:
         """Do what the kernel does for a container."""

@@ -27,6 +27,8 @@ class Workplace:
         self.folder = os.path.join(self.home, "work")
         """The scenario's folder as the workers have it."""
         self._archive: list[bytes] = []
+        self._archive_of_check: list[bytes] = []
+        """Empty: the check gets what the workers got."""
         self.shipped: set[str] = set()
         """Paths of the files in it that were shipped."""
         self.shipped_at = 0
@@ -42,11 +44,14 @@ class Workplace:
                 os.chmod(folder, 0o775)
 
     def take(self, files: Files) -> None:
-        """Take a piece of the compressed tar of the scenario's folder; unpack it after the last piece."""
-        self._archive.append(files.data)
-        if files.last:
+        """Take a piece of the compressed tar of the scenario's folder; unpack it after the last piece.
+
+        What is for the check is kept until it begins.
+        """
+        (self._archive_of_check if files.for_check else self._archive).append(files.data)
+        if files.last and not files.for_check:
             with self._users.files_of_workers():
-                self._unpack(self.folder)
+                self.shipped.update(self._unpack(self._archive, self.folder))
             self.shipped_at = _now(self._own)
 
     def home_beside(self, folder: str) -> str:
@@ -54,10 +59,10 @@ class Workplace:
         return os.path.join(os.path.dirname(folder), "home")
 
     def fresh_copy(self) -> str:
-        """The scenario's folder for its check, as it was shipped; only the agent may change it."""
+        """The folder of the check, as it was shipped; only the agent may change it."""
         folder = os.path.join(self._own, "run", "work")  # ends as the workers' folder does, which stacks leave out
         os.makedirs(folder)
-        self._unpack(folder)
+        self._unpack(self._archive_of_check or self._archive, folder)
         home = self.home_beside(folder)
         os.mkdir(home)
         if self._users.many:
@@ -80,14 +85,15 @@ class Workplace:
         """Remove both folders and what is in them; returns those that stay. `tell` is called while that goes on."""
         return [folder for folder in (self.home, self._own) if not remove_tree(folder, tell)]
 
-    def _unpack(self, folder: str) -> None:
-        data = zlib.decompress(b"".join(self._archive))
+    def _unpack(self, pieces: list[bytes], folder: str) -> list[str]:
+        """Unpack an archive; returns the paths of what was in it."""
+        data = zlib.decompress(b"".join(pieces))
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for entry in archive:
-                self.shipped.add(entry.name)
                 if self._users.many:  # what its owner may do with it, all workers may
                     entry.mode |= (entry.mode & 0o700) >> 3
                 archive.extract(entry, folder)
+            return archive.getnames()
 
 
 def _now(folder: str) -> int:

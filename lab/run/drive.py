@@ -241,11 +241,18 @@ class Driver:
                 self.agents.say_all(Stop(self.plan.run, hard))
                 self.agents.listen_for(self._all_over, patience_s)
 
-    def check(self, reference: str, results: list[dict[str, Any]], deadline_s: float) -> RankFacts:
-        """Run the check `file.py:function` in node 0, after all ranks have ended and before anything is removed."""
+    def check(
+        self, reference: str, results: list[dict[str, Any]], deadline_s: float, archive: bytes = b""
+    ) -> RankFacts:
+        """Run the check `file.py:function` in node 0, after all ranks have ended and before anything is removed.
+
+        `archive` is the folder that it is in, where that is not the one that was shipped to the ranks.
+        """
         facts = self.facts.rank(-1)
         if "node0" in self.agents.alive:
-            self.agents.say("node0", Check(self.plan.run, reference, results, dict(self.plan.workers[0].env)))
+            files = file_messages(self.plan.run, archive, for_check=True) if archive else ()
+            check = Check(self.plan.run, reference, results, dict(self.plan.workers[0].env))
+            self.agents.say("node0", *files, check)
             if not self.agents.listen_for(lambda: facts.over, deadline_s):
                 error = f"the check did not end within {format_duration(deadline_s)}"
                 self.collector.fact(Exited(time=time.time(), rank=-1, node="node0", error=error))

@@ -76,7 +76,8 @@ def execute(
         if scenario.expect.check:
             from lab.run.outcome import results_for_check
 
-            driver.check(scenario.expect.check, results_for_check(facts, writer), _CHECK_DEADLINE_S)
+            results = results_for_check(facts, writer)
+            driver.check(scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive)
 
     try:
         judges = "lab.run.outcome"  # imported while the ranks are busy: nobody waits for it then

@@ -43,6 +43,8 @@ class RunOptions(PlanOptions):
     """Let a scenario file mount folders of this machine that lie outside of its own."""
     update: bool | None = None
     """Whether `expect: calls: snapshot` writes its file anew; None: only one that is missing, and none in CI."""
+    check_archive: bytes = b""
+    """The folder of the scenario's check, from `pack_folder`, that no rank sees; empty: it is that of the script."""
     watched: Watched | None = None
     """Shared with whoever watches the run."""
 

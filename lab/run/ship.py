@@ -165,8 +165,8 @@ def _too_much(folder: Path, size: int, largest: str) -> UsageError:
     )
 
 
-def file_messages(run: str, archive: bytes) -> Iterator[Files]:
-    """The archive as messages to an agent."""
+def file_messages(run: str, archive: bytes, *, for_check: bool = False) -> Iterator[Files]:
+    """The archive as messages to an agent; `for_check`: no rank gets to see it."""
     for start in range(0, len(archive), _CHUNK_BYTES):
         end = start + _CHUNK_BYTES
-        yield Files(run, archive[start:end], last=end >= len(archive))
+        yield Files(run, archive[start:end], last=end >= len(archive), for_check=for_check)

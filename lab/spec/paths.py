@@ -23,7 +23,7 @@ def script() -> Kind:
     def read(value: Value) -> Path:
         text = read_text(value, _SCRIPT)
         folder = value.reading.folder
-        path = _inside(value, text, folder, _SCRIPT)
+        path = inside(value, text, folder, _SCRIPT)
         if os.path.isdir(path):
             names = names_in(path, ".py")
             meant = f" (did you mean {f'{path.name}/{names[0]}'!r}?)" if len(names) == 1 else ""
@@ -46,7 +46,7 @@ def check() -> Kind:
         if "script" not in value.reading.known:  # a problem of its own
             return text
         folder = value.reading.known["script"].parent
-        path = _inside(value, file, folder, _CHECK)
+        path = inside(value, file, folder, _CHECK)
         if not os.path.isfile(path):
             raise value.refused(_CHECK, f", whose file does not exist{_meant(file, folder)}")
         names = _defined_names(path)
@@ -97,7 +97,8 @@ def missing_script(path: Path) -> str:
     return f"script: missing{meant}; allowed: {_SCRIPT.replace('such as ', 'such as script: ')}"
 
 
-def _inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
+def inside(value: Value, path: str, folder: Path, allowed: str) -> Path:
+    """The absolute path of something in a folder or below it; links in it may not lead out."""
     if not path.strip():
         raise value.refused(allowed)
     if os.path.isabs(path):

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lab.spec import expect, kinds, paths
+from lab.spec import expect, grading, kinds, paths
 from lab.spec.data import data_folders
 from lab.spec.environment import environment
 from lab.spec.keys import key
@@ -105,6 +105,32 @@ class Expect:
     tolerance: Tolerance = key(Tolerance)
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
 
+    @property
+    def graded(self) -> list[str]:
+        """What is expected, as verdicts call it, in the order in which it is graded: `exit`, `note sum`, `check`."""
+        whole = {
+            "log": self.logs,
+            "calls": self.calls is not None,
+            "replicas": self.replicas,
+            "check": self.check,
+            "verdict": self.verdict != "passed",
+            "culprit": self.culprit is not None,
+            "reason": self.reason,
+        }
+        ends = ["exit"] if self.verdict == "passed" or self.exit else []
+        return [*ends, *(f"note {name}" for name in self.notes), *(what for what, stated in whole.items() if stated)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grading:
+    """What `lab grade` gives for what, and what it gives to submissions."""
+
+    points: Mapping[str, float] = key(dict, grading.points(), "points: {exit: 2}", "1 for each")
+    """What each expectation is worth, by the name that verdicts give it."""
+    files: tuple[str, ...] = key((), grading.files(), "files: [helper.py]", "none")
+    """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
+    shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
@@ -164,3 +190,5 @@ class Scenario:
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)
     """What must come out."""
+    grade: Grading = key(Grading)
+    """What `lab grade` gives for what, and what it gives to submissions."""

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lab.node import disk
-from lab.node.disk import Disk
+from lab.node.disk import Disk, Places
 from lab.node.users import User
 
 MIB = 1 << 20
@@ -121,3 +122,22 @@ def test_open_files_without_a_name_count_for_who_has_them_open(tmp_path: Path) -
             assert disk._nameless_open(ME.uid, devices) >= MIB
             assert disk._nameless_open(ME.uid, set()) == 0
             assert disk._nameless_open(NOBODY.uid, devices) == 0
+
+
+def test_a_place_that_is_full_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {"blocks": 10, "files": 10}
+
+    def facts(_: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            f_blocks=256, f_frsize=4096, f_bavail=free["blocks"], f_files=100, f_favail=free["files"]
+        )
+
+    monkeypatch.setattr(os, "statvfs", facts)
+    for what in free:
+        places = Places([str(tmp_path), str(tmp_path)])
+        assert list(places.filled(now=True)) == []
+        free[what] = 0
+        assert list(places.filled()) == [], "four times a second"
+        assert list(places.filled(now=True)) == [(str(tmp_path), MIB)]
+        assert list(places.filled(now=True)) == []
+        free[what] = 10

@@ -17,7 +17,7 @@ from lab.spec.keys import keys_of
 from lab.spec.kinds import slug
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.predict import Noted, Question
-from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
+from lab.spec.scenario import Expect, Grading, Resources, Scenario, Tolerance, Tracing
 from lab.spec.volumes import Volume
 
 EVERYTHING = """\
@@ -60,6 +60,7 @@ expect:
   culprit: 1
   reason: 'rank 1 .*'
   tolerance: {relative: 1e-3, absolute: 0}
+grade: {points: {note loss: 2.5, check: 4}, files: [data]}
 """
 
 
@@ -134,6 +135,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
         ),
+        grade=Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
     )
 
 
@@ -147,6 +149,7 @@ def test_a_record_says_every_key_and_loads_again(folder: Path) -> None:
         (Tracing, said["trace"]),
         (Expect, said["expect"]),
         (Tolerance, said["expect"]["tolerance"]),
+        (Grading, said["grade"]),
     ):
         assert list(section) == list(keys_of(declared))
     assert dump_scenario(load(dumped)) == dumped

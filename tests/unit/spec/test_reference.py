@@ -44,7 +44,7 @@ def test_the_schema_describes_every_key_and_allows_no_other() -> None:
         return [of, *(deeper for one in of["properties"].values() if "properties" in one for deeper in sections(one))]
 
     found = sections(json.loads(SCHEMA))
-    assert len(found) == 5
+    assert len(found) == 6
     assert all(section["additionalProperties"] is False for section in found)
     assert all(len(key["description"]) > 10 for section in found for key in section["properties"].values())
 
@@ -87,7 +87,7 @@ def test_every_example_of_the_reference_loads(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     folder = tmp_path / "scenarios"
     folder.mkdir()
-    for script in ("train.py", "scatter.py"):
+    for script in ("train.py", "scatter.py", "helper.py"):
         (folder / script).write_text("")
     (folder / "verify.py").write_text("def sums_agree(results): ...\n")
     at_top, in_expect = REFERENCE.split("## expect\n")

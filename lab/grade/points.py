@@ -1,0 +1,90 @@
+"""What a submission earned: what its run met of what the scenario expects. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from lab.record.grades import Score
+from lab.record.result import Expectation, Result
+from lab.spec.scenario import Expect, Grading
+from lab.verdict.facts import RunFacts
+from lab.verdict.limits import limits_told
+from lab.words import name_ranks
+
+_EXIT_ALONE = "it counts only beside something else that is right: a script that does nothing ends well too"
+_MOST_TOLD = 8
+
+
+def worth(expect: Expect, grading: Grading) -> dict[str, float]:
+    """What each expectation is worth, in their order."""
+    return {what: grading.points.get(what, 1.0) for what in expect.graded}
+
+
+def forfeited(facts: RunFacts) -> str:
+    """Why nothing that a run produced counts; empty where it counts.
+
+    It reached a limit, or cost a node: whatever it did besides, it was not what was asked for.
+    """
+    reached = [limit for limit in facts.limits if limit.rank is None or limit.rank >= 0]  # -1 is the check
+    if reached:
+        return limits_told(reached).removeprefix("; ")
+    if facts.lost_nodes:
+        return "; ".join(f"{lost.node} {lost.how}" for lost in facts.lost_nodes)
+    return ""
+
+
+def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") -> tuple[Score, ...]:
+    """What a run earned by each expectation.
+
+    An expectation earns all of its points or none: it has to be met by every rank that it speaks of. That ranks end
+    as expected, which an empty script does too, earns nothing where nothing else does.
+
+    Args:
+        expect: what was expected.
+        grading: what that is worth.
+        result: of the run.
+        why_not: why nothing counts, from `forfeited`.
+    """
+    points = worth(expect, grading)
+    met = {what: _is_met(what, expect, result) for what in points}
+    others = [what for what in points if what != "exit" and points[what]]
+    alone = bool(others) and not any(met[what] for what in others) and not any(expect.exit.values())
+    found = []
+    for what, of in points.items():
+        told = [one.sentence() for one in _about(what, result.expectations) if not one.met][:_MOST_TOLD]
+        if not met[what] and not told:
+            told = [_unasked(what, result)]
+        earns = met[what] and not why_not and not (what == "exit" and alone)
+        if met[what] and what == "exit" and alone and not why_not:
+            told = [_EXIT_ALONE]
+        found.append(Score(what=what, points=of if earns else 0.0, of=of, met=met[what], told=tuple(told)))
+    return tuple(found)
+
+
+def nothing(expect: Expect, grading: Grading) -> tuple[Score, ...]:
+    """The scores of what was not run."""
+    return tuple(Score(what=what, of=of) for what, of in worth(expect, grading).items())
+
+
+def _is_met(what: str, expect: Expect, result: Result) -> bool:
+    found = _about(what, result.expectations)
+    if what == "exit":
+        asked: Collection[int] = expect.exit if expect.verdict != "passed" else [rank.rank for rank in result.ranks]
+        if {one.rank for one in found} < set(asked):  # the lab stopped some
+            return False
+    return bool(found) and all(one.met for one in found)
+
+
+def _about(what: str, expectations: Collection[Expectation]) -> list[Expectation]:
+    """What a result says of an expectation; it calls a check by its file and function too."""
+    return [one for one in expectations if one.what == what or (what == "check" and one.what.startswith("check "))]
+
+
+def _unasked(what: str, result: Result) -> str:
+    """Why nothing was found about an expectation."""
+    if what == "check":
+        return "the check is made only of a run in which every rank ends as expected"
+    stopped = [rank.rank for rank in result.ranks if rank.stopped]
+    if what == "exit" and stopped:
+        return f"{name_ranks(stopped)} had to be stopped"
+    return "the run did not come to it"

@@ -1,0 +1,106 @@
+"""What a run earns by what it met, and what earns nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.grade.points import forfeited, scores, worth
+from lab.node.messages import Limited
+from lab.record.events import NodeLost
+from lab.record.result import Expectation, RankResult, Result
+from lab.spec.scenario import Expect, Grading
+from lab.verdict.facts import RunFacts
+
+EXPECT = Expect(notes={"sum": 3, "mine": "rank"}, logs={1: "done"}, check="verify.py:check")
+
+
+def met(what: str, *ranks: int | None, but: tuple[int | None, ...] = ()) -> list[Expectation]:
+    return [Expectation(what=what, rank=rank, expected=1, got=1, met=rank not in but) for rank in ranks]
+
+
+def result(*expectations: Expectation, verdict: Any = "passed", stopped: tuple[int, ...] = ()) -> Result:
+    ranks = tuple(RankResult(rank=rank, exit_code=0, stopped=rank in stopped) for rank in (0, 1))
+    return Result(verdict=verdict, ranks=ranks, expectations=expectations)
+
+
+def earned(
+    found: Result, expect: Expect = EXPECT, grading: Grading | None = None, why_not: str = ""
+) -> dict[str, float]:
+    return {score.what: score.points for score in scores(expect, grading or Grading(), found, why_not)}
+
+
+ALL = [
+    *met("exit", 0, 1),
+    *met("note sum", 0, 1),
+    *met("note mine", 0, 1),
+    *met("log", 1),
+    *met("check verify.py:check", None),
+]
+
+
+def test_each_expectation_is_worth_one_point_or_what_the_scenario_says() -> None:
+    assert worth(EXPECT, Grading()) == dict.fromkeys(["exit", "note sum", "note mine", "log", "check"], 1.0)
+    assert earned(result(*ALL), grading=Grading(points={"note sum": 2.5, "exit": 0})) == {
+        "exit": 0,
+        "note sum": 2.5,
+        "note mine": 1,
+        "log": 1,
+        "check": 1,
+    }
+
+
+def test_an_expectation_that_one_rank_did_not_meet_earns_nothing_and_says_where() -> None:
+    found = result(*met("exit", 0, 1), *met("note sum", 0, 1, but=(1,)), *met("note mine", 0, 1))
+    assert earned(found) == {"exit": 1, "note sum": 0, "note mine": 1, "log": 0, "check": 0}
+    told = {score.what: score.told for score in scores(EXPECT, Grading(), found)}
+    assert told["note sum"] == ("rank 1: note sum: expected 1, got 1",)
+    assert told["note mine"] == ()
+    assert told["check"] == ("the check is made only of a run in which every rank ends as expected",)
+
+
+def test_a_script_that_does_nothing_earns_nothing_though_it_ends_well() -> None:
+    idle = result(*met("exit", 0, 1), *met("note sum", 0, 1, but=(0, 1)))
+    for exits in ({}, {0: 0, 1: 0}):
+        assert set(earned(idle, Expect(notes={"sum": 3}, exit=exits)).values()) == {0}
+    (score, _) = scores(Expect(notes={"sum": 3}), Grading(), idle)
+    assert score.met
+    assert "a script that does nothing ends well too" in score.told[0]
+
+
+def test_an_end_that_is_asked_for_by_itself_earns_its_points() -> None:
+    assert earned(result(*met("exit", 0, 1)), Expect()) == {"exit": 1}
+    assert earned(result(*met("exit", 0, 1)), Expect(exit={1: 3}, notes={"sum": 3}))["exit"] == 1
+
+
+def test_ranks_that_had_to_be_stopped_did_not_end_well() -> None:
+    found = result(*met("exit", 0), *met("note sum", 0, 1), verdict="hung", stopped=(1,))
+    score = scores(EXPECT, Grading(), found)[0]
+    assert (score.what, score.met, score.points) == ("exit", False, 0)
+    assert score.told == ("rank 1 had to be stopped",)
+
+
+def test_where_another_verdict_is_expected_nobody_has_to_end_well() -> None:
+    expect = Expect(verdict="hung", culprit=1, reason="barrier")
+    hung = result(*met("verdict", None), *met("culprit", None), *met("reason", None), stopped=(0, 1))
+    assert earned(hung, expect) == {"culprit": 1, "reason": 1, "verdict": 1}
+
+
+def test_nothing_counts_of_a_run_that_reached_a_limit_or_cost_a_node() -> None:
+    facts = RunFacts(ranks=[])
+    assert forfeited(facts) == ""
+    facts.limits.append(Limited(0.0, "node0", rank=-1, what="output", limit=1 << 20))
+    assert forfeited(facts) == "", "the check is not theirs"
+    facts.limits.append(Limited(0.0, "node0", what="processes", limit=256, excess=9))
+    assert forfeited(facts) == "node0 reached its limit of 256 processes and threads"
+    lost = RunFacts(ranks=[], lost_nodes=[NodeLost(0.0, "node1", "ran out of memory")])
+    assert forfeited(lost) == "node1 ran out of memory"
+    assert set(earned(result(*ALL), why_not="it reached a limit").values()) == {0}
+
+
+@pytest.mark.parametrize("what", ["calls", "replicas"])
+def test_every_kind_of_expectation_can_be_worth_something(what: str) -> None:
+    expect = Expect(**{what: {"calls": ["barrier"], "replicas": "equal"}[what]})  # type: ignore[arg-type]
+    ranks = (None,) if what == "replicas" else (0, 1)
+    assert earned(result(*met("exit", 0, 1), *met(what, *ranks)), expect) == {"exit": 1, what: 1}
