@@ -53,7 +53,8 @@ def reference(page: str) -> str:
         "keys of expect": "\n".join(_table(Expect)),
         "planned keys": f"{_words(PLANNED_KEYS)} are known names that this version does not support yet.",
         "variables of the lab": f"**Variables that the lab sets itself**: {_words(LAB_VARIABLES)}, and all that begin "
-        f"with {_words(LAB_PREFIXES, 'or')}, but for {_words(SETTABLE)}, which say how [traces](trace.md) are made.",
+        f"with {_words(LAB_PREFIXES, 'or')}, but for {_words(SETTABLE)}, which say how [traces](trace.md) are made, "
+        "and what seed [`lab test`](ci.md) gives.",
         "arithmetic": f"- **Arithmetic**: a string that is a Python expression and uses at least one of "
         f"{_words(VARIABLES)}. Allowed are numbers, text, lists, comparisons, `if`/`else`, comprehensions, f-strings "
         f"and {_words(FUNCTIONS)}. It is computed on the host by a safe evaluator, within bounds on time and size.",

@@ -1,7 +1,7 @@
 """The lab: a distributed-PyTorch laboratory.
 
-The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `learn` and `note`; everything is imported when it
-is first used, so that `import lab` costs nothing.
+The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `learn`, `note` and `run_suite`; everything is
+imported when it is first used, so that `import lab` costs nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from lab.node.note import note
     from lab.result import Result
     from lab.spec.scenario import Scenario
+    from lab.suite.start import run_suite
 
-__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "learn", "note"]
+__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "learn", "note", "run_suite"]
 
 _HOMES = {
     "Cluster": "lab.cluster",
@@ -30,6 +31,7 @@ _HOMES = {
     "Scenario": "lab.spec.scenario",
     "learn": "lab.lesson.take",
     "note": "lab.node.note",
+    "run_suite": "lab.suite.start",
 }
 
 

@@ -19,7 +19,7 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, EngineUnavailable, Interrupted, LabError
+from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
 from lab.result import Result
@@ -27,6 +27,7 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
+from lab.run.several import Several, outcome_of
 from lab.spec.data import checked_folders
 from lab.spec.requirements import checked_requirements
 from lab.spec.scenario import Scenario
@@ -260,40 +261,36 @@ class Cluster:
         outcomes: list[Result | LabError] = []
         with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock)
-            own = cluster is None
-            run = f"{len(scenarios)}-runs" if own and not options.keep else None
+            made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
+            several = Several(place=self._place, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
-                    if not has_wishes(scenario):
-                        shape = cluster.shape if cluster else shape_for_all(scenarios, options, self._place.asked)
-                        cluster = self._place.still_there() or self._place.make(shape, run)
-                    outcomes.append(self._outcome(cluster, scenario, alone, watcher))
+                    outcomes.append(self._one_of(scenarios, several, scenario, alone, watcher))
                     ended(scenario, outcomes[-1])
-                    code = outcomes[-1].exit_code
-                    if code == Interrupted.exit_code or (
-                        code == EngineUnavailable.exit_code and self._place.engine_is_gone()
-                    ):
-                        break  # the rest is not wanted, or cannot be had
+                    if several.ends_with(outcomes[-1]):
+                        break
             finally:
-                if own and not options.keep:
-                    self._place.remove_own()
+                several.end()
         return outcomes
+
+    def _one_of(
+        self,
+        scenarios: Sequence[Scenario],
+        several: Several,
+        scenario: Scenario,
+        options: RunOptions,
+        observer: Observer,
+    ) -> Result | LabError:
+        if has_wishes(scenario):
+            shared = several.cluster.shape if several.cluster else None
+            return outcome_of(lambda: self._place.run_apart(scenario, options, observer, shared))
+        return several.outcome(
+            scenario, options, observer, lambda: shape_for_all(scenarios, options, self._place.asked)
+        )
 
     def _usable(self, lock: ClusterLock) -> ClusterInfo | None:
         cluster = self._place.usable(lock, self.info(), remake=True)
         if cluster is None and self._named:
             self._place.tell_that_one_is_made()
         return cluster
-
-    def _outcome(
-        self, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
-    ) -> Result | LabError:
-        try:
-            if has_wishes(scenario):
-                return self._place.run_apart(scenario, options, observer, cluster.shape if cluster else None)
-            return self._place.run(cluster, scenario, options, observer)
-        except (EngineUnavailable, Interrupted):
-            raise
-        except LabError as error:
-            return error

@@ -12,6 +12,7 @@ from typing import Any
 
 from lab.cli import arguments as shared
 from lab.cli.answer import say
+from lab.cli.named_scenarios import named_scenarios
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.record.result import Result
@@ -19,7 +20,6 @@ from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 
 
@@ -93,10 +93,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run them; the exit code is that of the worst verdict."""
-    paths = find_scenarios(arguments.scenarios)
     shape = shared.shape_arguments(arguments)
     env = shape.pop("env")  # that of the run, whatever the cluster was given
-    scenarios = [_with_more(open_scenario(path), arguments.rest, env) for path in paths]
+    scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
@@ -193,10 +192,6 @@ def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, o
         return outcome.to_json()
     error = {"verdict": "error", "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}
     return {**error, "exit_code": outcome.exit_code}
-
-
-def _with_more(scenario: Scenario, args: list[str], env: dict[str, str]) -> Scenario:
-    return replace(scenario, args=(*scenario.args, *args), env={**scenario.env, **env})
 
 
 def _dry_run(

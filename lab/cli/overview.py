@@ -3,6 +3,7 @@
 VERBS = {
     "up": "start a cluster of nodes",
     "run": "run a scenario or a script on every rank and say passed or failed",
+    "test": "run many scenarios on warm clusters side by side; reports for people and CI",
     "status": "show clusters and their nodes",
     "logs": "show what ranks printed",
     "exec": "run a command in a node",

@@ -47,7 +47,7 @@ def examine_machine(wanted: Wanted) -> list[Check]:
     return [
         python,
         *namesakes(),
-        memory_check(_available_bytes(), wanted),
+        memory_check(free_memory_bytes(), wanted),
         cores_check(os.cpu_count() or 1, wanted),
         _disk(),
     ]
@@ -94,7 +94,8 @@ def _size(wanted: Wanted) -> str:
     return f"{wanted.nodes} nodes x {wanted.nproc_per_node} workers"
 
 
-def _available_bytes() -> int | None:
+def free_memory_bytes() -> int | None:
+    """What this machine has available; None where it does not say."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):

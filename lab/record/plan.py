@@ -17,6 +17,10 @@ class Turn:
     """From 1."""
     of: int = 0
     """How many runs there were to be."""
+    case: str = ""
+    """What `lab test` calls it, with its place in the matrix; empty of other suites."""
+    attempt: int = 1
+    """Above 1 where it had failed and was tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)

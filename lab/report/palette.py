@@ -25,6 +25,12 @@ VERDICTS = {
     "hung": Tone("∞", "yellow", "#bf8700", "warn"),
     "error": Tone("!", "magenta", "#a371f7", "odd"),
 }
+STATUSES = {
+    **VERDICTS,
+    "flaky": Tone("~", "yellow", "#bf8700", "warn"),
+    "skipped": Tone("-", "dim", "#838a94", "muted"),
+}
+"""What may come of a case of a suite: a verdict, `flaky` where it passed only when it was tried again, or `skipped`."""
 
 RANK_COLOURS = (
     "#436bec", "#a15601", "#327758", "#e9509b", "#2f94ce", "#a78a0f",

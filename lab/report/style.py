@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import IO
 
-from lab.report.palette import VERDICTS
+from lab.report.palette import STATUSES
 
 _COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
 _CODES = {"bold": "1", "dim": "2", **{name: str(code) for code, name in enumerate(_COLOURS, start=31)}}
@@ -33,8 +33,8 @@ class Style:
         return self.paint(text, _RANK_COLOURS[rank % len(_RANK_COLOURS)])
 
     def verdict(self, verdict: str) -> str:
-        """A verdict with its sign."""
-        tone = VERDICTS[verdict]
+        """A verdict, or what came of a case, with its sign."""
+        tone = STATUSES[verdict]
         return self.paint(f"{tone.sign} {verdict}", tone.terminal, "bold")
 
 

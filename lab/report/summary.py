@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lab.errors import LabError
 from lab.record.result import Result
-from lab.report.palette import VERDICTS
+from lab.report.palette import STATUSES
 from lab.report.style import Style
 from lab.spec.scenario import Scenario
 from lab.words import clip, format_duration, plural
@@ -18,17 +18,27 @@ _LONGEST_REASON = 140
 def progress_line(number: int, total: int, scenario: Scenario, outcome: Result | LabError, style: Style) -> str:
     """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
     verdict, reason = ("error", outcome.message) if isinstance(outcome, LabError) else (outcome.verdict, outcome.reason)
-    place = f"[{number:>{len(str(total))}}/{total}]"
-    head = f"{place} {style.verdict(verdict)}  {style.paint(scenario.name, 'bold')}"
     if isinstance(outcome, Result) and outcome.passed:
-        return f"{head}  {plural(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
-    return f"{head}  {clip(reason.splitlines()[0], _LONGEST_REASON)}"
+        reason = f"{plural(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
+    return ended_line(number, total, verdict, scenario.name, reason, style)
+
+
+def ended_line(number: int, total: int, status: str, name: str, told: str, style: Style) -> str:
+    """One of many that has ended, with its size and time, or with why it is not passed."""
+    place = f"[{number:>{len(str(total))}}/{total}]"
+    first = next(iter(told.splitlines()), "")
+    return f"{place} {style.verdict(status)}  {style.paint(name, 'bold')}  {clip(first, _LONGEST_REASON)}".rstrip()
 
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
     """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
-    verdicts = Counter[str]("error" if isinstance(o, LabError) else o.verdict for o in outcomes)
+    counts = Counter[str]("error" if isinstance(o, LabError) else o.verdict for o in outcomes)
+    return counts_text(counts, elapsed_s, style)
+
+
+def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:
+    """How many came to which end, and in what time."""
     parts = [
-        style.paint(f"{verdicts[name]} {name}", tone.terminal) for name, tone in VERDICTS.items() if verdicts[name]
+        style.paint(f"{counts[name]} {name}", tone.terminal) for name, tone in STATUSES.items() if counts.get(name)
     ]
     return f"{', '.join(parts) or 'nothing ran'} in {format_duration(elapsed_s)}"

@@ -50,10 +50,15 @@ class RunOptions(PlanOptions):
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Each of several scenarios that are run one after the other, with the options of its run."""
-        suite = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        suite = suite_name()
         for number, scenario in enumerate(scenarios, start=1):
             turn = Turn(suite=suite, number=number, of=len(scenarios))
             yield scenario, replace(self, turn=turn, outputs=self.outputs and self.outputs / scenario.name)
+
+
+def suite_name() -> str:
+    """A name for runs that belong together: when they began."""
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,7 +167,7 @@ class Place:
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""
         if not options.allow_volumes:
-            _refuse_foreign_folders(scenario, self.asked.get("data", {}))
+            refuse_foreign_folders(scenario, self.asked.get("data", {}))
         shape = shape_for(scenario, options, self.asked)
         # refuse what cannot run before anything is made
         make_plan(scenario, writer.run, not_made(shape, self.name), options)
@@ -236,7 +236,7 @@ def _not_running(info: ClusterInfo) -> str:
     return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"
 
 
-def _refuse_foreign_folders(scenario: Scenario, named: Mapping[str, Path]) -> None:
+def refuse_foreign_folders(scenario: Scenario, named: Mapping[str, Path]) -> None:
     """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it.
 
     `named` is data that whoever calls has named.

@@ -14,8 +14,8 @@ LAB_VARIABLES = (
 )  # fmt: skip
 """What the lab sets for every worker, as torchrun does; beside these, everything in `LAB_PREFIXES`."""
 LAB_PREFIXES = ("TORCHELASTIC_", "LAB_")
-SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES")
-"""Those among them that a scenario may set: they say how the recorder works."""
+SETTABLE = ("LAB_RECORDER", "LAB_TRACE_VALUES", "LAB_SEED")
+"""Those among them that a scenario may set: how the recorder works, and what `lab test --seed` gives a script."""
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
+from lab.record.plan import Turn
 from lab.record.read import Record
+from lab.record.result import Result
 from lab.record.suite import Suite
 from lab.report.html.bundle import render
 from lab.report.html.page import write_report
 from lab.report.html.save import save
 from lab.report.palette import VERDICTS
-from lab.words import plural
+from lab.words import listing, plural
 
 _LONGEST_REASON = 300
 
@@ -55,12 +58,14 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
     counts = Counter[str](result.verdict for result in results)
     verdicts = {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
     times = [result.duration_s or 0.0 for result in results]
+    turns = [record.plan().turn or Turn() for record in suite.records]
     rows = [
         {"result": result, "tone": VERDICTS[result.verdict], "number": number, "link": _link(record, path),
+         "name": _name(turn, result),
          "part": result.duration_s / max(times) if result.duration_s and max(times) else 0.0}
-        for number, (record, result) in enumerate(zip(suite.records, results, strict=True), start=1)
+        for number, (record, result, turn) in enumerate(zip(suite.records, results, turns, strict=True), start=1)
     ]  # fmt: skip
-    missing = suite.planned - len(rows)
+    missing = suite.planned - len({turn.number for turn in turns})
     page = render(
         "suite",
         "suite",
@@ -71,6 +76,7 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
         verdicts=[(VERDICTS[verdict], verdict, count) for verdict, count in verdicts.items()],
         worst=_worst(verdicts),
         total_s=sum(times),
+        flaky=_flaky(turns, results),
         longest_reason=_LONGEST_REASON,
         missing=f"{plural(missing, 'run')} of {suite.planned} left no record: could not begin, or was removed."
         if missing > 0
@@ -79,6 +85,17 @@ def write_suite(suite: Suite, output: Path | None = None) -> SuiteReport:
     save(page, path)
     runs = tuple(record.run for record in suite.records)
     return SuiteReport(path=path, suite=suite.name, bytes=len(page), runs=runs, verdicts=verdicts)
+
+
+def _name(turn: Turn, result: Result) -> str:
+    """What a row is called."""
+    name = turn.case or result.scenario
+    return f"{name}, attempt {turn.attempt}" if turn.attempt > 1 else name
+
+
+def _flaky(turns: Sequence[Turn], results: Sequence[Result]) -> str:
+    """The cases that passed only when they were tried again."""
+    return listing(turn.case for turn, result in zip(turns, results, strict=True) if turn.attempt > 1 and result.passed)
 
 
 def _has_report(record: Record) -> bool:

@@ -1,0 +1,47 @@
+"""Cases and outcomes as a suite has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lab.plan.cluster import Shape
+from lab.record.result import Culprit, RankResult, Result
+from lab.spec.scenario import Expect, Scenario
+from lab.suite.case import Case
+from lab.suite.outcome import Attempt, Outcome, SuiteResult
+
+
+def scenario(name: str = "train", **more: Any) -> Scenario:
+    return Scenario(name=name, script=Path("/s/train.py"), **{"expect": Expect(), **more})
+
+
+def case(name: str = "train", nodes: int = 2, **more: Any) -> Case:
+    shape = more.pop("shape", Shape(nodes=nodes))
+    return Case(name=name, scenario=scenario(name), nodes=nodes, nproc_per_node=1, shape=shape, **more)
+
+
+def attempt(verdict: str = "passed", reason: str = "", **more: Any) -> Attempt:
+    code = {"passed": 0, "failed": 1, "hung": 4, "error": 1}[verdict]
+    hint, took_s = more.pop("hint", ""), more.pop("took_s", 1.5)
+    known = {"verdict": verdict, "reason": reason, "exit_code": code, "scenario": "train", **more}
+    return Attempt(result=Result(**known), hint=hint, took_s=took_s)
+
+
+def outcome(*attempts: Attempt, **more: Any) -> Outcome:
+    return Outcome(case=case(**more), attempts=attempts)
+
+
+def culprit(**more: Any) -> Culprit:
+    return Culprit(
+        **{"rank": 1, "node": "node1", "error": "raised ValueError: x", "traceback": "ValueError: x", **more}
+    )
+
+
+def suite(*outcomes: Outcome, planned: int | None = None, **more: Any) -> SuiteResult:
+    return SuiteResult(suite="s-1", outcomes=outcomes, planned=len(outcomes) if planned is None else planned, **more)
+
+
+def rank_with_log(path: Path, text: str, rank: int = 0) -> RankResult:
+    path.write_text(text)
+    return RankResult(rank=rank, node=f"node{rank}", exit_code=0, log_path=path)
