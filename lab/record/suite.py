@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.errors import RecordError
-from lab.record.layout import RUNS
+from lab.record.layout import LOGS, RUNS
 from lab.record.read import Record, find_record, list_records
 
 
@@ -40,3 +40,28 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
                and found.suite == turn.suite]  # fmt: skip
     members.sort(key=lambda one: one[0])
     return Suite(name=turn.suite, records=tuple(record for _, record in members), planned=turn.of)
+
+
+def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
+    """Runs that others are compared with, oldest first: those in a folder, of a suite, or one with all of its suite.
+
+    Args:
+        name: a folder of runs, the folder of one, the name of a suite, or that of a run.
+        runs: where runs and suites of that name are.
+
+    Raises:
+        RecordError: there is nothing of that name, or no run in it.
+    """
+    folder = Path(name)
+    if folder.is_dir() and not (folder / LOGS).is_dir():
+        found = list_records(folder)
+        if not found:
+            raise RecordError(f"there are no runs in {folder}", "name a folder of records, such as .lab/runs")
+        return found
+    turns = [(record, record.plan().turn) for record in list_records(runs)]
+    of_suite = [record for record, turn in turns if turn is not None and turn.suite == name]
+    if of_suite:
+        return of_suite
+    one = find_record(name, runs)
+    turn = one.plan().turn
+    return list(find_suite(name, runs).records) if turn is not None and turn.suite else [one]

@@ -1,0 +1,270 @@
+"""Runs held against earlier ones of the same scenarios: what got slower, sends more, or is called otherwise.
+
+Calls and bytes are those of the program, so one run on each side tells. Times are not: a scenario is called slower only
+where there are three runs on each side that lie apart, and is told as perhaps slower where there are fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from statistics import median, quantiles
+from typing import Any, Literal
+
+from lab.record.plan import RecordedPlan
+from lab.record.read import Record
+from lab.trace.change_words import tell_changes
+from lab.trace.model import Trace
+from lab.trace.read import read_trace
+from lab.trace.sequence import texts_of
+from lab.trace.snapshot import Calls
+from lab.trace.steps import match
+from lab.trace.traffic import operations
+
+TOLERANCE = 0.2
+"""By what part of its time a scenario may take longer, where nobody says."""
+ENOUGH = 3
+"""Runs on each side from which times tell something: three lie all above three others by chance once in 20 times."""
+_MANY = 8
+"""From here on single stragglers do not count: quarters are left out at both ends."""
+_LEAST_S = 0.02
+_MOST_TRACES = 3
+_MOST_TIMES = 30
+Speed = Literal["", "slower", "perhaps slower"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What makes two runs those of the same case."""
+
+    scenario: str
+    nnodes: int
+    nproc_per_node: int
+    arguments: tuple[str, ...]
+
+    @classmethod
+    def of(cls, plan: RecordedPlan) -> Key:
+        """That of a run."""
+        arguments = plan.workers[0].argv[1:] if plan.workers else ()
+        return cls(
+            scenario=plan.scenario,
+            nnodes=plan.nnodes or 1,
+            nproc_per_node=plan.nproc_per_node or 1,
+            arguments=tuple(arguments),
+        )
+
+    @property
+    def name(self) -> str:
+        """`scatter on 3 x 1`, with its arguments."""
+        arguments = f" {' '.join(self.arguments)}" if self.arguments else ""
+        return f"{self.scenario}{arguments} on {self.nnodes} x {self.nproc_per_node}"
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """One run, of which nothing is read before it is needed."""
+
+    record: Record
+
+    @cached_property
+    def plan(self) -> RecordedPlan:
+        """How it was to go."""
+        return self.record.plan()
+
+    @cached_property
+    def duration_s(self) -> float | None:
+        """How long it took; None where that is not known, or says nothing."""
+        return None if self.plan.stepped else self.record.result().duration_s
+
+    @property
+    def conditions(self) -> tuple[str, bool]:
+        """Runs whose times can be compared have these in common."""
+        return self.plan.engine, bool(self.plan.cold)
+
+    @cached_property
+    def calls(self) -> Calls:
+        """What was called; empty where there is no trace."""
+        return texts_of(self._trace) if self._trace.recorded else {}
+
+    @cached_property
+    def sent(self) -> Mapping[str, tuple[int, int]]:
+        """By operation: how often, and how many logical bytes."""
+        return {row.op: (row.count, row.sent) for row in operations(match(self._trace))}
+
+    def place(self, rank: int, call: int) -> str:
+        """The line of a call."""
+        return self._trace.ranks[rank].calls[call].source
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return read_trace(self.record)
+
+
+@dataclass(frozen=True, kw_only=True)
+class More:
+    """An operation that is called more often than before, or sends more."""
+
+    op: str
+    calls: tuple[int, int]
+    """Before and now."""
+    bytes: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseChange:
+    """How a case differs from before."""
+
+    name: str
+    runs: tuple[tuple[str, ...], tuple[str, ...]]
+    """Of before, and now."""
+    times_s: tuple[tuple[float, ...], tuple[float, ...]]
+    """Of those that can be compared, sorted."""
+    speed: Speed
+    more: tuple[More, ...]
+    calls: tuple[str, ...]
+    """What is called otherwise, a sentence each."""
+    notes: tuple[str, ...]
+    """What could not be compared, and why."""
+
+    @property
+    def worse(self) -> bool:
+        """Whether it is slower, sends more or calls otherwise, beyond doubt."""
+        return self.speed == "slower" or bool(self.more or self.calls)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to say."""
+        return self.worse or bool(self.speed or self.notes)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {**asdict(self), "worse": self.worse}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """Many cases, held against earlier runs."""
+
+    name: str
+    """Of the earlier runs, as they were asked for."""
+    cases: tuple[CaseChange, ...]
+    """Those that ran before and now."""
+    new: tuple[str, ...]
+    """Those that are not among the earlier runs."""
+
+    @property
+    def exit_code(self) -> int:
+        """1 where anything is worse."""
+        return int(any(case.worse for case in self.cases))
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        cases = [case.to_json() for case in self.cases]
+        return {"kind": "baseline", "baseline": self.name, "cases": cases, "new": list(self.new)}
+
+
+def hold_against_runs(
+    before: Iterable[Record], after: Iterable[Record], name: str, tolerance: float = TOLERANCE
+) -> Baseline:
+    """Compare runs with earlier ones of the same scenario, size and arguments; only those that passed count.
+
+    Args:
+        before: earlier runs, oldest first; those that are among `after` are left out.
+        after: the runs of now.
+        name: what the earlier ones are called.
+        tolerance: by what part of its time a case may take longer.
+    """
+    now = _by_case(after)
+    known = {one.record.path.resolve() for runs in now.values() for one in runs}
+    then = _by_case(record for record in before if record.path.resolve() not in known)
+    return Baseline(
+        name=name,
+        cases=tuple(_compared(key.name, then[key], now[key], tolerance) for key in now if key in then),
+        new=tuple(key.name for key in now if key not in then),
+    )
+
+
+def _by_case(records: Iterable[Record]) -> dict[Key, list[Earlier]]:
+    found: dict[Key, list[Earlier]] = {}
+    for record in records:
+        if record.result().passed:
+            run = Earlier(record)
+            found.setdefault(Key.of(run.plan), []).append(run)
+    return found
+
+
+def _compared(name: str, before: Sequence[Earlier], after: Sequence[Earlier], tolerance: float) -> CaseChange:
+    conditions = after[-1].conditions
+    times_s = _times(before, conditions), _times(after, conditions)
+    notes = []
+    if not times_s[0] and any(one.duration_s for one in before):
+        notes.append("times are not compared: the engine is another one, or warm runs are compared with cold ones")
+    then, now = ([one for one in runs[-_MOST_TRACES:] if one.calls] for runs in (before, after))
+    more: tuple[More, ...] = ()
+    calls: tuple[str, ...] = ()
+    if then and now:
+        varies = any(one.calls != then[-1].calls for one in then) or any(one.calls != now[-1].calls for one in now)
+        if not any(one.calls == other.calls for one in then for other in now):
+            if varies:
+                notes.append("what it calls varies from run to run, so it is not compared")
+            else:
+                calls = _otherwise(then[-1], now[-1])
+        more = _more(then, now)
+    else:
+        notes.append("calls are not compared: there are runs without a trace")
+    return CaseChange(
+        name=name,
+        runs=(tuple(one.record.run for one in before), tuple(one.record.run for one in after)),
+        times_s=times_s,
+        speed=speed_of(*times_s, tolerance),
+        more=more,
+        calls=calls,
+        notes=tuple(notes),
+    )
+
+
+def _times(runs: Sequence[Earlier], conditions: tuple[str, bool]) -> tuple[float, ...]:
+    alike = [one.duration_s for one in runs if one.conditions == conditions]
+    return tuple(sorted(seconds for seconds in alike[-_MOST_TIMES:] if seconds is not None))
+
+
+def speed_of(before: Sequence[float], after: Sequence[float], tolerance: float) -> Speed:
+    """Whether times are longer than before; of fewer than three on a side, nothing is said for sure.
+
+    Slower is what takes longer by more than the tolerance in its median and whose times lie apart: all of them or,
+    where there are many, those between the quartiles.
+    """
+    if not before or not after:
+        return ""
+    longer_s = median(after) - median(before)
+    if longer_s < _LEAST_S or longer_s <= tolerance * median(before):
+        return ""
+    if min(len(before), len(after)) < ENOUGH:
+        return "perhaps slower"
+    return "slower" if _spread(after)[0] > _spread(before)[1] else "perhaps slower"
+
+
+def _spread(times: Sequence[float]) -> tuple[float, float]:
+    if len(times) < _MANY:
+        return min(times), max(times)
+    low, _, high = quantiles(times, n=4)
+    return low, high
+
+
+def _more(before: Sequence[Earlier], after: Sequence[Earlier]) -> tuple[More, ...]:
+    """Operations of which every run of now has more than any of before."""
+    found = []
+    for op in dict.fromkeys(op for one in after for op in one.sent):
+        then = [one.sent.get(op, (0, 0)) for one in before]
+        now = [one.sent.get(op, (0, 0)) for one in after]
+        calls = max(count for count, _ in then), min(count for count, _ in now)
+        sizes = max(size for _, size in then), min(size for _, size in now)
+        if calls[1] > calls[0] or sizes[1] > sizes[0]:
+            found.append(More(op=op, calls=calls, bytes=sizes))
+    return tuple(found)
+
+
+def _otherwise(before: Earlier, after: Earlier) -> tuple[str, ...]:
+    told = tell_changes(before.calls, after.calls, after.place, than="the earlier run", ended={})
+    return tuple(one.text for one in told)
