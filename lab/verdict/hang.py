@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.trace.steps import Step
@@ -22,6 +22,8 @@ NOBODYS_FAULT = frozenset(
 )
 """Findings that, where they name nobody, say that nobody can be named."""
 
+_BRIEF_S, _BRIEF_PART = 1.0, 0.1
+"""A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
 _ORDER_OF_GROUPS = "Ranks have to enter the collectives of several groups in the same order."
 
 
@@ -47,6 +49,8 @@ class Standing:
     def waited_for(self, evidence: Evidence) -> tuple[int | None, str]:
         """Who kept the others waiting, and what it did, as the end of a sentence; None where nobody can be named."""
         waiting, places = self.waiting, {rank: where_it_was(evidence, evidence.ranks[rank]) for rank in evidence.ranks}
+        if len(self.absent) > 1 and not waiting:
+            return None, ""  # each was busy with something of its own, and nobody waited for another
         if self.absent:
             missed = "did not come to the collective that others waited in, it " if waiting else ""
             return self.absent[0], f"{missed}was {places[self.absent[0]]}"
@@ -66,6 +70,9 @@ def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, Standing.of(evidence)
     culprit, error = standing.waited_for(evidence)
+    going_on = _still_going_on(evidence, find_waits(evidence)) if evidence.at_hand else ""
+    if going_on:
+        culprit = None
     outside = blows(facts)
     held = {rank for blow in outside for rank in blow.ranks}
     clauses = [
@@ -84,6 +91,8 @@ def judge_hang(evidence: Evidence) -> Judgement:
     if cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT):
         culprit, error = next(iter(cause.ranks), None), cause.headline
         clauses.insert(0, error)
+    if going_on and culprit is None:
+        clauses.insert(0, going_on)
     reason = f"no end after {format_duration(facts.timeout_s)}: {'; '.join(clauses)}"
     blamed = None if culprit is None else blame(facts.rank(culprit), error)
     return Judgement(verdict="hung", reason=reason, culprit=blamed)
@@ -103,6 +112,8 @@ def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Findi
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
     findings = hang.stand_off(differing)
+    if not findings and not differing and _still_going_on(evidence, waits):
+        return [hang.still_going_on()]
     told = {
         rank
         for finding in findings
@@ -123,6 +134,16 @@ def explain_stand_off(evidence: Evidence) -> list[Finding]:
     if not all(lost_a_peer(rank) for rank in evidence.facts.ranks if rank.failed):
         return []
     return _Hang(evidence, find_waits(evidence, until_failed=True)).stand_off(())
+
+
+def _still_going_on(evidence: Evidence, waits: Mapping[int, Wait]) -> str:
+    """That the time was up before anybody had waited for long for ranks that could still come; else empty."""
+    facts, longest_s = evidence.facts, waited(evidence, list(waits.values()))
+    if not waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
+        return ""
+    if not all(rank.alive for rank in evidence.ranks.values()):
+        return ""
+    return f"the time was up while the ranks were at work: nobody had waited longer than {format_duration(longest_s)}"
 
 
 @dataclass(frozen=True)
@@ -197,6 +218,12 @@ class _Hang:
             )
             findings.append(self._finding("in_flight", sentence, ranks, step=step))
         return findings
+
+    def still_going_on(self) -> Finding:
+        """Ranks that the time limit met at work: whoever a call lacked was about to come, for all that is known."""
+        alive = [rank for rank, facts in sorted(self.evidence.ranks.items()) if facts.alive]
+        sentence = f"{capital(_still_going_on(self.evidence, self.waits))}. {capital(self._what_they_did(alive))}."
+        return self._finding("out_of_time", sentence, alive)
 
     def no_waits(self) -> list[Finding]:
         """Nobody waited in a call on record: where everybody was."""

@@ -43,6 +43,28 @@ def test_a_rank_that_never_entered_is_named_with_where_it_was_and_how_long_other
     assert found.seconds == pytest.approx(7.0)
 
 
+def test_a_rank_that_others_had_hardly_waited_for_is_not_accused(made: TraceMaker) -> None:
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 8800, None, [[1.0]], at="train.py:41")
+    timed_out = {"event": "timed out", "time": 1_700_000_009.0}
+    stacks = (stack(0, 41, "all_reduce", 9), stack(1, 41, "all_reduce", 9), stack(2, 37, at=9))
+    write_events(made, timed_out, *stacks, *(stopped(rank) for rank in range(3)))
+    evidence = read_evidence(made.record(stop=False))
+    evidence.facts.timeout_s = 9.0
+    [found] = find_causes(evidence)
+    assert (found.kind, found.ranks) == ("out_of_time", ())
+    verdict = judge(evidence)
+    assert (verdict.verdict, verdict.culprit) == ("hung", None)
+    assert "nobody had waited longer than 200 ms; rank 2 was at train.py:37" in verdict.reason
+
+
+def test_of_ranks_that_are_busy_with_themselves_none_is_accused(made: TraceMaker) -> None:
+    timed_out = {"event": "timed out", "time": 1_700_000_009.0}
+    write_events(made, timed_out, *(stack(rank, 30 + rank) for rank in range(3)), *map(stopped, range(3)))
+    verdict = judge(read_evidence(made.record(stop=False)))
+    assert (verdict.verdict, verdict.culprit) == ("hung", None)
+
+
 def test_a_rank_that_had_ended_with_code_0_left_early(made: TraceMaker) -> None:
     for rank in (0, 1):
         made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:41")
