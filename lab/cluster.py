@@ -20,6 +20,7 @@ from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, LabError
+from lab.functions.on_cluster import OnCluster
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
 from lab.result import Result
@@ -36,7 +37,7 @@ from lab.spec.volumes import Volume
 DEFAULT_NODES = 3
 
 
-class Cluster:
+class Cluster(OnCluster):
     """N nodes on one network.
 
     Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
@@ -145,7 +146,7 @@ class Cluster:
             ClusterError: a cluster of this name has another shape, or a node does not start.
             ClusterBusy: somebody uses it.
         """
-        with self._lock.held("lab up", wait_s) as lock:
+        with self._held("lab up", wait_s) as lock:
             before = self.info()
             existing = self._place.usable(lock, before)
             if existing is not None:
@@ -171,7 +172,7 @@ class Cluster:
         """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
         with uninterrupted():
             try:
-                with self._lock.held("lab down") as lock:
+                with self._held("lab down") as lock:
                     return self.engine.remove(self.name, settle=lock.crashed)
             except ClusterError:
                 return self.engine.remove(self.name, settle=True)
@@ -225,7 +226,7 @@ class Cluster:
             scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         watcher = observer or Silence()
-        with self._lock.held(f"a run of {scenario.name}", options.wait_s) as lock:
+        with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
             cluster = self._usable(lock)
             return self._place.run(cluster, scenario, options, watcher)
 
@@ -259,7 +260,7 @@ class Cluster:
         """
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
-        with self._lock.held(f"{len(scenarios)} runs", options.wait_s) as lock:
+        with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
             several = Several(place=self._place, cluster=cluster, made_for=made_for)

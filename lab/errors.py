@@ -6,6 +6,10 @@ command line. There is a subclass for each thing that a caller would treat diffe
 
 from __future__ import annotations
 
+TYPE_CHECKING = False  # not from typing, which takes longer to import than this
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class LabError(Exception):
     """What went wrong in one sentence, and what to do about it.
@@ -72,6 +76,28 @@ class ClusterBusy(ClusterUnfit):
 
 class NodeLost(LabError):
     """A node went away while it was needed."""
+
+
+class RanksFailed(LabError):
+    """A function that was called on every rank failed on some of them, or a rank ended in the midst of it.
+
+    Args:
+        message: which ranks, and with what.
+        hint: where more is to be seen.
+        ranks: those that failed in the way that is told.
+        record: the folder of the run.
+    """
+
+    def __init__(self, message: str, hint: str = "", ranks: tuple[int, ...] = (), record: Path | None = None) -> None:
+        super().__init__(message, hint)
+        self.ranks = ranks
+        self.record = record
+
+
+class RanksHung(RanksFailed):
+    """A function that was called on every rank did not end in time; the message says who was waited for, and where."""
+
+    exit_code = 4
 
 
 class RecordError(LabError):

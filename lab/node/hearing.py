@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from . import launch, limits, messages, processes, warm, wire
 from .statement import waiting_statements
-from .terminal_messages import Grant, Input, Taken, Window
+from .terminal_messages import ANSWERS, Grant, Input, Taken, Window
 from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
@@ -71,7 +71,8 @@ class Hearing:
             os.close(fd)
             del worker.streams[fd]
             return 0
-        room = self._limits.room_for_output(worker, len(chunk))
+        answers = worker.streams[fd] == ANSWERS
+        room = len(chunk) if answers else self._limits.room_for_output(worker, len(chunk))
         if room:
             self._emit(messages.Output(self._run, worker.rank, worker.streams[fd], time.time(), chunk[:room]))
         return len(chunk)

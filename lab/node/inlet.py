@@ -1,4 +1,4 @@
-"""The agent's side of what a worker reads: a pipe, or a pseudo-terminal that the worker has, or may be given."""
+"""The agent's side of what a worker reads: calls, a pipe, or a pseudo-terminal that it has, or may be given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import termios
 from contextlib import suppress
 from typing import NamedTuple
 
-from .terminal_messages import FED, ON_REQUEST, OWN
+from .terminal_messages import CALLED, FED, ON_REQUEST, OWN
 
 _MOST_WAITING_BYTES = 1 << 20
 """The lab sends no more than a quarter of this before it is told that it was taken."""
@@ -24,13 +24,14 @@ class WorkerEnds(NamedTuple):
     """Its end of the pseudo-terminal."""
     granted: int = -1
     """Has a byte to read whenever the worker is given the terminal."""
+    calls: int = -1
+    """Where calls arrive."""
+    answers: int = -1
+    """Where it answers them."""
 
     def out_of_the_way(self) -> WorkerEnds:
         """The same, as duplicates far from the descriptors that scripts use; standard input is not among them."""
-        terminal, granted = (
-            one if one < 0 else fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 100) for one in (self.terminal, self.granted)
-        )
-        return WorkerEnds(-1, terminal, granted)
+        return WorkerEnds(-1, *(one if one < 0 else fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 100) for one in self[1:]))
 
     def close(self) -> None:
         """Close them in the agent."""
@@ -41,13 +42,15 @@ class WorkerEnds(NamedTuple):
 class Inlet:
     """Takes what a worker is to read, and gives it to the worker as that takes it."""
 
-    def __init__(self, fd: int = -1, terminal: int = -1, grant: int = -1) -> None:
+    def __init__(self, fd: int = -1, terminal: int = -1, grant: int = -1, answered: int = -1) -> None:
         self._fd = fd
         self._grant = grant
         self._waiting = b""
         self._last = False
         self.terminal = terminal
         """The agent's end of a pseudo-terminal, to be read by whoever has it; -1 where there is none."""
+        self.answered = answered
+        """Where answers to calls are to be read; -1 where there are none."""
 
     @property
     def waiting(self) -> int | None:
@@ -88,7 +91,7 @@ class Inlet:
             fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
 
     def close(self) -> None:
-        """Let go of everything but the terminal, which is closed by whoever reads it."""
+        """Let go of everything but the terminal and the answers, which are closed by whoever reads them."""
         self._close()
         if self._grant >= 0:
             os.close(self._grant)
@@ -111,6 +114,12 @@ def open_inlet(kind: str) -> tuple[Inlet, WorkerEnds]:
         read, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(write, False)
         return Inlet(write), WorkerEnds(stdin=read)
+    if kind == CALLED:
+        calls, call = os.pipe2(os.O_CLOEXEC)
+        answered, answers = os.pipe2(os.O_CLOEXEC)
+        for fd in (call, answered):
+            os.set_blocking(fd, False)
+        return Inlet(call, answered=answered), WorkerEnds(calls=calls, answers=answers)
     if kind not in (ON_REQUEST, OWN):
         return Inlet(), WorkerEnds()
     try:

@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from . import inlet, processes, trace_file, warm, worker
+from . import calls, inlet, processes, trace_file, warm, worker
 from .messages import Claim, Exited, WorkerStart
-from .terminal_messages import OWN, TERMINAL
+from .terminal_messages import ANSWERS, CALLED, OWN, TERMINAL
 from .users import Users
 from .worker_messages import Raised
 
@@ -42,7 +42,7 @@ class Worker:
     notes: socket.socket
     """Where the datagrams of `note` arrive."""
     streams: dict[int, int]
-    """Read end -> 1 (standard output), 2 (standard error) or 3 (its terminal)."""
+    """Read end -> 1 (standard output), 2 (standard error), 3 (its terminal) or 4 (its answers)."""
     inlet: inlet.Inlet
     """Where what it reads goes in."""
     stack_fd: int
@@ -212,7 +212,8 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     if context.step:
         os.close(step_r)
         os.set_blocking(step_w, False)
-    streams = {out_r: 1, err_r: 2, **({reads.terminal: TERMINAL} if reads.terminal >= 0 else {})}
+    streams = {reads.answered: ANSWERS, out_r: 1, err_r: 2, reads.terminal: TERMINAL}  # it answers after it has printed
+    streams.pop(-1, None)
     return Worker(start.rank, start.local_rank, pid, notes, streams, reads, stack_r, gate_w, step_w, trace)
 
 
@@ -245,7 +246,7 @@ def _become_worker(
         if start.stdin == OWN:
             streams = (ends.terminal, ends.terminal, ends.terminal)
         ends = ends.out_of_the_way()
-        kept = (stack, gate, trace_fd, step_fd, ends.terminal, ends.granted)
+        kept = (stack, gate, trace_fd, step_fd, *ends[1:])
         processes.leave_agent_behind(*streams, keep=kept)
         if start.stdin == OWN:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
@@ -259,7 +260,7 @@ def _become_worker(
         spec: dict[str, Any] = {
             "rank": start.rank,
             "argv": start.argv,
-            "script": start.script or start.argv[0],
+            "script": calls.PROGRAM if start.stdin == CALLED else start.script or start.argv[0],
             "folder": context.folder,
             "note_socket": context.note_socket,
             "stack_fd": stack,
@@ -267,6 +268,8 @@ def _become_worker(
             "stdin": start.stdin,
             "terminal_fd": ends.terminal,
             "granted_fd": ends.granted,
+            "calls_fd": ends.calls,
+            "answers_fd": ends.answers,
             "trace_values": context.claim.trace_values,
             "step_fd": None if step < 0 else step_fd,
         }

@@ -186,7 +186,7 @@ class Output(NamedTuple):
     run: str
     rank: int
     stream: int
-    """1: standard output, 2: standard error, 3: the terminal that it has."""
+    """1: standard output, 2: standard error, 3: the terminal that it has, 4: its answers to whoever calls it."""
     time: float
     data: bytes
 

@@ -14,8 +14,12 @@ OWN = "own"
 """The terminal is a rank's from its start to its end."""
 ANOTHERS = "another's"
 """The terminal is another rank's from the start: this one passes over its breakpoints."""
+CALLED = "called"
+"""A rank takes calls from its caller in the place of a script, and answers; its standard input is empty."""
 TERMINAL = 3
 """Beside 1 and 2, standard output and error: the stream of what is shown on the terminal that a rank has."""
+ANSWERS = 4
+"""The stream of what a rank that is called answers; it is no output, and not part of any log."""
 
 
 class Input(NamedTuple):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import debugger, destroyed_groups, note, rendezvous, warm
+from . import calls, debugger, destroyed_groups, note, rendezvous, warm
 from .recorder import install as recorder
 from .worker_messages import Imported, Raised
 
@@ -31,7 +31,7 @@ STACK_SIGNAL = signal.SIGRTMAX - 2
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 0.1
 _OWN_CODE = (
-    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__),
+    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__, calls.__file__, calls.PROGRAM),
     os.path.join(os.path.dirname(__file__), "recorder", ""),
 )
 
@@ -50,7 +50,7 @@ class OrderedWriter(io.FileIO):
         """Write everything, however large, even if a signal handler interrupts."""
         previous = OrderedWriter.last
         if previous is not None and previous is not self and not previous.closed:
-            _wait_until_read(previous.fileno())
+            wait_until_read(previous.fileno())
         OrderedWriter.last = self
         view = memoryview(data).cast("B")
         done = 0
@@ -59,7 +59,8 @@ class OrderedWriter(io.FileIO):
         return done
 
 
-def _wait_until_read(pipe: int) -> None:
+def wait_until_read(pipe: int) -> None:
+    """Wait, at most 0.1 s, until the agent has read what a pipe holds."""
     pending, end = array.array("i", [0]), time.monotonic() + _ORDER_DEADLINE_S
     while time.monotonic() < end:
         try:
@@ -91,6 +92,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     rendezvous.use_run_store()
     destroyed_groups.keep()
     debugger.prepare(spec)
+    calls.prepare(spec)
     if spec.get("trace_fd") is not None:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
     path = os.path.join(spec["folder"], spec["script"])
@@ -101,7 +103,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 def start_cold() -> None:
     """Entry point of a worker in an interpreter of its own."""
     spec = json.loads(os.environ.pop(SPEC_VARIABLE))
-    for fd in (spec["stack_fd"], spec["trace_fd"], spec["step_fd"], spec["terminal_fd"], spec["granted_fd"]):
+    for fd in (fd for name, fd in spec.items() if name.endswith("_fd")):
         if fd is not None and fd >= 0:
             fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
     code, names = _run(spec)

@@ -67,6 +67,8 @@ class TimedOut(NamedTuple):
     """The time limit passed."""
 
     time: float
+    timeout_s: float | None = None
+    """How long that was, where the plan does not say."""
 
 
 class Cancelled(NamedTuple):

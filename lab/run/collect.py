@@ -25,7 +25,7 @@ from lab.node.messages import (
 )
 from lab.node.output_messages import Made, Piece
 from lab.node.recorder.journal import boot_id
-from lab.node.terminal_messages import Breakpoint, Continued, Taken
+from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
 from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
@@ -75,7 +75,9 @@ class Collector:
             RecordError: the record cannot be written.
         """
         self.heard += 1
-        if isinstance(message, Output):
+        if isinstance(message, Output) and message.stream == ANSWERS:
+            self.stdin.hear(message)
+        elif isinstance(message, Output):
             self.writer.output(message.rank, message.stream, message.data, message.time)
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):

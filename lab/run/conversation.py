@@ -82,8 +82,8 @@ class Conversation:
         return True
 
     def listen_within(self, done: Callable[[], bool], deadline: Callable[[], float]) -> bool:
-        """As `listen`, until a moment that may still move."""
-        while not self.listen(done, deadline()):
+        """As `listen`, until a moment that may still move, either way."""
+        while not self.listen(done, min(deadline(), time.monotonic() + _TICK_S)):
             if time.monotonic() >= deadline():
                 return False
         return True

@@ -175,7 +175,7 @@ class Driver:
         self.stdin.end()
         if not in_time:
             self.agents.look()
-            self.collector.fact(events.TimedOut(time.time()))
+            self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s))
             self._collect_stacks()
         elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):
             self._await_culprit()

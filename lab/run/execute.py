@@ -18,7 +18,7 @@ from lab.run.drive import Driver
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.outputs import Outputs
-from lab.run.ship import pack_folder
+from lab.run.ship import EMPTY, pack_folder
 from lab.spec.load import dump_scenario
 from lab.verdict.facts import RunFacts, begin_facts
 
@@ -45,7 +45,7 @@ def execute(
     """
     watched = options.watched
     scenario, memory_bytes = plan.scenario, cluster.limits.memory_bytes
-    parcel = pack_folder(scenario.script.parent, cluster.shape.data.values())
+    parcel = EMPTY if options.calls else pack_folder(scenario.script.parent, cluster.shape.data.values())
     if parcel.warning:
         observer.progress(parcel.warning)
     place = {"engine": cluster.engine, "cluster": cluster.name, "memory_bytes": memory_bytes, "began": time.time()}
@@ -107,6 +107,9 @@ def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None
 
 def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
     """What the ranks read; None: nothing."""
+    if options.calls is not None:
+        options.calls.timeout_s = plan.timeout_s
+        return options.calls
     if options.stdin:
         from lab.run.stdin import FedStdin
 

@@ -18,6 +18,7 @@ from lab.record.plan import Turn
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
+    from lab.run.calls import CallLine
     from lab.run.watched import Watched
 
 
@@ -47,6 +48,8 @@ class RunOptions(PlanOptions):
     """The folder of the scenario's check, from `pack_folder`, that no rank sees; empty: it is that of the script."""
     watched: Watched | None = None
     """Shared with whoever watches the run."""
+    calls: CallLine | None = None
+    """Carries calls of functions to ranks, which run them in the place of the script; its folder is not shipped."""
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Each of several scenarios that are run one after the other, with the options of its run."""

@@ -46,6 +46,10 @@ class Parcel:
         return f"warning: not shipped: {self.left_out[0]}{more}" if self.left_out else ""
 
 
+EMPTY = Parcel(zlib.compress(bytes(tarfile.RECORDSIZE)))
+"""Nothing."""
+
+
 def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     """Everything below a folder, without caches, virtual environments and hidden folders.
 

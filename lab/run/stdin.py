@@ -32,6 +32,11 @@ class Stdin:
         """For how long that was so until now."""
         return 0.0
 
+    @property
+    def allowed_s(self) -> float | None:
+        """How long what is under way may take; None: what the plan of the run says."""
+        return None
+
     def kind(self, rank: int) -> str:
         """What a rank reads, see `terminal_messages`."""
         return NOTHING

@@ -142,6 +142,7 @@ class RunFacts:
             self.refused = self.refused or event.reason
         elif isinstance(event, TimedOut):
             self.timed_out = True
+            self.timeout_s = event.timeout_s or self.timeout_s
         elif isinstance(event, Cancelled):
             self.interrupted = True
         elif isinstance(event, NotShipped):

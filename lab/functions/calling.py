@@ -1,0 +1,124 @@
+"""Functions that a cluster's ranks are called with: what `Cluster.call` is made of."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.errors import UsageError
+from lab.functions.lend import is_own
+from lab.functions.printed import Printed
+from lab.functions.session import Failed, Session, decode
+from lab.node import calls as node_calls
+from lab.record.result import Result
+from lab.run.calls import CallLine
+from lab.run.observe import Observer
+from lab.run.options import RunOptions
+from lab.spec.scenario import Scenario
+
+MAX_TIMEOUT_S = 720 * 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """How a function is called."""
+
+    timeout_s: float = 60.0
+    """How long it may take before it is hung."""
+    fresh: bool = False
+    """Start new ranks for it."""
+    filled: tuple[str, ...] = ()
+    """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
+    wanted: bool = True
+    """Whether what it returns comes back."""
+    settings: Callable[[], Mapping[str, Any]] = dict
+    """Those of pytest, see `call_assertions`."""
+    variables: bool = False
+    """Whether failures tell local variables."""
+    write: Callable[[BaseException], str] | None = None
+    """Writes an exception with its traceback."""
+
+
+class Calling:
+    """Calls functions on the ranks of one cluster; the first call starts them, and they stay until `end`.
+
+    Args:
+        run: runs a scenario on that cluster.
+    """
+
+    def __init__(self, run: Callable[[Scenario, RunOptions, Observer], Result]) -> None:
+        self._run = run
+        self._session: Session | None = None
+        self._printed = Printed()
+
+    def call(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+    ) -> list[Any]:
+        """Call a function on every rank; returns what it returned, by rank. For what it raises, see `Cluster.call`."""
+        __tracebackhide__ = True
+        from lab.functions.pack import Packed, pack_call
+
+        if not callable(function):
+            raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
+        if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
+            raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
+        session = self._usable(function, how)
+        packed = Packed(session.folder)
+        call = pack_call(
+            packed,
+            function,
+            arguments,
+            named,
+            filled=how.filled,
+            wanted=how.wanted,
+            settings=how.settings,
+            variables=how.variables,
+        )
+        session.shown.update(packed.shown)
+        try:
+            return decode(session.call(call, how.timeout_s))
+        except Failed as failure:
+            from lab.functions.failures import raised
+
+            result = session.result
+            failed = raised(
+                failure.failures,
+                session.shown,
+                record=result.path if result is not None else None,
+                write=how.write,
+            )
+        finally:
+            self._printed.show()
+        raise failed
+
+    def end(self) -> Result | None:
+        """Have the ranks end; returns the result of their run, if there are any."""
+        session, self._session = self._session, None
+        return session.end() if session is not None else None
+
+    def _usable(self, function: Callable[..., Any], how: How) -> Session:
+        session = self._session
+        if session is not None and (session.over or session.worn or how.fresh):
+            self.end()
+            session = None
+        if session is None:
+            session = self._session = self._new(function, how)
+        return session
+
+    def _new(self, function: Callable[..., Any], how: How) -> Session:
+        path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
+        own = path.suffix == ".py" and path.is_file() and is_own(str(path))
+        script, folder = (path.resolve(), path.resolve().parent) if own else (Path(node_calls.PROGRAM), Path.cwd())
+        name = getattr(function, "__name__", "function")
+        scenario = Scenario(name=name.strip("<>_") or "function", script=script, timeout_s=how.timeout_s, outputs=None)
+
+        printed = self._printed = Printed()
+
+        def run(line: CallLine) -> Result:
+            return self._run(scenario, RunOptions(calls=line), printed)
+
+        return Session(run, os.fspath(folder), scenario.backend, printed.ignore)

@@ -1,0 +1,136 @@
+"""Packs a call for ranks that have neither the caller's files nor its pytest: the function travels with its code."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from lab.errors import UsageError
+from lab.functions.lend import called, is_own
+from lab.node.call_frames import LIMIT_BYTES
+from lab.node.call_messages import How
+from lab.words import format_limit
+
+ORIGINAL = "__lab_function__"
+"""Attribute of what stands for a function here: the function that ranks are to call."""
+_REWRITER = "_pytest.assertion.rewrite"
+_ASSERTIONS = "labnode.call_assertions"
+_FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"
+
+
+class Packed:
+    """A call as bytes, and what was seen on the way."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.shown: dict[str, str] = {}
+        """Paths of source files here, by what the ranks call them."""
+        self.rewritten = False
+        """Whether it holds assertions that pytest has rewritten."""
+
+    def name(self, path: str) -> str:
+        """What ranks call a source file of this machine."""
+        if not is_own(path):
+            return path
+        name = called(path, self.folder)
+        self.shown[name] = path
+        return name
+
+
+def pack_call(
+    packed: Packed,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    *,
+    filled: Sequence[str] = (),
+    wanted: bool = True,
+    settings: Callable[[], Mapping[str, Any]] = dict,
+    variables: bool = False,
+) -> bytes:
+    """A call for `labnode.calls`.
+
+    Args:
+        packed: says where source files are; takes what was seen.
+        function: what is called.
+        arguments: by position.
+        named: by name.
+        filled: parameters that each rank fills in.
+        wanted: whether what it returns is sent back.
+        settings: those of pytest, asked for where assertions are rewritten.
+        variables: whether failures tell local variables.
+
+    Raises:
+        UsageError: something in it cannot be sent; the message says what.
+    """
+    module = _module_of(function)
+    try:
+        body = _dumps(packed, module, (function, tuple(arguments), dict(named)))
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        raise UsageError(
+            f"{name} cannot be sent to the ranks: {type(error).__name__}: {error}"[:600], f"allowed: {_FUNCTIONS}"
+        ) from error
+    path = _file_of(module) or str(getattr(getattr(function, "__code__", None), "co_filename", ""))
+    sources = {}
+    if is_own(path) and os.path.isfile(path):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            sources[packed.name(path)] = file.read()
+    assertions = dict(settings()) if packed.rewritten else None
+    how = How(list(filled), wanted, sources, assertions, variables)
+    head = json.dumps(how._asdict(), separators=(",", ":")).encode("utf-8", "replace")
+    size = len(head) + len(body)
+    if size > LIMIT_BYTES:
+        raise UsageError(
+            f"a call of {size:,} bytes cannot be sent: at most {format_limit(LIMIT_BYTES)}",
+            "make large tensors on the ranks, or put files into the cluster's `data`",
+        )
+    return len(head).to_bytes(8, "big") + head + body
+
+
+def _module_of(function: Callable[..., Any]) -> ModuleType | None:
+    return sys.modules.get(getattr(function, "__module__", None) or "")
+
+
+def _file_of(module: ModuleType | None) -> str:
+    return getattr(module, "__file__", None) or ""
+
+
+def _dumps(packed: Packed, module: ModuleType | None, value: object) -> bytes:
+    """Pickle a value; what is in the module travels by value, as do functions that no module has."""
+    import cloudpickle
+
+    reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, item: Any) -> Any:
+            kind = type(item)
+            if kind is CodeType:
+                return reduce_code(item.replace(co_filename=packed.name(item.co_filename)))
+            if kind is FunctionType and ORIGINAL in item.__dict__:
+                return copy.copy, (item.__dict__[ORIGINAL],)
+            if kind is ModuleType and item.__name__ == _REWRITER:
+                packed.rewritten = True
+                return importlib.import_module, (_ASSERTIONS,)
+            if kind.__module__.startswith("_pytest.mark"):  # marks say nothing to ranks
+                return list, ()
+            return super().reducer_override(item)
+
+    file = _file_of(module)
+    by_value = module is not None and module.__name__ != "__main__" and bool(file) and is_own(file)
+    if by_value:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        buffer = io.BytesIO()
+        Pickler(buffer).dump(value)
+        return buffer.getvalue()
+    finally:
+        if by_value:
+            cloudpickle.unregister_pickle_by_value(module)

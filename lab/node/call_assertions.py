@@ -1,0 +1,79 @@
+"""What an assertion that pytest has rewritten calls when it fails: pytest's own functions, imported only then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SETTINGS: dict[str, Any] = {}
+"""Of the caller's pytest: `verbosity`, `ci`, and by name the options of its ini file that are asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from _pytest.assertion import rewrite
+
+    util: Any = vars(rewrite)["util"]
+    if util._reprcompare is None:
+        util._reprcompare, util._config = _compare, _Config(SETTINGS)
+    return getattr(rewrite, name)
+
+
+def _compare(op: str, left: object, right: object) -> str | None:
+    """As `_pytest.assertion.pytest_runtest_protocol` has it."""
+    import _pytest.assertion as assertion
+
+    config: Any = _Config(SETTINGS)
+    truncate: Any = assertion.truncate
+    for module in (truncate, assertion.util):
+        if hasattr(module, "running_on_ci"):
+            vars(module)["running_on_ci"] = lambda: bool(SETTINGS.get("ci"))
+    lines: Any = assertion.pytest_assertrepr_compare(config, op, left, right)
+    if not lines:
+        return None
+    if hasattr(truncate, "materialize_with_truncation"):
+        lines = truncate.materialize_with_truncation(lines, config)
+    else:
+        lines = truncate.truncate_if_required(list(lines), _Item(config))
+    text = "\n~".join(line.replace("\n", "\\n") for line in lines)
+    return text.replace("%", "%%") or None
+
+
+class _Config:
+    """As much of pytest's configuration as the comparison of two values asks for."""
+
+    VERBOSITY_ASSERTIONS = "assertions"
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self.option = self.pluginmanager = self
+
+    @property
+    def verbose(self) -> int:
+        return int(self._settings.get("verbosity", 0))
+
+    def get_verbosity(self, kind: str | None = None) -> int:
+        return self.verbose
+
+    def getoption(self, name: str, default: Any = None) -> Any:
+        return self.verbose if name == "verbose" else default
+
+    getvalue = getoption
+
+    def getini(self, name: str) -> Any:
+        return self._settings.get(name)
+
+    def has_plugin(self, name: str) -> bool:
+        return False
+
+    def get_terminal_writer(self) -> _Config:
+        return self
+
+    def _highlight(self, source: str, lexer: str = "python") -> str:
+        return source
+
+
+class _Item:
+    def __init__(self, config: _Config) -> None:
+        self.config = config

@@ -1,0 +1,164 @@
+"""What a function returned, as data that is read without running anything: never a pickle.
+
+A value is JSON, in which a list `[kind, ...]` stands for what JSON has no word for, followed by the bytes of
+tensors and arrays. Classes are named; whoever reads takes only those that are there and hold nothing but fields.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import struct
+import sys
+from collections import Counter, OrderedDict, deque
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, timedelta
+from pathlib import PurePath
+from typing import Any
+
+DEEPEST = 100
+"""So many containers may lie within each other."""
+MOST_PLAIN_BYTES = 16 << 20
+"""Of what is no tensor or array, as JSON; it becomes up to fifty times as large where it is read."""
+HEAD = struct.Struct(">Q")
+CONTAINERS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset", deque: "deque"}
+MAPPINGS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
+KIND_OF = {name: kind for kind, name in (*CONTAINERS.items(), *MAPPINGS.items())}
+_ALLOWED = "numbers, text, bytes, containers, tensors, arrays, dataclasses, named tuples and enums"
+
+
+class Unsendable(TypeError):
+    """A value is not data; the message says what, where, and what is allowed."""
+
+
+def write_value(value: Any, limit_bytes: int) -> bytes:
+    """A value as bytes.
+
+    Raises:
+        Unsendable: it holds something that is not data, or is larger than the limit.
+    """
+    writer = _Writer(limit_bytes)
+    text = json.dumps(writer.plain(value, "", 0), separators=(",", ":")).encode("utf-8", "surrogatepass")
+    writer.take_room(len(text))
+    if len(text) > MOST_PLAIN_BYTES:
+        raise Unsendable(f"more than {MOST_PLAIN_BYTES:,} bytes besides tensors and arrays: return them as a tensor")
+    return b"".join((HEAD.pack(len(text)), text, *writer.blobs))
+
+
+class _Writer:
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self.blobs: list[bytes] = []
+
+    def take_room(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limit_bytes:
+            raise Unsendable(f"more than {self._limit_bytes:,} bytes, which is the most that a function may return")
+
+    def _blob(self, data: bytes) -> int:
+        self.take_room(len(data))
+        self.blobs.append(data)
+        return len(data)
+
+    def plain(self, value: Any, where: str, depth: int) -> Any:
+        kind = type(value)
+        if value is None or kind in (bool, str):
+            return value
+        if kind is int:
+            return value if abs(value) < 1 << 63 else ["int", hex(value)]
+        if kind is float:
+            return value if math.isfinite(value) else ["float", repr(value)]
+        if depth >= DEEPEST:
+            raise Unsendable(f"containers that lie more than {DEEPEST} deep in each other (or in themselves)")
+        special = self._special(value, kind, where, depth)
+        if special is not None:
+            return special
+        raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
+
+    def _special(self, value: Any, kind: type, where: str, depth: int) -> list[Any] | None:
+        def inner(item: Any, place: str) -> Any:
+            return self.plain(item, f"{where}{place}", depth + 1)
+
+        if kind in CONTAINERS:
+            return [CONTAINERS[kind], [inner(item, f"[{index}]") for index, item in enumerate(value)]]
+        if kind in MAPPINGS:
+            pairs = [[inner(key, " (a key)"), inner(item, f"[{key!r:.60}]")] for key, item in value.items()]
+            return [MAPPINGS[kind], pairs]
+        if kind is complex:
+            return ["complex", inner(value.real, ""), inner(value.imag, "")]
+        if kind in (bytes, bytearray):
+            return [kind.__name__, self._blob(bytes(value))]
+        if kind in (datetime, date):
+            return [kind.__name__, value.isoformat()]
+        if kind is timedelta:
+            return ["timedelta", value.days, value.seconds, value.microseconds]
+        if isinstance(value, PurePath):
+            return ["path", str(value)]
+        if kind is slice or kind is range:
+            return [kind.__name__, *(inner(getattr(value, name), f".{name}") for name in ("start", "stop", "step"))]
+        if isinstance(value, enum.Enum):
+            return ["enum", kind.__module__, kind.__qualname__, value.name]
+        if isinstance(value, tuple) and hasattr(kind, "_fields"):
+            items = [inner(item, f".{name}") for name, item in zip(kind._fields, value)]
+            return ["named", kind.__module__, kind.__qualname__, items]
+        if is_dataclass(kind):
+            found = {
+                field.name: inner(getattr(value, field.name), f".{field.name}")
+                for field in fields(kind)
+                if hasattr(value, field.name)
+            }
+            return ["fields", kind.__module__, kind.__qualname__, found]
+        return self._of_numpy(value, kind, where) or self._of_torch(value, kind, where, depth)
+
+    def _of_numpy(self, value: Any, kind: type, where: str) -> list[Any] | None:
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
+            return None
+        if value.dtype.hasobject or value.dtype.names:
+            raise Unsendable(f"an array of {value.dtype}{where}: only arrays of numbers and text come back")
+        name = "array" if isinstance(value, numpy.ndarray) else "scalar"
+        return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
+
+    def _of_torch(self, value: Any, kind: type, where: str, depth: int) -> list[Any] | None:
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return None
+        if isinstance(value, torch.Tensor):
+            if kind not in (torch.Tensor, torch.nn.Parameter):
+                raise Unsendable(
+                    f"{_kind_name(value)}{where}: return `.to_local()`, `.full_tensor()` or a plain tensor"
+                )
+            return self._tensor(torch, value, kind is torch.nn.Parameter, where, depth)
+        if isinstance(value, (torch.dtype, torch.device)):
+            return [kind.__name__, str(value)]
+        if isinstance(value, torch.Size):
+            return ["Size", list(value)]
+        return None
+
+    def _tensor(self, torch: Any, value: Any, parameter: bool, where: str, depth: int) -> list[Any]:
+        data, how = value.detach(), {"grad": bool(value.requires_grad), "parameter": parameter}
+        if data.layout is torch.sparse_coo:
+            indices, values = (data._indices(), data._values())
+            inner = [self._tensor(torch, part, False, where, depth) for part in (indices, values)]
+            return ["sparse", list(data.shape), data.is_coalesced(), *inner, how]
+        if data.layout is not torch.strided or data.is_quantized or data.is_meta:
+            raise Unsendable(f"a tensor of {data.layout}{where}: only dense ones and sparse_coo ones come back")
+        data = data.cpu().resolve_conj().resolve_neg().contiguous()
+        raw = data.reshape(-1).view(torch.uint8) if data.numel() else data.new_empty(0, dtype=torch.uint8)
+        size = self._blob(raw.numpy().tobytes() if _has_numpy(torch) else bytes(raw.tolist()))
+        return ["tensor", str(data.dtype).rpartition(".")[2], list(data.shape), size, how]
+
+
+def _has_numpy(torch: Any) -> bool:
+    try:
+        torch.empty(0).numpy()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _kind_name(value: Any) -> str:
+    kind = type(value)
+    return f"a {kind.__qualname__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__qualname__}"
