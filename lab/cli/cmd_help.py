@@ -11,7 +11,7 @@ import sys
 
 from lab.cli import arguments as shared
 from lab.cli.overview import VERBS
-from lab.cli.topics import TOPICS, text_of
+from lab.cli.topics import text_of, topics
 from lab.errors import UsageError
 from lab.report.style import Style, style_for
 from lab.spec.problems import did_you_mean
@@ -33,15 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; on a terminal page by page."""
-    name = arguments.topic
-    if name in VERBS and name not in TOPICS:
+    name, known = arguments.topic, topics()
+    if name in VERBS and name not in known:
         from lab.cli.call import call
 
         return call([name, "--help"])
-    if name is not None and name not in TOPICS:
-        meant = did_you_mean(name, [*TOPICS, *VERBS])
+    if name is not None and name not in known:
+        meant = did_you_mean(name, [*known, *VERBS])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, `lab --help` verbs")
-    text = _list() if name is None else text_of(TOPICS[name])
+    text = _list() if name is None else text_of(known[name])
     style = style_for(sys.stdout)
     if name is None or style.width is None:  # no terminal: as it is written, which reads well
         print(text, end="")
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list() -> str:
-    lines = [f"  {name:<13}{topic.about}" for name, topic in TOPICS.items()]
+    lines = [f"  {name:<18}{topic.about}" for name, topic in topics().items()]
     return "topics:\n" + "\n".join(lines) + "\n\n`lab help TOPIC` shows one, `lab help VERB` how a verb is used.\n"
 
 
@@ -72,7 +72,7 @@ def _rendered(text: str, style: Style) -> str:
 
 def _topic_of_link(link: re.Match[str]) -> str:
     """What a terminal shows of a link: for one to a page its topic; what is on the same page is at hand."""
-    pages = {topic.page: name for name, topic in reversed(TOPICS.items())}
+    pages = {topic.page: name for name, topic in reversed(topics().items())}
     return f"{link[1]} (`lab help {pages[link[2]]}`)" if link[2] in pages else link[1]
 
 

@@ -46,9 +46,9 @@ def _nodes() -> Iterable[str]:
 
 def _topics() -> Iterable[str]:
     from lab.cli.overview import VERBS
-    from lab.cli.topics import TOPICS
+    from lab.cli.topics import topics
 
-    return {*TOPICS, *VERBS}
+    return {*topics(), *VERBS}
 
 
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {

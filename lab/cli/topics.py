@@ -20,7 +20,7 @@ class Topic(NamedTuple):
     """The anchor of a heading; empty: the whole page."""
 
 
-TOPICS = {
+_NAMED = {
     "scenario": Topic("every key of a scenario", "scenario-reference.md"),
     "expect": Topic("what must come out of a run", "scenario-reference.md", "expect"),
     "notes": Topic("values that ranks must note", "scenario-reference.md", "expected-notes"),
@@ -52,6 +52,18 @@ TOPICS = {
 }
 _FENCE = re.compile(r" *(```|~~~)")
 _COMMENT = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
+
+
+def topics() -> dict[str, Topic]:
+    """By name: those above, and every other page by the name of its file."""
+    named = {topic.page for topic in _NAMED.values()}
+    others = sorted(page for page in docs_folder().glob("*.md") if page.name not in named)
+    return {**_NAMED, **{page.stem: Topic(_title(page), page.name) for page in others}}
+
+
+def _title(page: Path) -> str:
+    with page.open(encoding="utf-8") as file:
+        return file.readline().lstrip("# ").strip()
 
 
 def text_of(topic: Topic) -> str:

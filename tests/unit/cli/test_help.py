@@ -18,10 +18,11 @@ import yaml
 from lab.cli import cmd_help as subject
 from lab.cli.main import main
 from lab.cli.overview import VERBS
-from lab.cli.topics import TOPICS, anchor_of, docs_folder, text_of
+from lab.cli.topics import Topic, anchor_of, docs_folder, text_of, topics
 from lab.report.style import Style
 
 ROOT = Path(__file__).resolve().parents[3]
+TOPICS = topics()
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -58,9 +59,10 @@ def test_a_section_ends_where_the_next_one_of_its_rank_begins() -> None:
     assert "## " not in text_of(TOPICS["expect"]).removeprefix("## expect")
 
 
-def test_every_page_for_users_has_a_topic() -> None:
+def test_every_page_is_a_topic() -> None:
     pages = {page.name for page in docs_folder().glob("*.md")}
-    assert pages - {topic.page for topic in TOPICS.values()} <= {"dependencies.md"}
+    assert pages == {topic.page for topic in TOPICS.values()}
+    assert TOPICS["dependencies"] == Topic("Dependencies, and why each one", "dependencies.md")
 
 
 def test_a_heading_has_the_anchor_that_links_to_it_have() -> None:
