@@ -1,0 +1,152 @@
+"""The plugin for pytest, in a session of its own on each engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.engine.select import OPENERS
+from tests.pytest_process import pytest_environment, pytest_words
+
+HELLO = """
+import os
+print("hello from", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)
+"""
+BAD = """
+import os
+print("about to fail" if os.environ["RANK"] == "1" else "all is well", flush=True)
+if os.environ["RANK"] == "1":
+    raise ValueError("the loss is \\x1b[2J not a number")
+"""
+TESTS = """
+import pytest
+
+names = set()
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_same_cluster(cluster, turn):
+    names.add(cluster.name)
+    assert cluster.run("hello.py", nodes=2).passed
+    assert len(names) == 1
+
+def test_after_that(lab_run):
+    result = lab_run("hello.py", nodes=1, args=["x"])
+    assert result.cluster in names and result.ranks[0].log == "hello from 0 of 1\\n"
+
+def test_not_there(lab_run):
+    lab_run("hallo.py")
+
+def test_rank_fails(lab_run):
+    result = lab_run("bad.py")
+    assert result.passed
+"""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a session of pytest came to."""
+
+    code: int
+    said: str
+    report: Path
+
+    def failure(self, test: str) -> str:
+        """What the JUnit file says of a test that failed; empty of one that passed."""
+        [case] = [case for case in ET.parse(self.report).iter("testcase") if case.get("name") == test]
+        return "".join(
+            (part.get("message") or "") + (part.text or "") for part in case if part.tag in ("failure", "error")
+        )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with tests, scripts and scenarios."""
+    (tmp_path / "scenarios").mkdir()
+    files = {
+        "pytest.ini": "[pytest]\n",
+        "test_it.py": TESTS,
+        "hello.py": HELLO,
+        "bad.py": BAD,
+        "scenarios/hello.py": HELLO,
+        "scenarios/fine.yaml": "script: hello.py\nnodes: 3\nexpect: {logs: {2: from 2 of 3}}\n",
+        "scenarios/limited.yaml": "script: hello.py\nnodes: 1\nresources: {cpus: 1}\n",
+        "scenarios/wrong.yaml": "script: hello.py\nnodes: 2\nexpect: {exit: {1: 3}}\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def session(project: Path, *words: str) -> Session:
+    argv = pytest_words("-ra", "--junitxml=junit.xml", *words)
+    ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)
+    return Session(ended.returncode, ended.stdout + ended.stderr, project / "junit.xml")
+
+
+@pytest.mark.local_first
+def test_a_session_with_tests_and_scenarios(engine: str, project: Path):
+    ended = session(project, "--lab-engine", engine, "--lab-report=records")
+    assert "3 failed, 5 passed" in ended.said, ended.said
+    assert f"lab: using the {engine} engine (--lab-engine)" in ended.said
+
+    failure = ended.failure("test_rank_fails")
+    assert failure.count("Traceback (most recent call last)") == 1
+    assert "first culprit: rank 1 on node1" in failure
+    assert "rank 1 on node1 printed last:\n  │ about to fail" in failure
+    assert "rank 2 on node2 printed last:\n  │ all is well" in failure
+    assert f"record: {project}/records/" in failure
+    assert "\x1b" not in ended.said
+
+    assert "no such script (did you mean 'hello.py'?)" in ended.failure("test_not_there")
+    assert "open_scenario" not in ended.said
+
+    assert "rank 1 (node1) exited with code 0, expected 3" in ended.failure("wrong")
+    assert "FAILED scenarios/wrong.yaml::wrong - Failed: ✘ failed  wrong" in ended.said
+
+    assert f"lab: all runs on one page: {project}/records/suite.html" in ended.said
+    results = [json.loads(path.read_text()) for path in project.glob("records/*/result.json")]
+    assert len(results) == len(list(project.glob("records/*/report.html"))) == 7
+    used = {result["cluster"] for result in results}
+    assert len(used) == 2  # the one that all share, and that of the scenario with a limit of its own
+    assert not used & {info.name for info in OPENERS[engine]().find()}
+
+
+SIDE_BY_SIDE = """
+import pytest
+
+@pytest.mark.parametrize("turn", range(4))
+def test_runs(lab_run, turn):
+    assert lab_run("hello.py", nodes=2).passed
+
+@pytest.mark.lab(gpus=64)
+def test_many_gpus(cluster):
+    pass
+
+@pytest.mark.timeout(20)
+def test_hangs(lab_run):
+    result = lab_run("hang.py", nodes=1)
+    assert result.verdict == "hung", result.reason
+"""
+
+
+@pytest.mark.long
+def test_workers_side_by_side_have_clusters_of_their_own_which_the_next_session_takes_over(engine: str, project: Path):
+    (project / "test_it.py").write_text(SIDE_BY_SIDE)
+    (project / "hang.py").write_text("import time\ntime.sleep(600)\n")
+    more = ("-p", "xdist", "-p", "pytest_timeout", "-n2", "--dist=each", "-o", "lab_files=", "--lab-engine", engine)
+    first = session(project, *more, "--lab-keep")
+    assert "10 passed, 2 skipped" in first.said, first.said
+    assert "needs GPU: 64 GPUs a node, and this machine has" in first.said
+    kept = set(re.findall(r"kept for the next session; to remove it: lab down --name (\S+)", first.said))
+    assert len(kept) == 2
+    assert kept <= {info.name for info in OPENERS[engine]().find()}
+    second = session(project, *more)
+    assert "10 passed, 2 skipped" in second.said, second.said
+    assert "kept" not in second.said
+    assert not kept & {info.name for info in OPENERS[engine]().find()}
