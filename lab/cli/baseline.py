@@ -31,17 +31,22 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
     )
 
 
-def held_against(arguments: argparse.Namespace, after: Sequence[Record]) -> Baseline:
-    """These runs, compared with the earlier ones that were asked for.
+def earlier(arguments: argparse.Namespace) -> list[Record]:
+    """The earlier runs that were asked for.
 
     Raises:
-        RecordError: there are no earlier runs of that name.
+        RecordError: there are none of that name.
     """
     from lab.record.suite import earlier_records
+
+    return earlier_records(arguments.baseline, arguments.runs)
+
+
+def held_against(arguments: argparse.Namespace, before: Sequence[Record], after: Sequence[Record]) -> Baseline:
+    """Runs, compared with earlier ones as the arguments say."""
     from lab.trace.baseline import TOLERANCE, hold_against_runs
 
     tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
-    before = earlier_records(arguments.baseline, arguments.runs)
     return hold_against_runs(before, after, arguments.baseline, tolerance)
 
 

@@ -18,7 +18,7 @@ from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
-from lab.report.verdict import verdict_text
+from lab.report.verdict import verdict_text, written_snapshots
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.spec.scenario import Scenario
 
@@ -151,6 +151,9 @@ def _run_many(
         say(progress_line(done, len(scenarios), scenario, outcome, style))
         if isinstance(outcome, Result) and not outcome.passed and not arguments.quiet:
             say(verdict_text(outcome, style))
+        elif isinstance(outcome, Result):
+            for sentence in written_snapshots(outcome):
+                say(f"  {sentence}")
 
     outcomes = cluster.run_all(scenarios, observer=live, options=options, ended=ended)
     if arguments.json:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
+from lab.cli.baseline import add_baseline, earlier, held_against
 from lab.cli.named_scenarios import named_scenarios
 from lab.cli.suite_files import write_files
 from lab.report.style import Style, style_for
@@ -33,8 +34,8 @@ _HOWTO = """examples:
   lab test train.yaml --repeat 100 -x             until it fails; what came how often, with the seeds
   lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
 
-exit codes: the highest of all cases: 0 passed (also when tried again, or skipped), 1 failed, 2 refused, 3 no engine,
-4 hung; 130 interrupted. docs/ci.md says more."""
+exit codes: the highest of all cases: 0 passed (also when tried again, or skipped), 1 failed, or worse than the
+baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_shape(parser)
     shared.add_wait(parser)
     shared.add_runs(parser)
+    shared.add_update(parser)
     files = parser.add_argument_group("what came of it")
+    add_baseline(files)
     files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins and others")
     files.add_argument("--markdown", type=Path, metavar="FILE", help="as Markdown, for the page of a CI job")
     files.add_argument("--html", type=Path, metavar="FILE", help="as one page that leads to the report of each run")
@@ -103,18 +106,25 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments)
     if arguments.list:
         return _list(cases_of(asked, seed=asked.seed), arguments)
+    before = earlier(arguments) if arguments.baseline else []
     began = time.time()
     show = _AsJson if arguments.json else SuiteDisplay
     with show(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
         found = start(asked, display)
-    # what compares these runs with earlier ones belongs here: it needs `found` alone
+    compared = held_against(arguments, before, found.records) if arguments.baseline else None
     if arguments.json:
+        if compared is not None:
+            print(json.dumps(compared.to_json()))
         print(json.dumps(found.to_json()), flush=True)
     else:
         print()
         say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
-    write_files(found, began, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
-    return found.exit_code
+        if compared is not None:
+            from lab.report.baseline_view import baseline_text
+
+            say(baseline_text(compared, style_for(sys.stdout)))
+    write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
+    return max(found.exit_code, compared.exit_code if compared is not None else 0)
 
 
 def _asked(arguments: argparse.Namespace) -> Asked:

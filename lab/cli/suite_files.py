@@ -5,15 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.errors import LabError
 from lab.suite.outcome import SuiteResult
 
+if TYPE_CHECKING:
+    from lab.trace.baseline import Baseline
+
 
 def write_files(
-    found: SuiteResult, began: float, *, junit: Path | None, markdown: Path | None, html: Path | None
+    found: SuiteResult,
+    began: float,
+    compared: Baseline | None = None,
+    *,
+    junit: Path | None,
+    markdown: Path | None,
+    html: Path | None,
 ) -> None:
-    """Write those that were asked for, and say which.
+    """Write those that were asked for, and say which; `compared`: what these runs do worse than earlier ones.
 
     Raises:
         LabError: one cannot be written.
@@ -22,8 +32,8 @@ def write_files(
     from lab.report.markdown import markdown as as_markdown
 
     made: list[tuple[Path | None, Callable[[], str]]] = [
-        (junit, lambda: junit_xml(found, began)),
-        (markdown, lambda: as_markdown(found)),
+        (junit, lambda: junit_xml(found, began, compared)),
+        (markdown, lambda: as_markdown(found, compared)),
     ]
     for path, text in made:
         if path is not None:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from lab.record.result import Result
+from lab.report.baseline_view import change_lines
 from lab.suite.outcome import Attempt, Outcome, SuiteResult
+from lab.trace.baseline import Baseline
 
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
@@ -20,8 +22,8 @@ _MOST_BYTES = 1 << 16
 _NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit_xml(found: SuiteResult, began: float) -> str:
-    """The whole file; `began`: the Unix time at which the suite did."""
+def junit_xml(found: SuiteResult, began: float, compared: Baseline | None = None) -> str:
+    """The whole file; `began`: the Unix time at which the suite did; `compared` is a suite of its own."""
     counts = found.counts
     numbers = {
         "tests": str(len(found.outcomes)),
@@ -37,6 +39,8 @@ def junit_xml(found: SuiteResult, began: float) -> str:
         SubElement(properties, "property", {"name": _text(name), "value": _text(value)})
     for outcome in found.outcomes:
         _case(suite, outcome)
+    if compared is not None:
+        _compared(whole, compared)
     indent(whole)
     return _written(whole)
 
@@ -77,6 +81,22 @@ def _case(suite: Element, outcome: Outcome) -> None:
         word = "Error" if attempt.result.verdict == "error" else "Failure"
         _told(SubElement(element, f"{'flaky' if last.result.passed else 'rerun'}{word}"), attempt)
     SubElement(element, "system-out").text = _text(_output(outcome))
+
+
+def _compared(whole: Element, compared: Baseline) -> None:
+    """What is worse than before, as tests that failed."""
+    worse = sum(case.worse for case in compared.cases)
+    for element in (whole, SubElement(whole, "testsuite", {"name": _text(f"compared with {compared.name}")})):
+        element.set("tests", str(int(element.get("tests", "0")) + len(compared.cases)))
+        element.set("failures", str(int(element.get("failures", "0")) + worse))
+        element.set("errors", element.get("errors", "0"))
+    for case in compared.cases:
+        test = SubElement(element, "testcase", {"name": _text(case.name), "classname": "baseline", "time": "0"})
+        lines = change_lines(case)
+        if case.worse:
+            SubElement(test, "failure", {"type": "worse", "message": _text(lines[0])}).text = _text("\n".join(lines))
+        elif lines:
+            SubElement(test, "system-out").text = _text("\n".join(lines))
 
 
 def _told(element: Element, attempt: Attempt) -> None:

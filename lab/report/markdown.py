@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from lab.report.baseline_view import baseline_title, change_lines
 from lab.report.palette import STATUSES
 from lab.report.suite_view import rate_text, suite_rows
 from lab.suite.flakiness import rates
 from lab.suite.outcome import Outcome, SuiteResult
-from lab.words import clip, format_duration, plural
+from lab.trace.baseline import Baseline
+from lab.words import capital, clip, format_duration, plural
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&!@])")
 _ACTING = re.compile(r"[^\t\n\x20-\x7e\xa0-\u2027\u2030-\u2065\u206a-\ud7ff\ue000-\U0010ffff]")
@@ -20,9 +22,19 @@ _MOST_TOLD = 50
 """A job page holds 1 MiB; so many failures are told there with their tracebacks."""
 
 
-def markdown(found: SuiteResult) -> str:
-    """The whole page: the sum, what did not pass and why, and a table."""
-    return "\n".join(_lines(found)) + "\n"
+def markdown(found: SuiteResult, compared: Baseline | None = None) -> str:
+    """The whole page: the sum, what did not pass and why, a table, and what is worse than before."""
+    return "\n".join([*_lines(found), *(_compared(compared) if compared is not None else ())]) + "\n"
+
+
+def _compared(compared: Baseline) -> Iterator[str]:
+    yield ""
+    yield f"### {_plain(capital(baseline_title(compared)))}"
+    for case in compared.cases:
+        if case.changed:
+            yield ""
+            yield f"- {'✘' if case.worse else '·'} {_plain(case.name)}"
+            yield from (f"  - {_plain(clip(line, _LONGEST_REASON))}" for line in change_lines(case))
 
 
 def _lines(found: SuiteResult) -> Iterator[str]:

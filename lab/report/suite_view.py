@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lab.report.style import Style
 from lab.report.summary import counts_text, ended_line
 from lab.report.table import table_text
-from lab.report.verdict import unmet_sentences
+from lab.report.verdict import unmet_sentences, written_snapshots
 from lab.suite.case import Case
 from lab.suite.flakiness import Rate, rates
 from lab.suite.outcome import Attempt, Outcome, SuiteResult
@@ -112,6 +112,8 @@ def _end(found: SuiteResult, style: Style) -> Iterator[str]:
     yield counts_text(found.counts, found.duration_s, style)
     if found.not_run:
         yield style.paint(f"{plural(found.not_run, 'case')} did not run: {found.stopped}", "yellow")
+    written = (line for one in found.outcomes if one.attempts for line in written_snapshots(one.attempts[-1].result))
+    yield from dict.fromkeys(written)
     flaky = [one.case.id for one in found.outcomes if one.status == "flaky"]
     if flaky:
         yield style.paint(f"flaky: {listing(flaky)} passed only when tried again", "yellow")

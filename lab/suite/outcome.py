@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from lab.errors import EngineUnavailable, Interrupted
+from lab.record.read import Record
 from lab.record.result import Result
 from lab.suite.case import Case
 
@@ -149,6 +150,12 @@ class SuiteResult:
     def told_one_by_one(self) -> Sequence[Outcome]:
         """The bad ones, but for those of a suite that repeats: their rates tell."""
         return () if self.repeated else self.bad
+
+    @property
+    def records(self) -> list[Record]:
+        """Of each case that ran, the record of the last attempt."""
+        last = [outcome.attempts[-1].result.path for outcome in self.outcomes if outcome.attempts]
+        return [Record(path=path) for path in last if path is not None]
 
     @property
     def exit_code(self) -> int:

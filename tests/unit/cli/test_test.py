@@ -67,6 +67,19 @@ def test_files_for_machines_and_pages_are_written(lab: Lab):
     assert "left no record" not in page
 
 
+def test_runs_are_held_against_earlier_ones_but_not_against_themselves(lab: Lab):
+    assert lab("test", "s/one.yaml", "--runs", "then")[0] == 0
+    code, out, _ = lab("test", "s/one.yaml", "s/two.yaml", "--baseline", "then", "--json")
+    baseline = json.loads(out.splitlines()[-2])
+    assert (code, baseline["kind"], [case["name"] for case in baseline["cases"]]) == (1, "baseline", ["one on 1 x 1"])
+    assert baseline["cases"][0]["worse"] is False
+    code, out, _ = lab("test", "s/one.yaml", "--baseline", "then", "--slower", "5%")
+    assert "compared with then: 1 case, none of them worse" in out
+    code, _, err = lab("test", "s/one.yaml", "--baseline", "nowhere")
+    assert code != 0
+    assert "there is no run 'nowhere'" in err
+
+
 def test_what_is_tried_again_is_told_on_the_page(lab: Lab, engine: FakeEngine):
     connects = []
 
