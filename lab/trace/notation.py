@@ -12,21 +12,20 @@ from lab.trace.model import Buffer, Call, Group
 
 _LONGEST_PERIOD = 24
 """Most calls of which a repetition is noticed."""
-_OBJECTS = "_object"
-"""In the names of what sends pickled objects."""
 
 
-def render_call(call: Call, groups: Mapping[str, Group], *, phase: bool = False, whole: bool = False) -> str:
+def render_call(
+    call: Call, groups: Mapping[str, Group], *, phase: bool = False, whole: bool = False, sizes: bool = True
+) -> str:
     """The call as a scenario would state it: `broadcast float32[165] from 0`; with its phase if that is asked for.
 
-    If it is to be `whole`, also what the script did with it: whether it took a handle, the bucket, splits. And what
-    differs from run to run is left open then: whom a receive from any rank received from, how long a pickled object is.
+    If it is to be `whole`, also what the script did with it: whether it took a handle, the bucket, splits; and whom a
+    receive from any rank received from is left open then, as that differs from run to run. Without `sizes`, shapes are.
     """
     words = [call.op]
     if call.reduce_op:
         words.append(call.reduce_op)
     if call.own:
-        sizes = not (whole and _is_object(call))
         words.append(render_tensors((tensor.dtype, tensor.shape if sizes else None) for tensor in call.own))
     split = split_of(call)
     if whole and split:
@@ -56,11 +55,6 @@ def _how(call: Call) -> list[str]:
         words.append(f"bucket {bucket}")
         words += [f"module {call.module}"] if call.module != 1 else []
     return words
-
-
-def _is_object(call: Call) -> bool:
-    """Whether its tensors hold a pickled object, whose length is that of its values."""
-    return _OBJECTS in call.via and all(tensor.dtype == "uint8" for tensor in call.own)
 
 
 def render_calls(calls: Iterable[Call], groups: Mapping[str, Group], *, phase: bool = False) -> list[str]:

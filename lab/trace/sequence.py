@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from difflib import SequenceMatcher
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from lab.trace.notation import render_call
 
 LONGEST = 4000
 """Calls of each run that are aligned; aligning takes time with the square of it."""
+_OBJECT = "_object"
+"""In the names of what sends objects."""
 
 
 @dataclass(slots=True)
@@ -136,7 +138,33 @@ def _calls_of(rank: int, traces: tuple[Trace, Trace]) -> tuple[list[list[Call]],
 
 def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
     """All that was called, by rank, as far as it is the same in every run of the same program."""
-    return {
-        rank: tuple(render_call(call, trace.groups, phase=True, whole=True) for call in of.calls)
-        for rank, of in sorted(trace.ranks.items())
-    }
+    found = {}
+    for rank, of in sorted(trace.ranks.items()):
+        pickled = _pickled(of.calls)
+        found[rank] = tuple(
+            render_call(call, trace.groups, phase=True, whole=True, sizes=call.index not in pickled)
+            for call in of.calls
+        )
+    return found
+
+
+def _pickled(calls: Iterable[Call]) -> set[int]:
+    """The calls that send pickled objects, whose lengths are those of their values: paths, times, names.
+
+    PyTorch tells the length before the bytes, and not by the function that the script would call to send bytes.
+    """
+    found = set()
+    last: dict[str, Call] = {}
+    for call in calls:
+        before = last.get(call.group)
+        if call.own and all(tensor.dtype == "uint8" and len(tensor.shape) == 1 for tensor in call.own):
+            told = before is not None and (before.source, before.via) == (call.source, call.via) and _is_length(before)
+            own = call.via.rpartition(".")[2] != call.op and call.phase != "backward"
+            if _OBJECT in call.via or (told and own):
+                found.add(call.index)
+        last[call.group] = call
+    return found
+
+
+def _is_length(call: Call) -> bool:
+    return [(tensor.dtype, len(tensor.shape)) for tensor in call.own] == [("int64", 1)]

@@ -157,6 +157,7 @@ def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
     (package / "scenarios").mkdir(parents=True)
     (package / "spec").mkdir()
     monkeypatch.setattr("lab.spec.lessons.__file__", str(package / "spec" / "lessons.py"))
+    monkeypatch.setattr("lab.carried.__file__", str(package / "carried.py"))
     file = beside(package / "scenarios" / "scatter.yaml", 1, 1)
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)
     assert not met

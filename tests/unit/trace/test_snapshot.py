@@ -72,9 +72,21 @@ def test_what_differs_between_runs_is_not_in_it(tmp_path: Path) -> None:
         made.call(1, "recv", 1 + run, 2 + run, [], [[1.0 + run]], peer=-1, tag=0)
         made.line(1, "end", 3 + run, i=1, peer=peer)
         made.call(1, "all_gather", 4, 5 + run, [[run] * length], [[0]], dtype="uint8", via="all_gather_object")
+        made.call(1, "broadcast", 5.2, 5.3, [[1]], dtype="int64", via="save", root=0)
+        made.call(1, "broadcast", 5.4, 5.5, [[run] * length], dtype="uint8", via="save", root=0)
         made.call(1, "all_gather", 6, 7, [[run] * 3], [[0]], dtype="uint8", via="all_gather", at=f"train.py:{run}")
         texts.append(texts_of(read_trace(made.record()))[1])
-    assert texts[0] == texts[1] == ("recv float32[1] from any", "all_gather uint8", "all_gather uint8[3]")
+    assert (
+        texts[0]
+        == texts[1]
+        == (
+            "recv float32[1] from any",
+            "all_gather uint8",
+            "broadcast int64[1] from 0",
+            "broadcast uint8 from 0",
+            "all_gather uint8[3]",
+        )
+    )
 
 
 def test_handles_buckets_splits_and_phases_are_in_it(tmp_path: Path) -> None:
