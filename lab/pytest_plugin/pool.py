@@ -175,6 +175,8 @@ class Pool:
         else:
             self._kept[key] = kept
             self._see_that_it_is_whole(kept.cluster)
+        if kept.cluster.name not in self.in_use:
+            kept.cluster.begin_test()
         self.in_use.add(kept.cluster.name)
         return kept.cluster
 

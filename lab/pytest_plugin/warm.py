@@ -78,6 +78,11 @@ class WarmCluster(Cluster):
         super().__init__(**more)
         self._named = False  # nobody chose the name, who could have meant another one
         self._runs = runs
+        self._fresh = False
+
+    def begin_test(self) -> None:
+        """What the runs of other tests left in the folder that all nodes share is not there for the next run."""
+        self._fresh = True
 
     def run(
         self,
@@ -91,6 +96,7 @@ class WarmCluster(Cluster):
         """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         options = self._runs.options(scenario, replace(options or RunOptions(), **more))
+        options, self._fresh = replace(options, fresh=options.fresh or self._fresh), False
         return self._runs.take(super().run(scenario, args=args, observer=observer, options=options))
 
     def run_all(
