@@ -68,6 +68,12 @@ def record(page: str) -> str:
     return _with(page, {"files": "\n".join(["| file | what it is |", "|---|---|", *rows])})
 
 
+def ci(page: str) -> str:
+    """The page on CI, with the files that `lab init` writes."""
+    files = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "ci").iterdir()}
+    return _with(page, {name: f"```yaml\n{text}```" for name, text in files.items()})
+
+
 def _with(page: str, parts: Mapping[str, str]) -> str:
     """The page with everything between `<!-- NAME -->` and `<!-- end -->` replaced."""
     for name, text in parts.items():
@@ -149,7 +155,7 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
-PAGES = {"scenario-reference.md": reference, "record.md": record}
+PAGES = {"scenario-reference.md": reference, "record.md": record, "ci.md": ci}
 """Those of which parts are made here."""
 
 if __name__ == "__main__":

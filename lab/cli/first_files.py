@@ -50,6 +50,28 @@ if __name__ == "__main__":
 '''
 
 
+TEST = '''\
+"""Tests that run on every rank of real nodes. `lab help pytest` says more."""
+
+import pytest
+
+
+def sum_of_ranks():
+    import torch  # here, so that only the nodes need it
+    import torch.distributed as dist
+
+    total = torch.tensor([dist.get_rank()])
+    dist.all_reduce(total)
+    return total.item()
+
+
+@pytest.mark.lab(nodes=3)
+def test_every_rank_gets_the_sum_of_all(cluster):
+    assert cluster.call(sum_of_ranks) == [3, 3, 3]
+'''
+"""The first test of somebody's repository."""
+
+
 def new_scenario(name: str) -> dict[str, bytes]:
     """A scenario and its script: names of files -> contents."""
     file = name.replace("-", "_")

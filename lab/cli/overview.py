@@ -19,6 +19,7 @@ VERBS = {
     "diff": "show what two runs did differently",
     "grade": "run many submissions in the place of a scenario's script, isolated, and give each its points",
     "learn": "take a lesson: predict, run, see whether that held; show what is done",
+    "init": "write a first scenario, test and CI workflow into a repository",
     "new": "write a scenario and its script to start from",
     "scenarios": "list scenarios with one line each",
     "validate": "check scenarios without running them",

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import yaml
 
 from lab import DISTRIBUTION, __version__
+from lab.carried import carried
 from lab.engine.image.image import DEFAULT_IMAGE
-from lab.spec.lessons import library_folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,13 +38,22 @@ def test_the_changelog_speaks_of_this_version():
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_files_for_ci_name_this_version():
+    said = {page.stem: page.read_text() for page in (ROOT / "docs" / "ci").iterdir()}
+    assert f"uses: torch-lab/torch-lab@v{__version__}\n" in said["github"]
+    assert f"'{DISTRIBUTION}[local,pytest]=={__version__}'" in said["gitlab"]
+    assert f"# v{__version__}`" in (ROOT / "docs" / "ci.md").read_text()
+
+
 def test_the_distribution_has_the_name_that_hints_give_it():
     project = (ROOT / "pyproject.toml").read_text()
     assert re.findall(r'^name = "(.+)"', project, re.MULTILINE)[0] == DISTRIBUTION
     for path in (ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/*.ipynb")):
-        assert set(re.findall(r"([\w-]+)\[(?:local|perfetto)\]", path.read_text())) <= {DISTRIBUTION}, path
+        assert set(re.findall(r"([\w-]+)\[(?:local|perfetto|pytest)\b", path.read_text())) <= {DISTRIBUTION}, path
 
 
-def test_the_wheel_has_the_lessons_where_an_installed_lab_looks_for_them():
-    assert '"scenarios" = "lab/scenarios"' in (ROOT / "pyproject.toml").read_text()
-    assert library_folder() == ROOT / "scenarios"
+def test_the_wheel_has_what_it_carries_where_an_installed_lab_looks_for_it():
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    places = {**packaged["sources"], **packaged["force-include"]}
+    assert places == {name: f"lab/{name}" for name in ("scenarios", "docs", "Dockerfile")}
+    assert all(carried(name) == ROOT / name for name in places)

@@ -30,6 +30,12 @@ def test_the_schema_and_the_reference_are_as_the_keys_are_declared() -> None:
     assert made["reference"](REFERENCE) == REFERENCE, "run dev/reference"
 
 
+def test_the_page_on_ci_shows_the_files_that_are_written() -> None:
+    made = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    assert made["ci"](page) == page, "run dev/reference"
+
+
 def test_the_docs_and_every_record_say_the_same_of_its_files() -> None:
     made = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))
     page = (ROOT / "docs" / "record.md").read_text(encoding="utf-8")

@@ -1,0 +1,108 @@
+"""`lab init`: what it writes, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.cli.main import main
+from lab.spec.lessons import schema_file
+from lab.spec.load import load_scenario
+
+ALWAYS = {"scenarios/first.yaml", "scenarios/first.py", "scenarios/scenario.schema.json", "tests/test_distributed.py"}
+GITHUB = ".github/workflows/lab.yml"
+GITLAB = ".gitlab-ci.yml"
+Init = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Init:
+    """Calls it in an empty folder; returns what it says of each file."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> dict[str, str]:
+        assert main(["init", "--json", *words]) == 0
+        return {one["path"]: one["done"] for one in json.loads(capsys.readouterr().out)}
+
+    return call
+
+
+def files() -> set[str]:
+    return {str(path) for path in Path().rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("options", "workflows"),
+    [
+        ((), {GITHUB}),
+        (("--github",), {GITHUB}),
+        (("--gitlab",), {GITLAB}),
+        (("--github", "--gitlab"), {GITHUB, GITLAB}),
+    ],
+)
+def test_it_writes_a_scenario_a_test_and_a_workflow(init: Init, options: tuple[str, ...], workflows: set[str]) -> None:
+    done = init(*options)
+    assert set(done) == files() == ALWAYS | workflows
+    assert set(done.values()) == {"wrote"}
+    scenario = load_scenario(Path("scenarios/first.yaml"))
+    assert (scenario.name, scenario.script.name, scenario.nodes) == ("first", "first.py", 3)
+    compile(Path("tests/test_distributed.py").read_text(), "test_distributed.py", "exec")
+    assert Path("scenarios/scenario.schema.json").read_bytes() == schema_file().read_bytes()
+    for workflow in workflows:
+        assert isinstance(yaml.safe_load(Path(workflow).read_text()), dict)
+
+
+def test_what_is_there_is_kept_and_said(init: Init) -> None:
+    Path("scenarios").mkdir()
+    Path("scenarios/first.py").write_text("mine")
+    Path(GITLAB).write_text("theirs")
+    done = init()
+    assert {path for path, what in done.items() if what == "kept"} == {"scenarios/first.py", GITLAB}
+    assert Path("scenarios/first.py").read_text() == "mine"
+    assert Path(GITLAB).read_text() == "theirs"
+    assert GITHUB not in files(), "a repository that GitLab builds needs none"
+    assert set(init().values()) == {"kept"}
+
+
+def test_with_force_it_is_overwritten(init: Init) -> None:
+    init()
+    Path("scenarios/first.py").write_text("mine")
+    assert set(init("--force").values()) == {"overwrote"}
+    assert Path("scenarios/first.py").read_text() != "mine"
+
+
+def test_a_dry_run_writes_nothing(init: Init) -> None:
+    assert set(init("new/folder", "--dry-run").values()) == {"wrote"}
+    assert list(Path().iterdir()) == []
+
+
+def test_another_folder_may_be_named_and_is_made(init: Init) -> None:
+    assert "new/folder/scenarios/first.yaml" in init("new/folder")
+    assert Path("new/folder/scenarios/first.yaml").is_file()
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below"])
+def test_what_cannot_be_written_is_a_sentence(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    assert main(["init", folder]) == 2
+    assert folder in capsys.readouterr().err
+
+
+def test_it_says_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["init", "theirs"]) == 0
+    said = capsys.readouterr().out
+    assert "wrote     theirs/scenarios/first.yaml\n" in said
+    assert said.endswith("next: cd theirs; lab test scenarios, then pytest; `lab help ci` says more\n")
+    assert main(["init", "theirs", "--dry-run"]) == 0
+    assert "nothing was written: this was a dry run" in capsys.readouterr().out
