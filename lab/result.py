@@ -78,6 +78,7 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
         """
         from lab.run.snapshot import hold_against
 
+        __tracebackhide__ = True  # the message says it all
         home = type(self).home
         if update is None and home is not None:
             update = home.update

@@ -14,8 +14,10 @@ from lab.errors import EngineUnavailable, UsageError
 from lab.grade.run import Desk
 from lab.grade.submissions import Submission, find_submissions
 from lab.grade.unzip import Room, unzip
+from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
+from lab.run.snapshot import with_stated_calls
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
 from lab.spec.problems import names_in
@@ -116,6 +118,7 @@ def open_desk(
         if trust or engine != "docker":
             raise
         raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
+    assignment = with_stated_calls(assignment, *options.of_run(assignment, Shape(nodes=1)))
     if assignment.expect.check:
         apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
         options = replace(options, check_archive=apart)

@@ -37,6 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there",
     )
+    group.addoption("--lab-update", action="store_true", help="write snapshots of what ranks call anew")
     names = "names of files that are tests if they are scenarios; empty: none are, unless they are named"
     parser.addini("lab_files", names, type="args", default=["*.yaml", "*.yml"])
 
@@ -94,7 +95,9 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 def cluster(request: pytest.FixtureRequest) -> WarmCluster:
     """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
     from lab.pytest_plugin.lab_run import cluster_of
+    from lab.pytest_plugin.snapshots import lay_beside
 
+    lay_beside(request)
     return cluster_of(request.node)
 
 
@@ -102,7 +105,9 @@ def cluster(request: pytest.FixtureRequest) -> WarmCluster:
 def lab_run(request: pytest.FixtureRequest) -> LabRun:
     """Runs a scenario or script on a warm cluster: `lab_run("train.py", nodes=2, args=["--epochs", "3"])`."""
     from lab.pytest_plugin.lab_run import LabRun
+    from lab.pytest_plugin.snapshots import lay_beside
 
+    lay_beside(request)
     return LabRun(request.node)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from lab.cluster import Cluster
 from lab.errors import Interrupted, LabError
+from lab.pytest_plugin.snapshots import wants_update
 from lab.pytest_plugin.stash import DEADLINE
 from lab.record.layout import RUNS
 from lab.record.plan import Turn
@@ -34,6 +35,7 @@ class Runs:
         self.folder = Path(config.invocation_params.dir, report or RUNS)
         worker: dict[str, Any] = getattr(config, "workerinput", {})
         self._suite = worker.get("testrunuid") or f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        self._update = wants_update(config)
         self._number = 0
         self._stash = config.stash
         self.of_test: list[Result] = []
@@ -43,7 +45,9 @@ class Runs:
         self._number += 1
         turn = Turn(suite=self._suite, number=self._number, of=self._number)
         runs = self.folder if options.runs == RUNS else options.runs
-        return replace(options, runs=runs, turn=turn, timeout_s=self._in_time(scenario, options.timeout_s))
+        update = self._update if options.update is None else options.update
+        timeout_s = self._in_time(scenario, options.timeout_s)
+        return replace(options, runs=runs, turn=turn, update=update, timeout_s=timeout_s)
 
     def _in_time(self, scenario: Scenario, asked_s: float | None) -> float | None:
         deadline = self._stash.get(DEADLINE, None)

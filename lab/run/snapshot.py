@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.errors import LabError
+from lab.errors import LabError, UsageError
 from lab.record.result import Expectation
+from lab.spec.expect import SNAPSHOT
 from lab.spec.lessons import is_installed
+from lab.spec.scenario import Scenario
 from lab.trace.sequence import texts_of
 from lab.trace.snapshot import Calls, SnapshotDamaged, counted, read_calls, write_calls
 from lab.verdict.calls import check_snapshot, not_comparable
@@ -106,6 +108,24 @@ def beside(file: Path, nnodes: int, nproc_per_node: int, how: str = "") -> Snaps
         of=f"{file.name} on {nnodes} node{'s' * (nnodes > 1)} x {nproc_per_node}",
         how=how or f"`lab run {file.name} --update`",
     )
+
+
+def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> Scenario:
+    """The scenario with the calls of its snapshot as what it expects: so nothing is written, whoever's script it runs.
+
+    Raises:
+        UsageError: it has no snapshot of that size.
+        LabError: that cannot be read.
+    """
+    if scenario.expect.calls != SNAPSHOT:
+        return scenario
+    file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
+    calls = file.read()
+    if calls is None:
+        raise UsageError(
+            f"{scenario.name} expects the calls of {file.name}, which is not there", f"{file.how} writes it"
+        )
+    return replace(scenario, expect=replace(scenario.expect, calls={rank: tuple(of) for rank, of in calls.items()}))
 
 
 def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:

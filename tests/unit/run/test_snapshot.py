@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
+from lab.errors import LabError, UsageError
 from lab.record.result import Expectation
-from lab.run.snapshot import SnapshotFile, beside, hold_against
+from lab.run.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.spec.lessons import is_installed, library_folder
+from lab.spec.scenario import Expect, Scenario
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts
 from tests.unit.traces import TraceMaker
@@ -162,6 +163,18 @@ def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)
     assert not met
     assert "is not written among the lessons of the installed lab; copy the lesson to a folder of yours" in got
+
+
+def test_for_strangers_scripts_the_snapshot_becomes_what_is_stated(tmp_path: Path) -> None:
+    (tmp_path / "ring.py").write_text("")
+    source = tmp_path / "ring.yaml"
+    scenario = Scenario(name="ring", script=tmp_path / "ring.py", source=source, expect=Expect(calls="snapshot"))
+    with pytest.raises(UsageError, match=r"expects the calls of ring\.2x1\.calls\.txt, which is not there"):
+        with_stated_calls(scenario, 2, 1)
+    beside(source, 2, 1).write({0: ("barrier", "barrier"), 1: ()})
+    assert with_stated_calls(scenario, 2, 1).expect.calls == {0: ("barrier", "barrier"), 1: ()}
+    stated = Scenario(name="ring", script=tmp_path / "ring.py", expect=Expect(calls=("barrier",)))
+    assert with_stated_calls(stated, 2, 1) is stated
 
 
 def test_the_sentence_of_an_expectation_names_the_file_and_what_differs() -> None:
