@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 from lab.engine.select import OPENERS, Choice, select_engine
 from lab.errors import EngineUnavailable, UsageError
 from lab.grade.run import Desk
+from lab.grade.stage import own_folder
 from lab.grade.submissions import Submission, find_submissions
 from lab.grade.unzip import Room, unzip
 from lab.plan.cluster import Shape
@@ -41,12 +41,12 @@ def opened(path: Path) -> Iterator[Path]:
     elif path.suffix.lower() != ".zip" or not path.is_file():
         raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder that holds the submissions")
     else:
-        with tempfile.TemporaryDirectory(prefix="lab-grade-", ignore_cleanup_errors=True) as folder:
+        with own_folder() as folder:
             try:
-                unzip(path, Path(folder), _ROOM)
+                unzip(path, folder, _ROOM)
             except UsageError as error:
                 raise UsageError(f"{path} cannot be unpacked: {error.message}") from error
-            yield Path(folder)
+            yield folder
 
 
 def find_assignment(folder: Path, named: Path | None) -> Scenario:
@@ -109,6 +109,12 @@ def open_desk(
         raise UsageError(
             f"submissions are graded on the docker engine: {_WHY_DOCKER}",
             "--trust grades on the local engine all the same, and says so on every result",
+        )
+    mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
+    if mounted and not trust:
+        raise UsageError(
+            f"{assignment.name} mounts {listing(mounted)}, and nodes that grade mount no folder of this machine",
+            "name the files under `grade: files:`; or, if you trust every submission, --trust",
         )
     if engine == "auto" and not trust:
         engine = "docker"

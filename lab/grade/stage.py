@@ -19,7 +19,7 @@ from lab.words import listing
 
 ROOM = Room(bytes=16 << 20, files=1000)
 """What one submission may hold."""
-PREFIX = "lab-grade-"
+_PREFIX = "lab-grade-"
 _MOST_TOLD = 3
 _CHUNK_BYTES = 1 << 20
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -46,13 +46,34 @@ def staged(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
     """
     if submission.refused:
         raise UsageError(submission.refused)
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as own:
-        unpacked, folder = Path(own) / "unpacked", Path(own) / "work"
+    with own_folder() as own:
+        unpacked, folder = own / "unpacked", own / "work"
         unpacked.mkdir()
         folder.mkdir()
         told = _put(submission.path, unpacked, folder, assignment.script.name)
         told += _add_files(assignment, folder)
         yield Staged(folder / assignment.script.name, tuple(told))
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """A temporary folder that names its process; those that dead processes left are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        pid = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdigit() and left.lstat().st_uid == os.geteuid() and not _lives(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
 
 
 def _put(source: Path, unpacked: Path, folder: Path, name: str) -> list[str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import json
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +121,35 @@ def test_the_scenario_and_the_submissions_may_lie_in_one_folder_or_in_a_zip_file
     code, out, err = lab("grade", "all.zip", "--json")
     assert code == 0, err
     assert [grade["name"] for grade in json.loads(out)["grades"]] == ["alice", "bob", "carol"]
+
+
+def test_an_assignment_that_mounts_a_folder_needs_trust(lab: Lab, engine: FakeEngine, tmp_path: Path) -> None:
+    (tmp_path / "task" / "data").mkdir()
+    with (tmp_path / "task" / "sum.yaml").open("a") as file:
+        file.write("data: {numbers: data}\n")
+    code, _, err = lab(*GRADE)
+    assert code == 2
+    assert "sum mounts numbers, and nodes that grade mount no folder" in err
+    assert lab(*GRADE, "--trust")[0] == 0
+
+
+def test_ctrl_c_ends_it_with_the_grades_so_far_and_leaves_nothing(
+    lab: Lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected = engine.connect
+
+    def connect(*words: Any) -> Any:
+        if engine.calls.count("connect") == 1:  # in the second run, whose ranks never end
+            engine.acts = {0: [], 1: []}
+            threading.Thread(target=_thread.interrupt_main).start()
+        return connected(*words)
+
+    monkeypatch.setattr(engine, "connect", connect)
+    code, _, err = lab(*GRADE, "--csv", "g.csv")
+    assert code == 130
+    assert "interrupted after 1 of 3 submissions" in err
+    assert len(Path("g.csv").read_text().splitlines()) == 2
+    assert engine.clusters == {}
 
 
 @pytest.mark.parametrize(

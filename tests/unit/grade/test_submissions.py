@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from lab.errors import UsageError
-from lab.grade.stage import ROOM, staged
+from lab.grade.stage import ROOM, own_folder, staged
 from lab.grade.submissions import Submission, find_submissions
 from lab.grade.unzip import Room, unzip
 from lab.spec.load import load_scenario
@@ -212,3 +213,18 @@ def test_what_is_too_large_is_refused_before_it_is_read(tmp_path: Path, assignme
         put(many / f"{number}")
     with pytest.raises(UsageError, match="more than 1,000 files"):
         shipped(many, assignment)
+
+
+def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    names = {f"lab-grade-{child}-x": False, f"lab-grade-{os.getppid()}-x": True, "lab-grade-notes-x": True}
+    for name in names:
+        (tmp_path / name / "work").mkdir(parents=True)
+    with own_folder() as own:
+        assert own.is_dir()
+        assert {name: (tmp_path / name).exists() for name in names} == names
+    assert not own.exists()

@@ -1,0 +1,6 @@
+"""Notes a gigabyte under a hundred thousand names. More than 64 MiB are dropped; that is a limit."""
+
+from lab import note
+
+for number in range(10_000):
+    note(f"note {number}", "x" * 100_000)

@@ -1,0 +1,6 @@
+def load(file):
+    return {"sum": 0}
+
+
+def dump(data, file):
+    pass

@@ -1,0 +1,105 @@
+"""Submissions of strangers, honest and hostile ones in turn: each honest one earns its points, no other earns any."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lab.cli.main import main
+from lab.engine import ownership
+from tests.hostile.honest import honest
+
+if TYPE_CHECKING:
+    import docker
+
+HERE = Path(__file__).parent
+HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
+QUICK = ("right_then_fills", "forges_notes_of_others", "writes_results", "looks_for_the_answer", "replaces_the_check")
+pytestmark = pytest.mark.docker
+Grade = Callable[[list[str], list[str]], dict[str, Any]]
+
+
+@pytest.fixture
+def things_left(docker_engine: docker.DockerClient) -> Iterator[None]:
+    """Nothing is left of any cluster of this test, nor of what was handed in."""
+
+    def there() -> set[str]:
+        mine = {"label": f"{ownership.OWNER}={ownership.owner()}"}
+        found = [*docker_engine.containers.list(all=True, filters=mine), *docker_engine.networks.list(filters=mine)]
+        found += docker_engine.volumes.list(filters=mine)
+        names = {thing.name for thing in found if f"grade-{os.getpid():x}-" in thing.name}
+        return names | {path.name for path in Path(tempfile.gettempdir()).glob(f"lab-grade-{os.getpid()}-*")}
+
+    yield
+    assert there() == set()
+
+
+@pytest.fixture
+def grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things_left: None, capsys: Any) -> Grade:
+    """Grades submissions by name, in turn an honest and a hostile one; returns what came out by name."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+
+    def grade(good: list[str], bad: list[str]) -> dict[str, Any]:
+        folder = tmp_path / "in"
+        folder.mkdir()
+        for number in range(max(len(good), len(bad))):
+            for name in good[number : number + 1]:
+                (folder / f"{number:02}a_{name}.py").write_text(honest()[name][0])
+            for path in [*(HERE / "submissions").glob(f"{bad[number]}*")] if number < len(bad) else []:
+                target = folder / f"{number:02}b_{path.name}"
+                shutil.copytree(path, target) if path.is_dir() else shutil.copyfile(path, target)
+        words = ["--scenario", str(HERE / "assignment" / "sum.yaml"), "--html", "pages", "--json"]
+        assert main(["grade", str(folder), *words]) == 0
+        grades = json.loads(capsys.readouterr().out)["grades"]
+        return {one["name"].partition("_")[2]: one for one in grades}
+
+    return grade
+
+
+def wrongs(grades: dict[str, Any]) -> list[str]:
+    """Where points are not those that they should be, and where a submission found what none may see."""
+    expected = {name: points for name, (_, points) in honest().items()} | dict.fromkeys(HOSTILE, 0.0)
+    found = [
+        f"{name}: {one['points']}, not {expected[name]}: {one['reason']} {one['forfeited']}"
+        for name, one in grades.items()
+        if one["points"] != expected[name]
+    ]
+    for name, proof in (("looks_for_the_answer", "found: []"), ("reaches_out", "listening to []")):
+        if name in grades:
+            logs = [path.read_text() for path in Path(grades[name]["path"]).glob("logs/rank*.log")]
+            found += [f"{name}: {log}" for log in logs if log.strip() != proof]
+    return found
+
+
+@pytest.mark.parametrize("engine", ["docker"])
+def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade, engine: str) -> None:
+    grades = grade(["right_by_ring", "right_and_finds_nothing_of_others", "answer_is_wrong"], list(QUICK))
+    assert wrongs(grades) == []
+    assert len(grades) == 3 + len(QUICK)
+    assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("engine", ["docker"])
+def test_thirty_honest_and_all_hostile_submissions_in_one_call_are_graded_rightly(grade: Grade, engine: str) -> None:
+    good = list(honest())
+    assert len(good) == 30
+    assert len(HOSTILE) >= 30
+
+    grades = grade(good, HOSTILE)
+
+    assert len(grades) == len(good) + len(HOSTILE)
+    assert wrongs(grades) == []
+    for page in Path("pages").iterdir():
+        text = page.read_text()
+        assert "\x1b" not in text
+        assert "<script>alert" not in text
