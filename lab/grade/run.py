@@ -189,6 +189,8 @@ class Grader:
         facts = read_facts(Record(path=outcome.path))
         if not _ended_well(outcome, facts):
             bench.clear()
+            if self._waiting:  # who comes next does not wait for what this one did
+                bench.make_ready()
         return grade_of(submission.name, outcome, facts, assignment, told)
 
     def _run(self, scenario: Scenario, bench: _Bench) -> Result | LabError:
@@ -219,11 +221,23 @@ class _Bench:
         self._shape = shape
         self._there = False
 
-    def run(self, scenario: Scenario, options: RunOptions, observer: Silence) -> Result:
-        """Run on nodes on which nothing is left of another run."""
-        cluster: ClusterInfo | None = self.place.still_there() if self._there else None
+    def make_ready(self) -> ClusterInfo:
+        """Have nodes there on which nothing is left of another run.
+
+        Raises:
+            LabError: they cannot be made.
+        """
+        there = self.place.still_there() if self._there else None
         self._there = True
-        return self.place.run(cluster or self.place.make(self._shape, "grading"), scenario, options, observer)
+        return there or self.place.make(self._shape, "grading")
+
+    def run(self, scenario: Scenario, options: RunOptions, observer: Silence) -> Result:
+        """Run on such nodes.
+
+        Raises:
+            LabError: the lab could not run it.
+        """
+        return self.place.run(self.make_ready(), scenario, options, observer)
 
     def clear(self) -> None:
         """Remove the nodes: the next run gets others."""

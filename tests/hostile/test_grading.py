@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
 QUICK = ("right_then_fills", "forges_notes_of_others", "writes_results", "looks_for_the_answer", "replaces_the_check")
 pytestmark = pytest.mark.docker
-Grade = Callable[[list[str], list[str]], dict[str, Any]]
+Grade = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things_left: None, ca
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
 
-    def grade(good: list[str], bad: list[str]) -> dict[str, Any]:
+    def grade(good: list[str], bad: list[str], timeout: str) -> dict[str, Any]:
         folder = tmp_path / "in"
         folder.mkdir()
         for number in range(max(len(good), len(bad))):
@@ -56,7 +56,8 @@ def grade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, things_left: None, ca
             for path in [*(HERE / "submissions").glob(f"{bad[number]}*")] if number < len(bad) else []:
                 target = folder / f"{number:02}b_{path.name}"
                 shutil.copytree(path, target) if path.is_dir() else shutil.copyfile(path, target)
-        words = ["--scenario", str(HERE / "assignment" / "sum.yaml"), "--html", "pages", "--json"]
+        words = ["--scenario", str(HERE / "assignment" / "sum.yaml"), "--timeout", timeout]
+        words += ["--html", "pages", "--json"]
         assert main(["grade", str(folder), *words]) == 0
         grades = json.loads(capsys.readouterr().out)["grades"]
         return {one["name"].partition("_")[2]: one for one in grades}
@@ -72,6 +73,7 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
         for name, one in grades.items()
         if one["points"] != expected[name]
     ]
+    assert not {name for name, _ in honest().items()} & set(HOSTILE)
     for name, proof in (("looks_for_the_answer", "found: []"), ("reaches_out", "listening to []")):
         if name in grades:
             logs = [path.read_text() for path in Path(grades[name]["path"]).glob("logs/rank*.log")]
@@ -81,7 +83,7 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["docker"])
 def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade, engine: str) -> None:
-    grades = grade(["right_by_ring", "right_and_finds_nothing_of_others", "answer_is_wrong"], list(QUICK))
+    grades = grade(["right_by_ring", "right_and_finds_nothing_of_others", "answer_is_wrong"], list(QUICK), "100s")
     assert wrongs(grades) == []
     assert len(grades) == 3 + len(QUICK)
     assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
@@ -95,7 +97,7 @@ def test_thirty_honest_and_all_hostile_submissions_in_one_call_are_graded_rightl
     assert len(good) == 30
     assert len(HOSTILE) >= 30
 
-    grades = grade(good, HOSTILE)
+    grades = grade(good, HOSTILE, "15s")
 
     assert len(grades) == len(good) + len(HOSTILE)
     assert wrongs(grades) == []

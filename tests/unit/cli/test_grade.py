@@ -78,7 +78,7 @@ def test_clusters_are_strict_have_limits_and_are_used_again_while_that_is_safe(l
     _, out, _ = lab(*GRADE, "--json")
     assert [grade["points"] for grade in json.loads(out)["grades"]] == [0, 0, 0]
     assert "limit of 256 processes" in json.loads(out)["grades"][0]["forfeited"]
-    assert len(shapes) == 2, "other nodes after a limit was reached"
+    assert len(shapes) == 3, "other nodes after a limit was reached, for whoever comes next"
     shapes.clear()
     lab(*GRADE, "-j", "2")
     assert {shape.cpus for shape in shapes} == {1.0}
