@@ -84,7 +84,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     if any(item.get_closest_marker("lab") or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
         from lab.pytest_plugin.terminal import engine_text
 
-        return [engine_text(config)]
+        return [f"lab: {engine_text(config)}"]
     return []
 
 
@@ -162,7 +162,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """Take over what a worker of pytest-xdist has to say at the end."""
     said = getattr(node, "workeroutput", {}).get("lab_said", ())
-    node.config.stash.setdefault(SAID, []).extend(said)
+    lines = node.config.stash.setdefault(SAID, [])
+    lines += [line for line in said if line not in lines]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

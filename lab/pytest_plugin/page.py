@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError, UsageError
-from lab.record.layout import LOGS, SUITE_REPORT
+from lab.record.layout import LOGS, RUNS, SUITE_REPORT
 
 
 class PageOfRuns:
@@ -25,7 +25,8 @@ class PageOfRuns:
         self._records: dict[Path, None] = {}
         self._is_worker = hasattr(config, "workerinput")
         try:
-            _refuse_other_folder(self._folder)
+            if not self._is_worker and config.getoption("lab_report") != str(RUNS):
+                _refuse_other_folder(self._folder)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None
 

@@ -21,7 +21,7 @@ from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
 from lab.engine.select import Choice, select_engine
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterBusy, LabError
+from lab.errors import ClusterBusy, ImageError, LabError
 from lab.plan.limits import Machine
 from lab.pytest_plugin.progress import Progress
 from lab.pytest_plugin.stash import POOL
@@ -123,6 +123,8 @@ class Pool:
         self._machines: dict[str, Machine] = {}
         self._kept: dict[str, _Kept] = {}
         """By shape, the least recently used first."""
+        self._impossible: dict[str, ImageError] = {}
+        """Shapes whose image cannot be had: it is not tried for each test anew."""
         self._guard = Guard()
         self._process = os.getpid()
         self._readable = "-".join(filter(None, (default_name(project)[:12].strip("-"), worker)))
@@ -195,9 +197,11 @@ class Pool:
         with ExitStack() as keeping:
             name = self._new_name(where, keeping)
             self._guard.add(where.name, name)
-            yield WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
-            self._guard.drop(where.name, name)
-            forget(where.name, name)
+            try:
+                yield WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
+            finally:
+                self._guard.drop(where.name, name)
+                forget(where.name, name)
 
     def _share_of_cores(self, engine: Engine, nodes: int) -> dict[str, float]:
         """A node's part of the cores where several processes test: never less than one, which would only slow it."""
@@ -218,6 +222,8 @@ class Pool:
     def _make(self, engine: Engine, key: str, shape: dict[str, Any]) -> _Kept:
         nodes = shape["nodes"]
         memory_bytes = nodes * (shape.get("memory_bytes") or _NODE_BYTES)
+        if key in self._impossible:
+            raise self._impossible[key]
         self._make_room(engine, nodes, memory_bytes)
         keeping = ExitStack()
         name = self._claim_name(engine, key, keeping)
@@ -226,7 +232,9 @@ class Pool:
         self._guard.add(engine.name, name)
         try:
             cluster.up(wait_s=_WAIT_S)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, ImageError):
+                self._impossible[key] = error
             with uninterrupted():
                 self._remove(key)
             raise

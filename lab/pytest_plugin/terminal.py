@@ -17,9 +17,9 @@ def engine_text(config: pytest.Config) -> str:
     try:
         engine, why = pool_of(config).engine()
     except LabError as error:
-        return f"lab: no engine: {harmless(error.message)}"
+        return f"no engine: {harmless(error.message)}"
     because = "Docker answers" if config.getoption("lab_engine") == "auto" else "--lab-engine"
-    return f"lab: {harmless(why) or f'using the {engine.name} engine ({because})'}"
+    return f"{harmless(why) or f'using the {engine.name} engine ({because})'}"
 
 
 def close_pool(config: pytest.Config) -> None:
@@ -29,6 +29,6 @@ def close_pool(config: pytest.Config) -> None:
         kept = pool_of(config).close()
         said = [f"kept for the next session; to remove it: lab down --name {name}" for name in kept]
     if hasattr(config, "workeroutput"):  # of pytest-xdist: only its controller has a terminal
-        config.workeroutput["lab_said"] = said
+        config.workeroutput["lab_said"] = [engine_text(config), *said]
     else:
         config.stash.setdefault(SAID, []).extend(said)

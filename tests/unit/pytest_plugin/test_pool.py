@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.errors import ClusterError
+from lab.errors import ClusterError, ImageUnfit
 from lab.plan.limits import Machine
 from lab.pytest_plugin.pool import Pool
 from lab.pytest_plugin.warm import WarmCluster
@@ -125,6 +125,19 @@ def test_one_that_cannot_be_made_leaves_nothing(engine, make_pool, tmp_path):
     assert [*(tmp_path / "state").rglob("*.lock")] == []
 
 
+def test_an_image_that_cannot_be_had_is_asked_for_once(engine, make_pool):
+    def fail(call: str) -> None:
+        if call == "create":
+            raise ImageUnfit("there is no such image")
+
+    engine.failure = fail
+    pool = make_pool()
+    for _ in range(3):
+        with pytest.raises(ImageUnfit, match="no such image"):
+            pool.cluster(nodes=2, image="mine")
+    assert engine.calls.count("create") == 1
+
+
 def test_what_was_not_used_for_longest_makes_room(engine, make_pool, monkeypatch):
     monkeypatch.setattr(engine, "machine", lambda: Machine(cores=1, memory_bytes=64 << 30))  # eight nodes at most
     pool = make_pool()
@@ -213,4 +226,7 @@ def test_a_run_with_wishes_has_a_cluster_of_its_own(engine, make_pool):
     with pool.apart(nodes=2) as cluster:
         assert engine.clusters == {}
         assert pool._guard.guarded == [f"fake {cluster.name}"]
+    assert pool._guard.guarded == []
+    with pytest.raises(ClusterError), pool.apart(nodes=2):
+        raise ClusterError("no room")
     assert pool._guard.guarded == []

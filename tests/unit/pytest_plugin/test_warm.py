@@ -27,7 +27,7 @@ class Config:
         self._report = report
 
     def getoption(self, name: str) -> str | None:
-        return {"lab_report": self._report}[name]
+        return {"lab_report": self._report}.get(name)
 
 
 @pytest.fixture
