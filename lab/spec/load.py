@@ -16,6 +16,7 @@ from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.predict import Size, wrong_with_answer
 from lab.spec.problems import Position, Reading
+from lab.spec.recognise import looks_like_one
 from lab.spec.requirements import merged
 from lab.spec.scenario import PLANNED_KEYS, Scenario
 from lab.spec.value import Value
@@ -26,11 +27,11 @@ _HEAD_BYTES = 1024 * 1024
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
-    """Every file and `@LESSON` that is named, and every YAML file below the folders that are named, in order."""
+    """Every file and `@LESSON` that is named, and every scenario below the folders that are named, in order."""
     found: list[Path] = []
     for path in map(named_file, paths):
         if path.is_dir():
-            inside = files_below(path)
+            inside = [file for file in files_below(path) if looks_like_one(file)]
             if not inside:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             found.extend(inside)

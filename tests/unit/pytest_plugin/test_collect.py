@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.pytest_plugin.files import looks_like_one
+from lab.spec.recognise import looks_like_one
 from tests.pytest_process import pytest_environment, pytest_words
 
 
@@ -43,6 +43,7 @@ def project(tmp_path: Path) -> Path:
         ('"script": "train.py"\n', True),
         ("script: other\n", True),
         ("script: trian.py\n", True),  # misspelt: said, not passed over
+        ("scirpt: train.py\nexpect: {exit: 0}\n", True),
         ("script: make all\n", False),
         ("job:\n  script: train.py\n", False),
         ("script:\n  - make\n", False),
