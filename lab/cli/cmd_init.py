@@ -18,6 +18,9 @@ from lab.spec.lessons import OWN_FOLDER
 _FIRST = "first"
 _GITHUB = Path(".github/workflows/lab.yml")
 _GITLAB = Path(".gitlab-ci.yml")
+_IGNORED = Path(".gitignore")
+_RECORDS = ".lab/"
+"""What git is told to leave alone: the records of runs."""
 _HOWTO = """`lab new` adds another scenario, or a copy of a lesson, where there is one already."""
 
 
@@ -47,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     gitlab = arguments.gitlab or (not arguments.github and (folder / _GITLAB).exists())
     files = _files(folder, github=arguments.github or not gitlab, gitlab=gitlab)
     done = [_put(folder / path, text, arguments) for path, text in files.items()]
+    done.append(_put(folder / _IGNORED, f"{_RECORDS}\n".encode(), arguments, force=False))
     return answer(
         arguments,
         lambda: [{"path": str(one.path), "done": one.done} for one in done],
@@ -64,9 +68,9 @@ def _files(folder: Path, *, github: bool, gitlab: bool) -> Mapping[Path, bytes]:
     return files
 
 
-def _put(path: Path, text: bytes, arguments: argparse.Namespace) -> Written:
+def _put(path: Path, text: bytes, arguments: argparse.Namespace, *, force: bool = True) -> Written:
     there = path.exists() or path.is_symlink()
-    if there and not arguments.force:
+    if there and not (arguments.force and force):
         return Written(path, "kept")
     if not arguments.dry_run:
         try:
@@ -81,7 +85,10 @@ def _told(done: list[Written], arguments: argparse.Namespace, style: Style) -> s
     colours = {"kept": "yellow", "wrote": "green", "overwrote": "red"}
     lines = [f"{style.paint(f'{one.done:<9}', colours[one.done])} {one.path}" for one in done]
     if any(one.done == "kept" for one in done):
-        lines.append("what is kept was there already; --force overwrites it")
+        lines.append(f"what is kept was there already; --force overwrites it, but not {_IGNORED}")
+    ignored = arguments.folder / _IGNORED
+    if Written(ignored, "kept") in done and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace"):
+        lines.append(f"add {_RECORDS} to {ignored}: runs leave their records there")
     if arguments.dry_run:
         return "\n".join([*lines, "nothing was written: this was a dry run"])
     where = "" if arguments.folder == Path() else f"cd {arguments.folder}; "

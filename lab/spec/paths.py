@@ -14,6 +14,8 @@ _SCRIPT = "the path of a script beside this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"
 _OUTPUT = "a file, a folder or a pattern below the working folder, such as out or '*.pt'"
 _OUTPUTS = "a list of files, folders and patterns below the working folder, such as [out, '*.pt'], or false"
+_BELOW = r"^(?!/)(?!(.*/)?\.\.(/|$))"
+"""How a path begins that leads neither up nor away, in the schema."""
 _CHECK_MAX_BYTES = 1024 * 1024
 
 
@@ -32,7 +34,7 @@ def script() -> Kind:
             raise value.refused(_SCRIPT, f", which does not exist{_meant(text, folder)}")
         return path
 
-    return Kind(_SCRIPT, read, {"type": "string", "minLength": 1}, lambda path: path.name)
+    return Kind(_SCRIPT, read, {"type": "string", "pattern": f"{_BELOW}."}, lambda path: path.name)
 
 
 def check() -> Kind:
@@ -54,7 +56,7 @@ def check() -> Kind:
             raise value.refused(_CHECK, f", but {file} defines no {function}{did_you_mean(function, names)}")
         return text
 
-    return Kind(_CHECK, read, {"type": "string", "pattern": r"^[^:]+\.py:[^\W\d]\w*$"})
+    return Kind(_CHECK, read, {"type": "string", "pattern": rf"{_BELOW}[^:]+\.py:[^\W\d]\w*$"})
 
 
 def outputs() -> Kind:

@@ -60,7 +60,9 @@ def _answer() -> Kind:
     def dump(data: str | Noted) -> Any:
         return dump_keys(data) if isinstance(data, Noted) else data
 
-    return Kind(allowed, read, {"type": ["string", "number", "object"]}, dump)
+    of_note = {"note": {"type": "string"}, "rank": {"type": "integer", "minimum": 0}}
+    mapping = {"required": ["note"], "additionalProperties": False, "properties": of_note}
+    return Kind(allowed, read, {"type": ["string", "number", "object"], **mapping}, dump)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +188,11 @@ def question() -> Kind:
         return said["ask"] if len(said) == 1 else said
 
     def one(kind: Kind) -> Mapping[str, Any]:
-        return {"type": "array", "items": kind.schema, "minItems": 2, "maxItems": MOST_CHOICES}
+        return {"type": "array", "items": kind.schema, "minItems": 2, "maxItems": MOST_CHOICES, "uniqueItems": True}
 
     keys = {"ask": text().schema, "choices": one(text_or_number()), "answer": _answer().schema}
-    mapping = {"type": "object", "required": ["ask"], "additionalProperties": False, "properties": keys}
+    needed = {"required": ["ask"], "dependencies": {"choices": ["answer"]}}
+    mapping = {"type": "object", **needed, "additionalProperties": False, "properties": keys}
     return Kind(allowed, read, {"oneOf": [{"type": "string"}, mapping]}, dump)
 
 

@@ -13,7 +13,13 @@ from lab.cli.main import main
 from lab.spec.lessons import schema_file
 from lab.spec.load import load_scenario
 
-ALWAYS = {"scenarios/first.yaml", "scenarios/first.py", "scenarios/scenario.schema.json", "tests/test_distributed.py"}
+ALWAYS = {
+    "scenarios/first.yaml",
+    "scenarios/first.py",
+    "scenarios/scenario.schema.json",
+    "tests/test_distributed.py",
+    ".gitignore",
+}
 GITHUB = ".github/workflows/lab.yml"
 GITLAB = ".gitlab-ci.yml"
 Init = Callable[..., dict[str, str]]
@@ -71,7 +77,10 @@ def test_what_is_there_is_kept_and_said(init: Init) -> None:
 def test_with_force_it_is_overwritten(init: Init) -> None:
     init()
     Path("scenarios/first.py").write_text("mine")
-    assert set(init("--force").values()) == {"overwrote"}
+    Path(".gitignore").write_text("mine")
+    done = init("--force")
+    assert {path for path, what in done.items() if what == "kept"} == {".gitignore"}
+    assert set(done.values()) == {"overwrote", "kept"}
     assert Path("scenarios/first.py").read_text() != "mine"
 
 
@@ -104,5 +113,8 @@ def test_it_says_what_comes_next(
     said = capsys.readouterr().out
     assert "wrote     theirs/scenarios/first.yaml\n" in said
     assert said.endswith("next: cd theirs; lab test scenarios, then pytest; `lab help ci` says more\n")
+    Path("theirs/.gitignore").write_text("*.pyc\n")
+    assert main(["init", "theirs"]) == 0
+    assert "add .lab/ to theirs/.gitignore: runs leave their records there" in capsys.readouterr().out
     assert main(["init", "theirs", "--dry-run"]) == 0
     assert "nothing was written: this was a dry run" in capsys.readouterr().out

@@ -80,7 +80,18 @@ def test_every_scenario_of_the_library_satisfies_the_schema() -> None:
         assert [error.message for error in validator.iter_errors(said)] == [], file
 
 
-@pytest.mark.parametrize("said", [{}, {"nodes": 2}, {"script": "a.py", "nods": 2}, {"script": "a.py", "nodes": 0}])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"nodes": 2},
+        {"script": "a.py", "nods": 2},
+        {"script": "a.py", "nodes": 0},
+        {"script": "x/../a.py"},
+        {"script": "a.py", "predict": {"ask": "x", "choices": ["a", "b"]}},
+        {"script": "a.py", "predict": {"ask": "x", "answer": {"rank": 1}}},
+    ],
+)
 def test_the_schema_refuses_what_the_loader_refuses(said: dict[str, Any], tmp_path: Path) -> None:
     assert not Draft7Validator(json.loads(SCHEMA)).is_valid(said)
     (tmp_path / "a.py").touch()
