@@ -10,7 +10,7 @@ from lab.report.style import Style, style_for
 from lab.report.suite_view import again_line, outcome_line
 from lab.suite.case import Case
 from lab.suite.outcome import Attempt, Outcome
-from lab.words import clip, format_duration
+from lab.words import format_duration
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _LASTING = ("warning", "using", "removed")
 """What is told like this stays to be read."""
-_LONGEST_DOING = 100
 _BAR = 40
 
 
@@ -116,7 +115,12 @@ class SuiteDisplay:
 
         now = time.monotonic()
         lines = [
-            Text(clip(f"  {worker}  {text}  {format_duration(round(now - since))}", _LONGEST_DOING), style="dim")
+            Text(
+                f"  {worker}  {format_duration(round(now - since)):>6}  {text}",
+                style="dim",
+                no_wrap=True,
+                overflow="ellipsis",
+            )
             for worker, (text, since) in sorted(self._workers.items())
             if text
         ]
