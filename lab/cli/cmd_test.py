@@ -24,6 +24,7 @@ from lab.suite.case import Case
 from lab.suite.matrix import Matrix
 from lab.suite.outcome import Outcome
 from lab.suite.start import Asked, cases_of, start
+from lab.words import NONE
 
 T = TypeVar("T")
 
@@ -154,12 +155,16 @@ def _asked(arguments: argparse.Namespace) -> Asked:
 
 
 def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
+    def nodes(case: Case) -> int | None:
+        """None where the cluster that is up, if one is, says how many."""
+        return case.nodes if arguments.nodes or case.scenario.nodes else None
+
     def data() -> list[dict[str, Any]]:
         return [
             {
                 "id": case.id,
                 "scenario": str(case.scenario.source or case.scenario.script),
-                "nodes": case.nodes,
+                "nodes": nodes(case),
                 "nproc_per_node": case.nproc_per_node,
                 "image": case.scenario.image,
                 "seed": case.seed,
@@ -170,10 +175,15 @@ def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
 
     def text(style: Style) -> str:
         rows = [
-            [case.id, str(case.nodes), str(case.world_size), case.skipped and f"skipped: {case.skipped}"]
+            [
+                case.id,
+                str(nodes(case) or NONE),
+                str(case.nproc_per_node),
+                f"skipped: {case.skipped}" if case.skipped else "",
+            ]
             for case in cases
         ]
-        return table_text(["case", "nodes", "ranks", ""], rows, style)
+        return table_text(["case", "nodes", "workers of each", ""], rows, style)
 
     return answer(arguments, data, text)
 

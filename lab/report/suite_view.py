@@ -40,7 +40,7 @@ def suite_text(found: SuiteResult, style: Style, *, brief: bool = False) -> str:
     parts = ["\n".join(failure_lines(outcome, style)) for outcome in found.told_one_by_one]
     if found.repeated:
         parts.append("\n".join(line for rate in rates(found.outcomes) for line in rate_lines(rate, style)))
-    elif not brief:
+    elif found.outcomes and not brief:
         parts.append(table_text(*suite_rows(found.outcomes), style))
     parts.append("\n".join(_end(found, style)))
     return "\n\n".join(part for part in parts if part)

@@ -120,9 +120,9 @@ class Lab:
         own = list(words)
         rest = own[own.index("--") :] if "--" in own else []
         own = own[: len(own) - len(rest)]
-        if verb in ("up", "run", "status", "exec", "shell", "down") and "--engine" not in own:
+        if verb in ("up", "run", "test", "status", "exec", "shell", "down") and "--engine" not in own:
             own += ["--engine", self.engine]
-        if verb in ("up", "run", "status", "exec", "shell", "down") and not {"--name", "--all"} & set(own):
+        if verb in ("up", "run", "test", "status", "exec", "shell", "down") and not {"--name", "--all"} & set(own):
             own += ["--name", self.name]
         argv = [*self.python, "-m", "lab.cli.main", verb, *own, *rest]
         return Command(argv, folder or self.folder, {**self.env, **env}, self.notes)

@@ -396,6 +396,7 @@ def test_bash_completes_the_names_that_the_lab_prints(capsys: pytest.CaptureFixt
     for words, expected in (
         (["lab", "learn", "scat"], ["scatter", "scatter_object_list", "scatter_rows"]),
         (["lab", "run", "@scatter_r"], ["@scatter_rows"]),
+        (["lab", "test", "@scatter_r"], ["@scatter_rows"]),
         (["lab", "run", "scri"], ["script"]),
     ):
         said = subprocess.run(

@@ -107,7 +107,9 @@ def test_the_list_says_what_would_run_and_what_cannot(lab: Lab, engine: FakeEngi
     assert "skipped: it expects something of rank 2, and here is 1 rank" in out
     assert engine.calls == []
     found = json.loads(lab("test", "s/one.yaml", "--list", "--json", "--seed", "4")[1])
-    assert (found[0]["id"], found[0]["seed"]) == ("one", 4)
+    assert (found[0]["id"], found[0]["nodes"], found[0]["seed"]) == ("one", 1, 4)
+    script = json.loads(lab("test", "s/train.py", "--list", "--json")[1])
+    assert script[0]["nodes"] is None, "a cluster that is up would say"
 
 
 @pytest.mark.parametrize(
