@@ -34,7 +34,6 @@ _NAMED = {
     "engines": Topic("containers or processes: what differs", "local-engine.md"),
     "packages": Topic("what scripts need besides torch: packages, images", "packages.md"),
     "data": Topic("folders that ranks read", "packages.md", "data"),
-    "ci": Topic("many scenarios side by side, again, and in CI", "ci.md"),
     "python": Topic("clusters, runs and lessons from Python", "python-api.md"),
     "ci": Topic("many scenarios at once, and in GitHub Actions, in GitLab, anywhere", "ci.md"),
     "github": Topic("a workflow for GitHub Actions", "ci.md", "github-actions"),
