@@ -72,6 +72,13 @@ _MISTAKES = {
     "mine_is_changed": ({"before": "mine += 1\n", "after": "total = total - size\n"}, 9),
     "answer_is_wrong": ({"end": "json.dump({'sum': 0}, open('answer.json', 'w'))\n"}, 6),
     "answer_is_missing": ({"end": "if rank == 0:\n    os.remove('answer.json')\n"}, 6),
+    "answer_is_a_link_to_that_of_the_check": (
+        {
+            "end": "if rank == 0:\n    os.remove('answer.json')\n"
+            "    os.symlink('/proc/self/cwd/expected.json', 'answer.json')\n"
+        },
+        6,
+    ),
     "raises_at_its_end": ({"end": "if rank == 1:\n    raise ValueError('too late')\n"}, 5),
     "exits_with_3": ({"end": "sys.exit(3)\n"}, 5),
     "hangs_at_its_end": ({"end": "if rank == 1:\n    time.sleep(600)\n"}, 5),
@@ -83,7 +90,7 @@ _MISTAKES = {
 
 
 def honest() -> dict[str, tuple[str, float]]:
-    """Thirty scripts by name, each with its points."""
+    """Scripts by name, each with its points."""
     found = {f"right_by_{name}": (_script(sum=way), 10.0) for name, way in _WAYS.items()}
     found |= {f"right_and_{name}": (_script(before=text), 10.0) for name, text in _RIGHT_TOO.items()}
     return found | {name: (_script(**parts), float(points)) for name, (parts, points) in _MISTAKES.items()}

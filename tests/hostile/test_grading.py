@@ -83,7 +83,11 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["docker"])
 def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade, engine: str) -> None:
-    grades = grade(["right_by_ring", "right_and_finds_nothing_of_others", "answer_is_wrong"], list(QUICK), "100s")
+    grades = grade(
+        ["right_by_ring", "right_and_finds_nothing_of_others", "answer_is_a_link_to_that_of_the_check"],
+        list(QUICK),
+        "100s",
+    )
     assert wrongs(grades) == []
     assert len(grades) == 3 + len(QUICK)
     assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
@@ -92,9 +96,9 @@ def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("engine", ["docker"])
-def test_thirty_honest_and_all_hostile_submissions_in_one_call_are_graded_rightly(grade: Grade, engine: str) -> None:
+def test_all_honest_and_all_hostile_submissions_in_one_call_are_graded_rightly(grade: Grade, engine: str) -> None:
     good = list(honest())
-    assert len(good) == 30
+    assert len(good) >= 30
     assert len(HOSTILE) >= 30
 
     grades = grade(good, HOSTILE, "15s")
