@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
 QUICK = ("right_then_fills", "forges_notes_of_others", "writes_results", "looks_for_the_answer", "replaces_the_check")
+PRINTS = {
+    "looks_for_the_answer": "found: []",
+    "reaches_out": "listening to []",
+    "changes_clocks": "",
+    "traces_other_ranks": "",
+}
+"""What these print of what they could do, if that is nothing, and they came to the end."""
 pytestmark = pytest.mark.docker
 Grade = Callable[..., dict[str, Any]]
 
@@ -74,10 +81,10 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
         if one["points"] != expected[name]
     ]
     assert not {name for name, _ in honest().items()} & set(HOSTILE)
-    for name, proof in (("looks_for_the_answer", "found: []"), ("reaches_out", "listening to []")):
+    for name, harmless in PRINTS.items():
         if name in grades:
-            logs = [path.read_text() for path in Path(grades[name]["path"]).glob("logs/rank*.log")]
-            found += [f"{name}: {log}" for log in logs if log.strip() != proof]
+            logs = {path.read_text().strip() for path in Path(grades[name]["path"]).glob("logs/rank*.log")}
+            found += [f"{name}: {log}" for log in logs - {"", harmless}]
     return found
 
 
@@ -91,6 +98,11 @@ def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade
     assert wrongs(grades) == []
     assert len(grades) == 3 + len(QUICK)
     assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
+
+
+def test_the_docs_say_what_comes_of_each() -> None:
+    told = (HERE.parent.parent / "docs" / "grading.md").read_text()
+    assert [name for name in HOSTILE if f"\n| `{name}` |" not in told] == []
 
 
 @pytest.mark.long
