@@ -8,7 +8,7 @@ from itertools import groupby
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.compare import Comparison, Figures
-from lab.trace.sequence import LONGEST, SequenceChange
+from lab.trace.sequence import SequenceChange
 from lab.words import format_bytes, format_duration, name_ranks
 
 _MOST_CHANGES = 12
@@ -61,8 +61,6 @@ def _sequence(found: Comparison, style: Style) -> str:
     more = len(found.sequence) - _MOST_CHANGES
     if more > 0:
         lines.append(f"  and {more} more (`--json` has them all)")
-    if found.cut:
-        lines.append(f"  compared as far as {LONGEST} calls of a rank")
     return "\n".join(lines)
 
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from lab.trace.align import Stretch, stretches
 from lab.trace.call_words import kind_of, name_of, replaced, several, several_more
-from lab.trace.sequence import LONGEST, Stretch, stretches
 from lab.trace.snapshot import Calls
 from lab.words import listing, name_ranks, plural
 
+_FARTHEST = 50
+"""Calls that changed places are looked for among so many changes."""
 Places = Callable[[int, int], str]
 """The line of the script that makes a call: rank, and number of the call from 0; empty where that is not known."""
 
@@ -106,7 +108,7 @@ class _Rank:
 
     def events(self) -> Iterator[_Event]:
         """What is otherwise, in order."""
-        found, cut = stretches(self.before, self.after)
+        found = stretches(self.before, self.after)
         changes = [change for one in found if not one.same for change in self._refined(one)]
         if not self.ended and changes and changes[-1].j1 == changes[-1].j2 == len(self.after):
             changes.pop()
@@ -120,9 +122,6 @@ class _Rank:
                 yield self._move(*sorted((change, changes[other]), key=lambda one: one.j1 == one.j2))
             else:
                 yield self._told(change)
-        if cut:
-            further = f"{{Who}} make{{s}} other calls than {self.than} further on: only {LONGEST} of them were compared"
-            yield _Event(further, "", len(self.before), None)
 
     def _refined(self, one: Stretch) -> Iterator[Stretch]:
         """Calls that stand in the place of others, each with the one of its operation that it stands for."""
@@ -131,7 +130,7 @@ class _Rank:
             yield one
             return
         kinds = [kind_of(text) for text in self.before[i1:i2]], [kind_of(text) for text in self.after[j1:j2]]
-        for same, a1, a2, b1, b2 in stretches(*kinds)[0]:
+        for same, a1, a2, b1, b2 in stretches(*kinds):
             if same or a2 - a1 == b2 - b1:
                 for pair in range(a2 - a1):
                     yield Stretch(False, i1 + a1 + pair, i1 + a1 + pair + 1, j1 + b1 + pair, j1 + b1 + pair + 1)
@@ -141,7 +140,7 @@ class _Rank:
     def _moved_to(self, changes: Sequence[Stretch], number: int, taken: set[int]) -> int | None:
         """The later change that takes back this one: what went here comes there, or the other way round."""
         one = changes[number]
-        for other in range(number + 1, len(changes)):
+        for other in range(number + 1, min(number + _FARTHEST, len(changes))):
             its = changes[other]
             if other not in taken and self._is_back(one, its):
                 return other
@@ -164,7 +163,7 @@ class _Rank:
         gone, come = self.before[one.i1 : one.i2], self.after[one.j1 : one.j2]
         now = one.j1 if come else None
         if self.missing:
-            return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none of it", "", 0, 0)
+            return _Event(f"{{Who}} make{{s}} {plural(len(come), 'call')}, where {self.than} has none", "", 0, 0)
         if not gone:
             return _Event(f"{{Who}} make{{s}} {several_more(come)}", self._between(one.i1), one.i1, now)
         if not come:

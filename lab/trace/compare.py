@@ -90,8 +90,6 @@ class Comparison:
     """Seconds from the first line of the trace to the last."""
     settings: list[Setting]
     sequence: list[SequenceChange]
-    cut: bool
-    """Whether the order of calls was compared only as far as it is practical."""
     operations: list[OpChange]
     waiting: list[WaitingChange]
     """Empty where world sizes differ."""
@@ -119,7 +117,6 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
     steps = match(traces[0]), match(traces[1])
     world_sizes = traces[0].world_size, traces[1].world_size
     per_rank = world_sizes[0] != world_sizes[1]
-    sequence, cut = sequence_changes(traces, per_rank)
     figures = [_figures(of, n if per_rank else 1) for of, n in zip(steps, world_sizes, strict=True)]
     phases = [_phases(trace) for trace in traces]
     buckets = _side_by_side(BucketChange, [_buckets(trace) for trace in traces], ())
@@ -130,8 +127,7 @@ def compare(before: Record, after: Record, traces: tuple[Trace, Trace]) -> Compa
         calls=(len(traces[0].calls), len(traces[1].calls)),
         span_s=(traces[0].last, traces[1].last),
         settings=settings_changed(before, after, traces),
-        sequence=sequence,
-        cut=cut,
+        sequence=sequence_changes(traces, per_rank),
         operations=_side_by_side(OpChange, figures, None),
         waiting=[]
         if per_rank

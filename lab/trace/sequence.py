@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from difflib import SequenceMatcher
-from typing import NamedTuple
 
+from lab.trace.align import stretches
 from lab.trace.model import Call, Trace
 from lab.trace.notation import render_call
 
-LONGEST = 4000
-"""Calls of each run that are aligned; aligning takes time with the square of it."""
 _OBJECT = "_object"
 """In the names of what sends objects."""
 
@@ -42,39 +39,22 @@ class SequenceChange:
     """Its phase of the training step; empty outside."""
 
 
-class Stretch(NamedTuple):
-    """Calls of two runs from one place to another: the same ones, or those that stand in their place."""
-
-    same: bool
-    i1: int
-    """Its beginning in the first run, from 0."""
-    i2: int
-    """Its end there."""
-    j1: int
-    """Its beginning in the second run."""
-    j2: int
-
-
-def sequence_changes(traces: tuple[Trace, Trace], per_rank: bool) -> tuple[list[SequenceChange], bool]:
-    """What each rank called otherwise, or rank 0 alone; and whether there was too much to compare to the end."""
+def sequence_changes(traces: tuple[Trace, Trace], per_rank: bool) -> list[SequenceChange]:
+    """What each rank called otherwise, or rank 0 alone."""
     found: dict[tuple[object, ...], tuple[list[int], Change, Call]] = {}
-    any_cut = False
     for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
         calls, texts = _calls_of(rank, traces)
-        changes, cut = align(texts[0], texts[1])
-        any_cut |= cut
-        for change in changes:
+        for change in align(texts[0], texts[1]):
             call = calls[1][change.after] if change.added else calls[0][change.before]
             found.setdefault(astuple(change), ([], change, call))[0].append(rank)
     changed = [SequenceChange(tuple(ranks), change, call.source, call.phase) for ranks, change, call in found.values()]
-    return sorted(changed, key=lambda one: (one.change.before, one.change.after, one.ranks)), any_cut
+    return sorted(changed, key=lambda one: (one.change.before, one.change.after, one.ranks))
 
 
-def align(before: Sequence[str], after: Sequence[str]) -> tuple[list[Change], bool]:
-    """The changes between the calls of a rank, as text, and whether there were too many to compare to their ends."""
-    found, cut = stretches(before, after)
+def align(before: Sequence[str], after: Sequence[str]) -> list[Change]:
+    """The changes between the calls of a rank, as text."""
     changes: dict[tuple[tuple[str, ...], tuple[str, ...]], Change] = {}
-    for same, i1, i2, j1, j2 in found:
+    for same, i1, i2, j1, j2 in stretches(before, after):
         if same:
             continue
         key = tuple(before[i1:i2]), tuple(after[j1:j2])
@@ -82,25 +62,7 @@ def align(before: Sequence[str], after: Sequence[str]) -> tuple[list[Change], bo
             changes[key].times += 1
         else:
             changes[key] = Change(*key, i1, j1)
-    return list(changes.values()), cut
-
-
-def stretches(before: Sequence[str], after: Sequence[str]) -> tuple[list[Stretch], bool]:
-    """What is the same in both, and what is not, as far as they were compared; and whether that was not to the end."""
-    start = 0
-    while start < min(len(before), len(after)) and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    first, second = before[start : len(before) - end], after[start : len(after) - end]
-    matcher = SequenceMatcher(None, first[:LONGEST], second[:LONGEST], autojunk=False)
-    between = [
-        Stretch(kind == "equal", start + i1, start + i2, start + j1, start + j2)
-        for kind, i1, i2, j1, j2 in matcher.get_opcodes()
-    ]
-    last = Stretch(True, len(before) - end, len(before), len(after) - end, len(after))
-    return [Stretch(True, 0, start, 0, start), *between, last], max(len(first), len(second)) > LONGEST
+    return list(changes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +82,7 @@ def counterparts(traces: tuple[Trace, Trace]) -> Counterparts:
     per_rank = traces[0].world_size != traces[1].world_size
     for rank in [0] if per_rank else sorted({*traces[0].ranks, *traces[1].ranks}):
         calls, texts = _calls_of(rank, traces)
-        for same, i1, i2, j1, j2 in stretches(*texts)[0]:
+        for same, i1, i2, j1, j2 in stretches(*texts):
             ours, theirs = calls[0][i1:i2], calls[1][j1:j2]
             if same:
                 found.pairs.extend(zip(ours, theirs, strict=True))

@@ -20,6 +20,7 @@ from lab.trace.snapshot import Calls, counted
 from lab.verdict.evidence import Evidence
 from lab.words import plural
 
+_MOST_TOLD = 50
 _NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
 
 
@@ -84,11 +85,20 @@ def check_snapshot(name: str, before: Calls, evidence: Evidence, *, whole: bool)
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
     told = tell_changes(before, now, lambda rank, i: ranks[rank].calls[i].source, than="the snapshot", ended=ended)
     if told:
-        ranks_of = [one.ranks[0] if len(one.ranks) == 1 else None for one in told]
-        return [
-            Expectation(what="snapshot", rank=rank, expected=name, got=one.text, met=False)
-            for rank, one in zip(ranks_of, told, strict=True)
+        found = [
+            Expectation(
+                what="snapshot",
+                rank=one.ranks[0] if len(one.ranks) == 1 else None,
+                expected=name,
+                got=one.text,
+                met=False,
+            )
+            for one in told[:_MOST_TOLD]
         ]
+        if len(told) > _MOST_TOLD:
+            more = f"and {len(told) - _MOST_TOLD} more differences"
+            found.append(Expectation(what="snapshot", expected=name, got=more, met=False))
+        return found
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
     return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]

@@ -106,9 +106,7 @@ def test_of_a_rank_that_did_not_end_nothing_is_missing_at_its_end() -> None:
 
 
 def test_a_rank_that_was_not_there_is_told_in_one_sentence() -> None:
-    assert told(every(STEP, 2), every(STEP, 3)) == [
-        "rank 2 makes 3 calls, where the snapshot has none of it, at train.py:1"
-    ]
+    assert told(every(STEP, 2), every(STEP, 3)) == ["rank 2 makes 3 calls, where the snapshot has none, at train.py:1"]
 
 
 CALLS = st.lists(st.sampled_from([*STEP, "send to 1", "barrier async bucket 2"]), max_size=12)

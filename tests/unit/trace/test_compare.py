@@ -151,8 +151,7 @@ def test_who_waits_less_is_who_became_late(tmp_path: Path) -> None:
 
 @given(before=st.lists(st.sampled_from("abc"), max_size=12), after=st.lists(st.sampled_from("abc"), max_size=12))
 def test_changes_account_for_every_call_that_went_or_came(before: list[str], after: list[str]) -> None:
-    changes, cut = align(before, after)
-    assert not cut
+    changes = align(before, after)
     went = sum(change.times * len(change.removed) for change in changes)
     came = sum(change.times * len(change.added) for change in changes)
     assert len(before) - went == len(after) - came
