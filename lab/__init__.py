@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from lab.spec.scenario import Scenario
     from lab.suite.start import run_suite
 
-__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "learn", "note", "run_suite"]
+__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "distributed", "learn", "note", "run_suite"]
 
 _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
     "Result": "lab.result",
     "Scenario": "lab.spec.scenario",
+    "distributed": "lab.testing.distributed",
     "learn": "lab.lesson.take",
     "note": "lab.node.note",
     "run_suite": "lab.suite.start",

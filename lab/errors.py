@@ -92,6 +92,8 @@ class RanksFailed(LabError):
         super().__init__(message, hint)
         self.ranks = ranks
         self.record = record
+        self.shown_inside = False
+        """Whether its traceback leads through the function, as it ran on a rank."""
 
 
 class RanksHung(RanksFailed):

@@ -95,6 +95,11 @@ class Calling:
             self._printed.show()
         raise failed
 
+    @property
+    def result(self) -> Result | None:
+        """Of the run of the ranks that were called last, once they have ended."""
+        return self._session.result if self._session is not None else None
+
     def end(self) -> Result | None:
         """Have the ranks end; returns the result of their run, if there are any."""
         session, self._session = self._session, None

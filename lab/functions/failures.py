@@ -23,7 +23,8 @@ _LAST_LINE = 1_000_000
 _ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
 _MOST_TOLD = 5
 """So many failures are told at length."""
-_SKIPPED = {"_pytest.outcomes.Skipped", "unittest.case.SkipTest"}
+_OUTCOMES = {"Skipped": "_pytest.outcomes", "XFailed": "_pytest.outcomes", "SkipTest": "unittest.case"}
+"""Exceptions that are no failures, and where they are; pytest says that its own are builtins."""
 
 
 def raised(
@@ -44,9 +45,8 @@ def raised(
     told = _alike(failures)
     first, *others = told
     ranks, failure = first
-    for skip in told:
-        if f"{skip[1].module}.{skip[1].kind}" in _SKIPPED:
-            return _skip(skip[1])
+    if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
+        return _outcome(failure, shown)
     error = rebuild(failure, shown, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
     write = write or _written
     notes = [
@@ -95,9 +95,11 @@ def _lost_a_peer(failure: Failure | None) -> bool:
     return False
 
 
-def _skip(failure: Failure) -> BaseException:
-    kind = known_exception(failure.module, failure.kind)
-    return kind(failure.text) if kind is not None else RanksFailed(f"skipped: {failure.text}")
+def _outcome(failure: Failure, shown: Mapping[str, str]) -> BaseException:
+    """As a test says that it is skipped, or was expected to fail."""
+    kind = known_exception(_OUTCOMES[failure.kind], failure.kind)
+    outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
+    return outcome.with_traceback(traceback_of(failure, shown))
 
 
 def rebuild(
@@ -107,15 +109,16 @@ def rebuild(
     header: str,
     ranks: list[int] | None = None,
     record: Path | None = None,
-) -> BaseException:
+) -> RanksFailed:
     """An exception as it was raised on a rank: of its class where that is known here, and of RanksFailed.
 
     Its `__init__` is not called: nobody can say with what.
     """
     kind = known_exception(failure.module, failure.kind)
     name = failure.kind if kind is not None else "RanksFailed"
-    text = harmless(failure.text if kind is not None else f"{failure.module}.{failure.kind}: {failure.text}")
+    text = harmless(failure.text if kind is not None else f"{_full_name(failure)}: {failure.text}")
     error = _class(kind, name)(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
+    error.shown_inside = True
     error.__traceback__ = traceback_of(failure, shown)
     _add_notes(error, [harmless(note) for note in failure.notes])
     if failure.cause is not None:
@@ -125,15 +128,14 @@ def rebuild(
     return error
 
 
+def _full_name(failure: Failure) -> str:
+    return failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
+
+
 def known_exception(module: str, name: str) -> type[BaseException] | None:
     """A class of exceptions that is imported here already; None where there is none."""
     found: Any = vars(sys.modules[module]).get(name) if module in sys.modules else None
-    return found if isinstance(found, type) and issubclass(found, Exception | _outcome()) else None
-
-
-def _outcome() -> type[BaseException]:
-    """What pytest's outcomes have in common, where pytest is imported."""
-    return getattr(sys.modules.get("_pytest.outcomes"), "OutcomeException", Exception)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
 
 
 def _class(kind: type[BaseException] | None, name: str) -> type[RanksFailed]:
@@ -166,6 +168,15 @@ def _written(error: BaseException) -> str:
 
 
 # -- tracebacks
+
+
+def at_function(error: RanksFailed, function: Callable[..., Any]) -> RanksFailed:
+    """An error whose traceback leads to a function, not to where the lab found out."""
+    code = function.__code__
+    place = Place(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
+    path = {code.co_filename: code.co_filename}
+    error.shown_inside = True
+    return error.with_traceback(traceback_of(Failure("", "", "", (place,)), path))
 
 
 class _Shown:

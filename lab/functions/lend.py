@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import posixpath
 import site
 import sys
 import sysconfig
@@ -14,9 +15,22 @@ from functools import cache
 from pathlib import Path
 
 LENT_PACKAGES = frozenset(
-    {"_pytest", "cloudpickle", "exceptiongroup", "iniconfig", "packaging", "pluggy", "pytest", "tomli"}
+    {
+        "_pytest",
+        "cloudpickle",
+        "exceptiongroup",
+        "iniconfig",
+        "packaging",
+        "pluggy",
+        "py",
+        "pygments",
+        "pytest",
+        "tomli",
+    }
 )
 """Installed ones that are lent, all of Python alone; others have to be named as requirements of the cluster."""
+_PARTS = {"pygments/lexers": ("__init__.py", "_mapping.py", "diff.py", "python.py")}
+"""Of these folders only so much is lent: the rest is megabytes that nobody asks for."""
 _LIMIT_BYTES = 32 << 20
 _SKIPPED = {"__pycache__", "node_modules"}
 _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
@@ -45,12 +59,14 @@ def lend(name: str, folder: str) -> Loan:
     if place is not None and (is_own(str(place)) or name in LENT_PACKAGES):
         base, size = place.parent, 0
         for path in _files(place):
+            below = path.relative_to(base).as_posix()
+            if path.name not in _PARTS.get(posixpath.dirname(below), (path.name,)):
+                continue
             text = path.read_text(encoding="utf-8", errors="replace")
             size += len(text)
             if size > _LIMIT_BYTES:
                 files = {}
                 break
-            below = path.relative_to(base).as_posix()
             files[below] = text
             if is_own(str(path)):
                 own[below] = called(str(path), folder) if path.is_relative_to(folder) else below

@@ -66,6 +66,11 @@ class OnCluster:
             self._calling = Calling(self._run_called)
         return self._calling.call(function, arguments, named, how)
 
+    @property
+    def called(self) -> Result | None:
+        """What came of the ranks that were called last, once they have ended."""
+        return self._calling.result if self._calling is not None else None
+
     def end_calls(self) -> Result | None:
         """Have the ranks end that were called; returns the result of their run, if there were any."""
         return self._calling.end() if self._calling is not None else None

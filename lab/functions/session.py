@@ -71,6 +71,8 @@ class Session:
         self._wanted: dict[int, int] = {}
         self._lent: dict[str, bytes] = {}
         self._answers = Answers()
+        self._ending = False
+        """Whether a rank has failed, or ended."""
         self._problem = ""
         """What a rank said that cannot be."""
         self._error: BaseException | None = None
@@ -176,7 +178,6 @@ class Session:
                 self._take(rank, kind, body)
         except (frames.TooLong, Misfit, Misread, ValueError, RecursionError) as error:
             self._problem = f"rank {rank} answered what cannot be read: {error}"[:300]
-            self.line.hang_up()
             self.line.give_up()
         with self._changed:
             self._changed.notify_all()
@@ -188,12 +189,15 @@ class Session:
             answered = read(Answered, json.loads(body[8 : 8 + length]))
             self.worn = self.worn or answered.used_up
             answers.groups[rank], answers.values[rank] = answered.groups, body[8 + length :]
+            self._let_idle_end()
         elif kind == frames.FAILURE:
             answers.failures[rank] = read(Failure, json.loads(body.decode("utf-8", "surrogatepass")))
             self._failed(rank)
-            self.line.hang_up()
+            self._ending = True
+            self._let_idle_end()
         elif kind == frames.KEPT:
             answers.kept[rank] = body.decode("utf-8", "replace")[:1000]
+            self._let_idle_end()
         elif kind == frames.MODULE:
             self._wanted[rank] = self._wanted.get(rank, 0) + 1
             if self._wanted[rank] > _MOST_WANTED:
@@ -216,9 +220,16 @@ class Session:
             self._lent[name] = frames.pack(frames.MODULE, lent.body)
         return self._lent[name]
 
+    def _let_idle_end(self) -> None:
+        """Once a rank has failed, those that have answered wait for nothing."""
+        idle = [rank for rank in self.line.ranks if rank in self._answers.values or rank in self._answers.kept]
+        if self._ending and idle:
+            self.line.hang_up(*idle)
+
     def _ended(self, rank: int) -> None:
         """A rank that has ended will not answer: the others are to end too."""
-        self.line.hang_up()
+        self._ending = True
+        self._let_idle_end()
         with self._changed:
             self._changed.notify_all()
 

@@ -6,6 +6,7 @@ else is imported when a test first asks for it.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -137,6 +138,17 @@ def pytest_runtest_makereport(
 
     before_report(item, call)
     return after_report(item, (yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Give functions that are marked as distributed the clusters of the session."""
+    if "lab.testing.distributed" not in sys.modules:
+        return (yield)
+    from lab.pytest_plugin.functions import provided_for
+
+    with provided_for(item):
+        return (yield)
 
 
 # -- at the end

@@ -274,6 +274,7 @@ class Pool:
     def _remove(self, key: str) -> None:
         """Remove a cluster; if that fails, the guard tries again when this process is gone."""
         kept = self._kept.pop(key)
+        kept.cluster.end_calls()
         engine, name = kept.cluster.engine, kept.cluster.name
         try:
             engine.remove(name)
@@ -301,6 +302,7 @@ class Pool:
             for key, kept in list(self._kept.items()):
                 if self.keep:
                     del self._kept[key]
+                    kept.cluster.end_calls()
                     self._let_go(kept)
                     left.append(kept.cluster.name)
                 else:

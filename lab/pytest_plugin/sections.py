@@ -9,7 +9,7 @@ from types import TracebackType
 import pytest
 
 import lab
-from lab.errors import LabError
+from lab.errors import LabError, RanksFailed
 from lab.pytest_plugin.collect import ScenarioItem
 from lab.pytest_plugin.pool import Pool
 from lab.pytest_plugin.stash import POOL
@@ -31,8 +31,9 @@ def before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         told = (RECORD, str(result.path))
         if result.path is not None and told not in item.user_properties:
             item.user_properties.append(told)
-    if call.excinfo is not None and isinstance(call.excinfo.value, LabError):
-        call.excinfo = _as_seen_from_outside(call.excinfo.value)
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, LabError) and not (isinstance(error, RanksFailed) and error.shown_inside):
+        call.excinfo = _as_seen_from_outside(error)
 
 
 def after_report(item: pytest.Item, report: pytest.TestReport) -> pytest.TestReport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lab.cluster import Cluster
-from lab.errors import Interrupted, LabError
+from lab.errors import Interrupted, LabError, RanksFailed
+from lab.functions.calling import How
 from lab.pytest_plugin.snapshots import wants_update
 from lab.pytest_plugin.stash import DEADLINE
 from lab.record.layout import RUNS
@@ -43,20 +44,22 @@ class Runs:
     def options(self, scenario: Scenario, options: RunOptions) -> RunOptions:
         """The options of the next run: its record is one of the session's, and it is over before its test has to be."""
         self._number += 1
+        own_s = scenario.timeout_s if options.timeout_s is None else options.timeout_s
+        in_time_s = self.in_time(own_s)
         turn = Turn(suite=self._suite, number=self._number, of=self._number)
         runs = self.folder if options.runs == RUNS else options.runs
         update = self._update if options.update is None else options.update
-        timeout_s = self._in_time(scenario, options.timeout_s)
+        timeout_s = options.timeout_s if in_time_s == own_s else in_time_s
         return replace(options, runs=runs, turn=turn, update=update, timeout_s=timeout_s)
 
-    def _in_time(self, scenario: Scenario, asked_s: float | None) -> float | None:
+    def in_time(self, own_s: float) -> float:
+        """How long what begins now may take, of so many seconds, so that it is over before its test has to be."""
         deadline = self._stash.get(DEADLINE, None)
         if deadline is None:
-            return asked_s
+            return own_s
         left_s = deadline - time.monotonic()
         usable_s = left_s - min(_ENDING_S, left_s / 2)
-        own_s = scenario.timeout_s if asked_s is None else asked_s
-        return min(own_s, max(usable_s, 0.1)) if usable_s < own_s else asked_s
+        return min(own_s, max(usable_s, 0.1))
 
     def take(self, result: Result) -> Result:
         """Keep what came out of a run.
@@ -119,3 +122,20 @@ class WarmCluster(Cluster):
             if isinstance(outcome, Result):
                 self._runs.take(outcome)
         return outcomes
+
+    def call_as(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+    ) -> list[Any]:
+        """Call a function on every rank, in time for the test; see `Cluster.call`."""
+        __tracebackhide__ = True
+        try:
+            return super().call_as(
+                function, arguments, named, replace(how, timeout_s=self._runs.in_time(how.timeout_s))
+            )
+        except RanksFailed:
+            if self.called is not None:
+                self._runs.of_test.append(self.called)
+            raise
+
+    def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+        return super()._run_called(scenario, self._runs.options(scenario, options), observer)

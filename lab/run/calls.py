@@ -41,7 +41,9 @@ class CallLine(Stdin):
         self._underway: dict[int, int] = {}
         self._hung_up: set[int] = set()
         """Ranks that have been told, or cannot be told any more, that nothing follows."""
-        self._last = self._given_up = False
+        self._last: set[int] = set()
+        """Ranks for which nothing follows what was sent."""
+        self._given_up = False
         self._agents: Conversation | None = None
         self._began: float | None = None
         self._call: tuple[float, float] | None = None
@@ -75,9 +77,9 @@ class CallLine(Stdin):
                 self._waiting.setdefault(-1 if one is None else one, bytearray()).extend(data)
         self._ring()
 
-    def hang_up(self) -> None:
-        """Have the ranks end as soon as they have answered what was sent."""
-        self._last = True
+    def hang_up(self, *ranks: int) -> None:
+        """Have these ranks, or all, end as soon as they have answered what was sent."""
+        self._last.update(ranks or self._nodes)
         self._ring()
 
     def give_up(self) -> None:
@@ -171,7 +173,7 @@ class CallLine(Stdin):
                     waiting = self._waiting[rank]
                     chunk = bytes(waiting[: min(room, _CHUNK_BYTES)])
                     del waiting[: len(chunk)]
-                    last = self._last and not waiting
+                    last = rank in self._last and not waiting
                 if not chunk and not last:
                     break
                 self._underway[rank] += len(chunk)

@@ -10,7 +10,7 @@ from lab.verdict.errors import telling_text
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts
 from lab.verdict.peers import is_loss
-from lab.verdict.stacks import CodePlace, clip_stack, is_leaving, shorten_paths, shorten_stack
+from lab.verdict.stacks import CodePlace, clip_stack, has_returned, is_leaving, shorten_paths, shorten_stack
 from lab.verdict.waits import Wait, describe_wait
 from lab.words import clip, format_bytes, format_limit, listing, name_ranks, plural, was
 
@@ -56,6 +56,8 @@ def refusal(title: str, calls: Sequence[Call]) -> str:
 def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
     """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
     place = evidence.stood(rank)
+    if has_returned(rank.stack):
+        return "done with the call"
     if is_leaving(rank.stack):
         thread = evidence.thread(rank)
         held = [f"it was {place.sentence()}"] if place is not None else []

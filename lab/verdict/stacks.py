@@ -19,6 +19,7 @@ _OWN_FRAME = re.compile(r'^  File ".*/labnode/[\w/]+\.py", line .*\n?', re.MULTI
 _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULTILINE)
 """The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
 _LEAVING = re.compile(r'^  File ".*labnode/worker\.py", line \d+,? in _leave$', re.MULTILINE)
+_RETURNED = re.compile(r'^  File ".*labnode/calls\.py", line \d+,? in await_call$', re.MULTILINE)
 _FATAL = "Fatal Python error"
 _CHILD = re.compile(r"^Process \d+, started by this worker:\n", re.MULTILINE)
 """What the agent writes before the stack of a process that a worker forked, after the worker's own."""
@@ -73,7 +74,7 @@ def find_place(dump: str, folder: Path) -> CodePlace | None:
     """
     (_, own), *forks = _parts(dump)
     place = _innermost(_frames(_main_part(own)), folder)
-    if place is None or (not place.own and is_leaving(dump)):
+    if place is None or (not place.own and (is_leaving(dump) or has_returned(dump))):
         return None
     return replace(place, child=_children([fork for _, fork in forks], folder)) if forks else place
 
@@ -104,6 +105,11 @@ def _main_part(dump: str) -> str:
 def is_leaving(dump: str) -> bool:
     """Whether the script was over, and its process had not ended yet."""
     return _LEAVING.search(_main_part(dump)) is not None
+
+
+def has_returned(dump: str) -> bool:
+    """Whether the function that the rank was called with had returned, and it waited for the next call."""
+    return _RETURNED.search(_main_part(dump)) is not None
 
 
 def find_threads(dump: str, folder: Path) -> list[CodePlace]:

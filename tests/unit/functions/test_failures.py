@@ -65,7 +65,7 @@ def test_what_an_exception_came_from_comes_with_it() -> None:
         ("builtins", "OSError", "no"),
         ("builtins", "SystemExit", "no"),
         ("elsewhere", "Odd", "elsewhere.Odd: no"),
-        ("builtins", "print", "builtins.print: no"),
+        ("builtins", "print", "print: no"),
         ("builtins", "BaseExceptionGroup", None),
     ],
 )

@@ -1,0 +1,1 @@
+"""Tests that run on ranks: functions that are marked as distributed."""

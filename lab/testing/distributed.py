@@ -1,0 +1,150 @@
+"""`@lab.distributed`: a function that runs on every rank of a cluster wherever it is called.
+
+@lab.distributed(nodes=3)
+def test_sum(rank, world_size):
+    ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from lab.engine.select import Choice
+from lab.errors import RanksFailed, UsageError
+from lab.functions.calling import How
+from lab.functions.failures import at_function
+from lab.functions.on_cluster import OnCluster
+from lab.functions.pack import ORIGINAL
+
+FILLED = ("rank", "world_size", "group")
+"""Parameters that each rank fills in: its number, how many there are, the process group of all of them."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provided:
+    """What a test runner provides for the test that runs now."""
+
+    cluster: Callable[[Mapping[str, Any]], OnCluster]
+    """The cluster of a shape, as keywords that were given."""
+    test: object
+    """The test's own function, whose values nobody wants."""
+    how: How
+    """How functions are called, besides what they say themselves."""
+
+
+_provided: list[Provided] = []
+
+
+@contextmanager
+def provide(provided: Provided) -> Iterator[None]:
+    """Have functions take their clusters from a test runner, until the block is done."""
+    _provided.append(provided)
+    try:
+        yield
+    finally:
+        _provided.remove(provided)
+
+
+@overload
+def distributed(function: F, /) -> F: ...
+@overload
+def distributed(
+    *,
+    nodes: int | None = None,
+    nproc_per_node: int | None = None,
+    engine: Choice | None = None,
+    timeout_s: float = 60.0,
+    fresh: bool = False,
+    **shape: Any,
+) -> Callable[[F], F]: ...
+
+
+def distributed(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    nodes: int | None = None,
+    nproc_per_node: int | None = None,
+    engine: Choice | None = None,
+    timeout_s: float = 60.0,
+    fresh: bool = False,
+    **shape: Any,
+) -> Any:
+    """Have a function, or a test, run on every rank of a cluster, in a process group of all of them.
+
+    Its parameters `rank`, `world_size` and `group` are filled in on each rank. In a session of pytest it runs on the
+    warm cluster of that shape; elsewhere on the cluster of the current folder, or on one that is made for the call.
+    Called by anybody but pytest, it returns what it returned, by rank. For what it raises, see `Cluster.call`.
+
+    Args:
+        function: what is decorated.
+        nodes: how many; None: what the marker `lab` says, or 3.
+        nproc_per_node: ranks on each node.
+        engine: `docker` or `local`; None: what is there.
+        timeout_s: how long it may take before it is hung.
+        fresh: start new ranks for it.
+        shape: what else `Cluster` takes.
+    """
+    said = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
+    said = {name: value for name, value in said.items() if value is not None}
+    own = How(timeout_s=timeout_s, fresh=fresh)
+
+    def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
+        if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
+            raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
+        signature = inspect.signature(original)
+        to_fill = [
+            name
+            for name, parameter in signature.parameters.items()
+            if name in FILLED and parameter.default is parameter.empty
+        ]
+
+        @functools.wraps(original)
+        def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
+            __tracebackhide__ = True
+            filled = tuple(name for name in to_fill if name not in named)
+            return _call(on_ranks, original, arguments, named, said, own, filled)
+
+        others = [one for name, one in signature.parameters.items() if name not in to_fill]
+        vars(on_ranks)["__signature__"] = signature.replace(parameters=others)
+        vars(on_ranks)[ORIGINAL] = original
+        return on_ranks
+
+    return decorate if function is None else decorate(function)
+
+
+def _call(
+    on_ranks: object,
+    original: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    named: Mapping[str, Any],
+    said: Mapping[str, Any],
+    own: How,
+    filled: tuple[str, ...],
+) -> list[Any] | None:
+    __tracebackhide__ = True
+    from dataclasses import replace
+
+    if _provided:
+        provided = _provided[-1]
+        wanted = on_ranks is not provided.test
+        how = replace(provided.how, timeout_s=own.timeout_s, fresh=own.fresh, filled=filled, wanted=wanted)
+        cluster = provided.cluster(said)
+        try:
+            values = cluster.call_as(original, arguments, named, how)
+        except RanksFailed as error:
+            raise (error if error.shown_inside else at_function(error, original)) from error.__cause__
+        return values if wanted else None
+    from lab.cluster import DEFAULT_NODES, Cluster
+
+    cluster = Cluster(**{"nodes": DEFAULT_NODES, **said})
+    try:
+        return cluster.call_as(original, arguments, named, replace(own, filled=filled))
+    finally:
+        cluster.end_calls()

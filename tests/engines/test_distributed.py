@@ -1,0 +1,142 @@
+"""Functions that are marked as distributed, in a session of pytest of its own on each engine, and without pytest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from lab.engine.select import OPENERS
+from tests.pytest_process import pytest_environment, pytest_words
+
+BODY = """(rank, world_size, given):
+    found = {"sum": [1, 2, 3], "rank": 2}
+    values = [0, 1, given]
+    if rank == 2:
+        assert found == {"sum": values, "rank": rank}, f"of {world_size}"
+"""
+TESTS = f"""
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import lab
+from mine.sums import total
+
+@pytest.fixture
+def given():
+    return 7
+
+@pytest.fixture
+def rank():
+    return 2
+
+@pytest.fixture
+def world_size():
+    return 3
+
+def test_local{BODY}
+
+@lab.distributed(nodes=3)
+def test_on_ranks{BODY}
+
+@pytest.mark.parametrize("factor", [2, 3])
+@lab.distributed(nodes=3)
+def test_each(factor, given, rank, world_size, group):
+    from mine.sums import total
+
+    assert total(rank * factor, group) == 3 * factor
+    assert (given, world_size, dist.get_rank()) == (7, 3, rank)
+
+class TestInClass:
+    limit = 4
+
+    @lab.distributed(nodes=3)
+    def test_method(self, rank):
+        assert self.limit == 4
+        assert total(1) == 3
+
+@lab.distributed(nodes=3)
+def test_two_ways(rank):
+    if rank:
+        raise [KeyError, ValueError][rank - 1](f"from {{rank}}")
+
+@lab.distributed(nodes=3)
+def test_skipped(rank):
+    pytest.skip("not now")
+
+@lab.distributed(nodes=3, timeout_s=1)
+def test_hangs(rank):
+    if rank != 1:
+        dist.barrier()
+
+@lab.distributed(nodes=3)
+def pids():
+    return os.getpid()
+
+def test_called_by_a_test():
+    assert pids() == pids() and len(pids()) == 3
+"""
+SUMS = """
+import torch
+import torch.distributed as dist
+
+def total(value, group=None):
+    tensor = torch.tensor(value)
+    dist.all_reduce(tensor, group=group)
+    return tensor
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with tests and a package of their own."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "sums.py").write_text(SUMS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (tmp_path / "test_it.py").write_text(TESTS)
+    return tmp_path
+
+
+def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str, project: Path) -> None:
+    argv = pytest_words("-rs", "--junitxml=junit.xml", f"--lab-engine={engine}")
+    ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)
+    assert "4 failed, 4 passed, 1 skipped" in ended.stdout, ended.stdout + ended.stderr
+    assert re.search(r"SKIPPED \[1\] test_it.py:\d+: not now", ended.stdout), ended.stdout
+    told = {
+        str(case.get("name")): failure.text or ""
+        for case in ET.parse(project / "junit.xml").iter("testcase")
+        for failure in case.iter("failure")
+    }
+    local, on_ranks = (_failure(told[name]) for name in ("test_local", "test_on_ranks"))
+    expected = [line.replace("AssertionError: of 3", "AssertionError: rank 2: of 3") for line in local]
+    assert [line for line in on_ranks if "record: " not in line and "@lab" not in line] == expected
+    assert re.search(r"(KeyError: rank 1: 'from 1'|ValueError: rank 2: from 2)", told["test_two_ways"])
+    assert "RanksHung: no end after 1 s: " in told["test_hangs"]
+    records = list((project / ".lab" / "runs").glob("*/result.json"))
+    assert len(records) == 5, "one for each test that failed or was skipped, and one for what came after the last"
+
+
+def _failure(text: str) -> list[str]:
+    """What pytest shows of a failure, without names and lines that differ."""
+    text = text.partition("\n---")[0].replace("test_on_ranks", "test_local")
+    return re.sub(r"^test_it.py:\d+", "test_it.py", text, flags=re.MULTILINE).rstrip().splitlines()
+
+
+@pytest.mark.local_first
+def test_without_pytest_a_call_makes_a_cluster_and_leaves_nothing(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(
+        f"import lab\n\n@lab.distributed(nodes=2, engine={engine!r})\ndef place(rank, world_size, more):\n"
+        "    return rank, world_size, more\n\nprint(place(more='x'))\n"
+    )
+    argv = [sys.executable, "plain.py"]
+    ended = subprocess.run(argv, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=120)
+    assert ended.stdout == "[(0, 2, 'x'), (1, 2, 'x')]\n", ended.stderr
+    assert not [info for info in OPENERS[engine]().find() if tmp_path.name[:10] in info.name]
