@@ -23,14 +23,21 @@ def worth(expect: Expect, grading: Grading) -> dict[str, float]:
 def forfeited(facts: RunFacts) -> str:
     """Why nothing that a run produced counts; empty where it counts.
 
-    It reached a limit, or cost a node: whatever it did besides, it was not what was asked for.
+    It reached a limit, cost a node, or kept it so busy that nobody heard how its ranks ended: whatever it did besides,
+    it was not what was asked for.
     """
     reached = [limit for limit in facts.limits if limit.rank is None or limit.rank >= 0]  # -1 is the check
     if reached:
         return limits_told(reached).removeprefix("; ")
     if facts.lost_nodes:
         return "; ".join(f"{lost.node} {lost.how}" for lost in facts.lost_nodes)
-    return ""
+    unheard = unheard_of(facts)
+    return f"when the time was up, nobody heard any more how {name_ranks(unheard)} ended" if unheard else ""
+
+
+def unheard_of(facts: RunFacts) -> list[int]:
+    """Ranks of which nobody knows how they ended although their nodes are there."""
+    return [rank.rank for rank in facts.ranks if rank.started is not None and not rank.over]
 
 
 def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") -> tuple[Score, ...]:

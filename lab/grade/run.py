@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.grade.feedback import grade_of, not_graded, refused
-from lab.grade.points import forfeited
+from lab.grade.points import forfeited, unheard_of
 from lab.grade.stage import staged
 from lab.grade.submissions import Submission
 from lab.plan.cluster import ClusterInfo, Shape
@@ -185,32 +185,38 @@ class Grader:
             outcome = self._run(scenario, bench)
         if isinstance(outcome, LabError):
             return not_graded(submission.name, outcome.message, assignment)
-        assert outcome.path is not None
-        facts = read_facts(Record(path=outcome.path))
-        if not _ended_well(outcome, facts):
+        result, facts = outcome
+        if not _ended_well(result, facts):
             bench.clear()
             if self._waiting:  # who comes next does not wait for what this one did
                 bench.make_ready()
-        return grade_of(submission.name, outcome, facts, assignment, told)
+        return grade_of(submission.name, result, facts, assignment, told)
 
-    def _run(self, scenario: Scenario, bench: _Bench) -> Result | LabError:
-        """Run a submission; if the lab could not, once more on other nodes."""
-        found: Result | LabError = LabError("it was not run")
+    def _run(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts] | LabError:
+        """Run a submission; if the lab could not, or did not hear its end, once more on other nodes."""
+        found: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
-                found = bench.run(scenario, self._desk.options, _Stoppable(self._stop))
+                found = self._run_once(scenario, bench)
             except (EngineUnavailable, Interrupted):
                 raise
             except LabError as error:
                 found = error
-            if found.exit_code == Interrupted.exit_code:
-                raise KeyboardInterrupt
-            if isinstance(found, Result) and found.verdict != "error":
-                return found
+            else:
+                if not unheard_of(found[1]):
+                    break
             bench.clear()
-            if found.exit_code == EngineUnavailable.exit_code and bench.place.engine_is_gone():
-                raise EngineUnavailable("the engine does not answer any more")
-        return LabError(found.reason) if isinstance(found, Result) else found
+        return found
+
+    def _run_once(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts]:
+        result = bench.run(scenario, self._desk.options, _Stoppable(self._stop))
+        if result.exit_code == Interrupted.exit_code:
+            raise KeyboardInterrupt
+        if result.exit_code == EngineUnavailable.exit_code and bench.place.engine_is_gone():
+            raise EngineUnavailable(result.reason)
+        if result.verdict == "error" or result.path is None:
+            raise LabError(result.reason)
+        return result, read_facts(Record(path=result.path))
 
 
 class _Bench:
