@@ -11,10 +11,12 @@ from playwright.sync_api import Page
 from lab.record.read import Record
 from lab.record.suite import find_suite
 from lab.report.html.diff import write_diff
+from lab.report.html.grades import write_grades
 from lab.report.html.page import write_report
 from lab.report.html.suite import write_suite
 from tests.browser.axe import violations
 from tests.browser.runs import PIXEL, empty, failed, hung, lesson, never_entered, suite, training, with_files
+from tests.unit.grade.test_feedback import GRADES
 
 MADE = {"plot.png": PIXEL, "rank0/log.txt": b"epoch 0\n", "rank0/model.pt": b"\0\1"}
 KINDS: dict[str, Callable[[Path], Record]] = {
@@ -36,6 +38,9 @@ def page_of(kind: str, folder: Path) -> Path:
     if kind == "suite":
         suite(folder / "runs")
         return write_suite(find_suite(None, folder / "runs")).path
+    if kind in ("grades", "grade"):
+        report = write_grades(GRADES, folder)
+        return report.path if kind == "grades" else report.pages[1]
     if kind == "diff":
         return write_diff(training(folder / "one"), failed(folder / "two")).path
     return write_report(KINDS[kind](folder / "run")).path
@@ -43,7 +48,10 @@ def page_of(kind: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[] if kind in DAILY else [pytest.mark.long]) for kind in (*KINDS, "suite", "diff")],
+    [
+        pytest.param(kind, marks=[] if kind in DAILY else [pytest.mark.long])
+        for kind in (*KINDS, "suite", "diff", "grades", "grade")
+    ],
 )
 def test_axe_finds_nothing_wrong_on_any_kind_of_page(open_page: Callable[..., Page], tmp_path: Path, kind: str) -> None:
     page = open_page(page_of(kind, tmp_path), color_scheme="light")
