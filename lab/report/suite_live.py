@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
-_LASTING = ("warning", "using", "removed")
+_LASTING = ("warning", "using", "removed", "interrupted")
 """What is told like this stays to be read."""
 _BAR = 40
 

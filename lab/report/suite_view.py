@@ -79,11 +79,11 @@ def rate_lines(rate: Rate, style: Style) -> Iterator[str]:
 
 
 def rate_text(rate: Rate) -> str:
-    """`3 of 100 failed (3%; 95% sure: 1% to 8.5%)`."""
+    """`3 of 100 did not pass (3%, in the long run between 1% and 8.5%, with 95% confidence)`."""
     low, high = rate.bounds
     between = f"between {percent(low)} and {percent(high)}" if low > 0 else f"at most {percent(high)}"
     part = f"{percent(rate.part)}, " if rate.failed else ""
-    return f"{rate.failed} of {rate.ran} failed ({part}in the long run {between}, with 95% confidence)"
+    return f"{rate.failed} of {rate.ran} did not pass ({part}in the long run {between}, with 95% confidence)"
 
 
 def percent(part: float) -> str:

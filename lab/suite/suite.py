@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lab.engine.protocol import Engine
+from lab.engine.uninterrupted import taking
 from lab.errors import ClusterUnfit, Interrupted, LabError
 from lab.record.plan import Turn
 from lab.record.result import Result
@@ -113,6 +114,7 @@ class _Suite:
         """The numbers of workers that had something to do."""
         self.stopped = ""
         self.stop_code = 0
+        self.interrupted = False
         self.deadline = math.inf
         """The monotonic time until which workers are listened to."""
 
@@ -121,15 +123,8 @@ class _Suite:
         self.watcher.begins(self.conduct.jobs.why, self.planned, len(self.hands.all))
         for outcome in list(self.outcomes.values()):
             self.watcher.ended(outcome, len(self.outcomes))
-        while True:
-            try:
-                self._go_on()
-                break
-            except KeyboardInterrupt:
-                if not self.stop_code:
-                    self._stop("interrupted", Interrupted.exit_code)
-                    self.hands.interrupt()
-                    self.deadline = time.monotonic() + LAST_PATIENCE_S
+        with taking(self._note_interrupt, callable):
+            self._go_on()
         return SuiteResult(
             suite=self.suite,
             outcomes=tuple(self.outcomes[number] for number in sorted(self.outcomes)),
@@ -145,12 +140,24 @@ class _Suite:
         """Give out cases, and listen, until all have ended."""
         self._give_out()
         while any(not hand.connection.closed for hand in self.hands.all) and time.monotonic() < self.deadline:
+            if self.interrupted and self.deadline == math.inf:
+                self._interrupt()
             for hand, word in self.hands.heard(_LOOK_S):
                 self._hear(hand, word)
             self._give_out()
             self.watcher.tick()
         if self.queue:
             self._stop("every process that ran cases has ended", LabError.exit_code)
+
+    def _note_interrupt(self, *_: object) -> None:
+        """Ctrl-C: what is being heard is heard first, so that no outcome is lost."""
+        self.interrupted = True
+
+    def _interrupt(self) -> None:
+        self.watcher.told(0, "interrupted; removing what was made, which takes a moment")
+        self._stop("interrupted", Interrupted.exit_code)
+        self.hands.interrupt()
+        self.deadline = time.monotonic() + LAST_PATIENCE_S
 
     # -- what is next
 

@@ -146,7 +146,7 @@ def test_rates_are_told_instead_of_single_failures():
         seed=1,
     )
     for text in (suite_text(found, PLAIN), markdown(found).replace("\\", "")):
-        assert "2 of 3 failed (66.7%, in the long run between 20.8% and 93.9%, with 95% confidence)" in text
+        assert "2 of 3 did not pass (66.7%, in the long run between 20.8% and 93.9%, with 95% confidence)" in text
         assert text.count("it broke") == 1
         assert "seeds 1, 2" in text
 

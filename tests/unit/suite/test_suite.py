@@ -221,3 +221,11 @@ def test_what_cannot_run_at_all_is_refused():
         start(asked)
     with pytest.raises(UsageError, match="none of 1 cases is meant by -k 'x'"):
         run(FakeEngine(), "a", only="x")
+
+
+def test_python_runs_suites_as_the_command_line_does():
+    import lab
+
+    found = lab.run_suite(["a.py", open_scenario(Path("b.py"))], nodes=[1, 2], engine=FakeEngine(FAILS_WITH_TWO))
+    assert [one.case.id for one in found.bad] == ["a[nodes=2]", "b[nodes=2]"]
+    assert (found.counts, found.exit_code) == ({"passed": 2, "failed": 2}, 1)
