@@ -35,6 +35,7 @@ _NAMED = {
     "packages": Topic("what scripts need besides torch: packages, images", "packages.md"),
     "data": Topic("folders that ranks read", "packages.md", "data"),
     "python": Topic("clusters, runs and lessons from Python", "python-api.md"),
+    "functions": Topic("functions and tests that run on every rank", "functions.md"),
     "ci": Topic("many scenarios at once, and in GitHub Actions, in GitLab, anywhere", "ci.md"),
     "github": Topic("a workflow for GitHub Actions", "ci.md", "github-actions"),
     "gitlab": Topic("a pipeline for GitLab", "ci.md", "gitlab"),
