@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import docker
 
 ROOT = Path(__file__).resolve().parent.parent
+collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "browser", "crash", "hostile")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")

@@ -87,7 +87,11 @@ def _told(done: list[Written], arguments: argparse.Namespace, style: Style) -> s
     if any(one.done == "kept" for one in done):
         lines.append(f"what is kept was there already; --force overwrites it, but not {_IGNORED}")
     ignored = arguments.folder / _IGNORED
-    if Written(ignored, "kept") in done and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace"):
+    if (
+        Written(ignored, "kept") in done
+        and ignored.is_file()
+        and _RECORDS not in ignored.read_text(encoding="utf-8", errors="replace")
+    ):
         lines.append(f"add {_RECORDS} to {ignored}: runs leave their records there")
     if arguments.dry_run:
         return "\n".join([*lines, "nothing was written: this was a dry run"])

@@ -53,21 +53,17 @@ if __name__ == "__main__":
 TEST = '''\
 """Tests that run on every rank of real nodes. `lab help pytest` says more."""
 
-import pytest
+import lab
 
 
-def sum_of_ranks():
+@lab.distributed(nodes=3)
+def test_every_rank_gets_the_sum_of_all(rank, world_size):
     import torch  # here, so that only the nodes need it
     import torch.distributed as dist
 
-    total = torch.tensor([dist.get_rank()])
+    total = torch.tensor([rank])
     dist.all_reduce(total)
-    return total.item()
-
-
-@pytest.mark.lab(nodes=3)
-def test_every_rank_gets_the_sum_of_all(cluster):
-    assert cluster.call(sum_of_ranks) == [3, 3, 3]
+    assert total.item() == sum(range(world_size))
 '''
 """The first test of somebody's repository."""
 
