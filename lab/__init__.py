@@ -1,7 +1,7 @@
 """The lab: a distributed-PyTorch laboratory.
 
-The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `learn`, `note` and `run_suite`; everything is
-imported when it is first used, so that `import lab` costs nothing.
+The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `distributed`, `learn`, `note` and `run_suite`;
+everything is imported when it is first used, so that `import lab` costs nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lab.result import Result
     from lab.spec.scenario import Scenario
     from lab.suite.start import run_suite
+    from lab.testing.distributed import distributed
 
 __all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "distributed", "learn", "note", "run_suite"]
 
