@@ -1,7 +1,7 @@
 """Times the lab against what people use instead, on the same scatter script, in one run.
 
     python bench/bench.py                  everything: medians of 5, one table
-    python bench/bench.py --only run       the runs; also: start, help
+    python bench/bench.py --only run       the runs; also: start, help, tests (all scenarios, by lab run and by pytest)
     python bench/bench.py --json           the same as data
 
 Peers: `torchrun --standalone` on this machine, a plain loop of docker commands that makes and removes its containers,
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCENARIO = ROOT / "scenarios" / "scatter.yaml"
 SCRIPT = ROOT / "scenarios" / "scatter.py"
 LAB = [sys.executable, "-m", "lab.cli.main"]
-DEADLINE_S = 300
+DEADLINE_S = 600
 
 
 @dataclass
@@ -166,6 +166,24 @@ def bench_help(repeats: int) -> list[Row]:
     return rows
 
 
+def bench_tests(repeats: int, folder: Path, engine: str) -> list[Row]:
+    """All scenarios of the library, by `lab run` and as tests of pytest."""
+    scenarios = ROOT / "scenarios"
+    run = [*LAB, "run", scenarios, "--quiet", "--engine", engine, "--name", f"bench-{uuid.uuid4().hex[:6]}"]
+    test = [sys.executable, "-m", "pytest", "-p", "lab.pytest_plugin", "-p", "no:cacheprovider", "-q", scenarios]
+    plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    rows = [
+        Row("lab run scenarios/", command(*run, cwd=folder)),
+        Row(
+            "pytest scenarios/",
+            command(*test, "--lab-engine", engine, cwd=folder, env=plain),
+            (1.15, "lab run scenarios/"),
+        ),
+    ]
+    measure(rows, repeats)
+    return rows
+
+
 # -- peers
 
 
@@ -224,7 +242,8 @@ def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each (default: 5)")
-    parser.add_argument("--only", choices=("run", "start", "help"), help="measure only this part")
+    parser.add_argument("--only", choices=("run", "start", "help", "tests"), help="measure only this part")
+    parser.add_argument("--engine", choices=("docker", "local"), default="docker", help="of the tests")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 3, 8, 16], help="nodes for lab up")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
@@ -241,6 +260,8 @@ def main() -> None:
         if arguments.only in (None, "start"):
             started, memory = bench_start(DEFAULT_IMAGE, arguments.repeats, tuple(arguments.sizes))
             rows += started
+        if arguments.only in (None, "tests"):
+            rows += bench_tests(arguments.repeats, Path(folder), arguments.engine)
     if arguments.json:
         print(json.dumps({"rows": {row.name: row.seconds for row in rows}, "node_memory_bytes": memory}))
     else:
