@@ -34,6 +34,7 @@ _NAMED = {
     "engines": Topic("containers or processes: what differs", "local-engine.md"),
     "packages": Topic("what scripts need besides torch: packages, images", "packages.md"),
     "data": Topic("folders that ranks read", "packages.md", "data"),
+    "pytest": Topic("tests that run on nodes: fixtures, scenarios, options", "pytest.md"),
     "python": Topic("clusters, runs and lessons from Python", "python-api.md"),
     "functions": Topic("functions and tests that run on every rank", "functions.md"),
     "ci": Topic("many scenarios at once, and in GitHub Actions, in GitLab, anywhere", "ci.md"),

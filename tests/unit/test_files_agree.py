@@ -38,6 +38,14 @@ def test_the_changelog_speaks_of_this_version():
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_ci_runs_the_python_of_the_nodes():
+    base = re.search(r"^ARG BASE=\S*?python:(\d+\.\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert base is not None
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    assert action["inputs"]["python-version"]["default"] == base[1]
+    assert f"image: python:{base[1]} " in (ROOT / "docs" / "ci" / "gitlab.yml").read_text()
+
+
 def test_the_files_for_ci_name_this_version():
     said = {page.stem: page.read_text() for page in (ROOT / "docs" / "ci").iterdir()}
     assert f"uses: torch-lab/torch-lab@v{__version__}\n" in said["github"]
