@@ -17,7 +17,7 @@ from lab.record.read import Record
 from lab.trace.change_words import tell_changes
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.sequence import texts_of
+from lab.trace.sequence import settled_calls, texts_of
 from lab.trace.snapshot import Calls
 from lab.trace.steps import match
 from lab.trace.traffic import operations
@@ -94,7 +94,7 @@ class Earlier:
 
     def place(self, rank: int, call: int) -> str:
         """The line of a call."""
-        return self._trace.ranks[rank].calls[call].source
+        return settled_calls(self._trace)[rank][call].source
 
     @cached_property
     def _trace(self) -> Trace:

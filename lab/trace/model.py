@@ -234,6 +234,8 @@ class RankTrace:
     """Whether the worker ended normally, with its trace complete."""
     cut: str = ""
     """Why recording ended early; empty where it did not."""
+    threads: bool = False
+    """Whether several threads of it make calls, so that the order of those of different groups is by chance."""
     calls: list[Call] = field(default_factory=list)
     """In the order in which they began."""
     marks: list[Mark] = field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,11 +93,11 @@ class RankReader:
         self.modules = ModuleReader(self.result)
         self.nested: list[Mark] = []
         self._seen = False
-        self.actions = {
+        self.actions: dict[str, Callable[[Mapping[str, Any]], None]] = {
             "start": self._start, "group": self._group, "begin": self._begin, "end": self._end,
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
-            "store": self._store, "module": self.modules.calls, "norms": self.modules.norms,
-            "weights": self._weights, "hook": self.modules.hook,
+            "store": self._store, "module": self.modules.calls, "norms": self.modules.norms, "threads": self._threads,
+            "hook": self.modules.hook, "weights": lambda line: self.modules.turn(line, self._seconds(line)),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
         first = next(self._lines(), {}) if path is not None else {}
@@ -256,9 +256,6 @@ class RankReader:
     def _ddp(self, line: Mapping[str, Any]) -> None:
         self.modules.describe(line, self._name(str(line.get("g", ""))), self._seconds(line))
 
-    def _weights(self, line: Mapping[str, Any]) -> None:
-        self.modules.turn(line, self._seconds(line))
-
     def _wait(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
             wait = Mark(self.rank, "wait", self._seconds(line), source=str(line.get("at", "")))
@@ -287,6 +284,9 @@ class RankReader:
 
     def _stop(self, _: Mapping[str, Any]) -> None:
         self.result.stopped = True
+
+    def _threads(self, _: Mapping[str, Any]) -> None:
+        self.result.threads = True
 
 
 L = TypeVar("L", Mark, StoreLookup)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from lab.trace.align import stretches
-from lab.trace.model import Call, Trace
+from lab.trace.model import Call, RankTrace, Trace
 from lab.trace.notation import render_call
 
 _OBJECT = "_object"
@@ -101,13 +101,32 @@ def _calls_of(rank: int, traces: tuple[Trace, Trace]) -> tuple[list[list[Call]],
 def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
     """All that was called, by rank, as far as it is the same in every run of the same program."""
     found = {}
-    for rank, of in sorted(trace.ranks.items()):
-        pickled = _pickled(of.calls)
+    for rank, calls in settled_calls(trace).items():
+        pickled, phase = _pickled(trace.ranks[rank].calls), not trace.ranks[rank].threads
         found[rank] = tuple(
-            render_call(call, trace.groups, phase=True, whole=True, sizes=call.index not in pickled)
-            for call in of.calls
+            render_call(call, trace.groups, phase=phase, whole=True, sizes=call.index not in pickled) for call in calls
         )
     return found
+
+
+def settled_calls(trace: Trace) -> dict[int, list[Call]]:
+    """The calls of each rank in the order of the program.
+
+    Where several threads of a rank make calls, that is an order only within a group, and between the same two ranks:
+    so the calls of one group stand together there, its messages by what they are.
+    """
+    return {rank: _by_group(of, trace) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
+
+
+def _by_group(rank: RankTrace, trace: Trace) -> list[Call]:
+    def place(call: Call) -> tuple[object, ...]:
+        group = trace.groups.get(call.group)
+        message = (
+            (call.op, -1 if call.peer is None or call.from_any else call.peer, call.tag) if call.seq is None else ()
+        )
+        return group.title if group is not None else call.group, call.seq is None, message
+
+    return sorted(rank.calls, key=place)
 
 
 def _pickled(calls: Iterable[Call]) -> set[int]:

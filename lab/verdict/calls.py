@@ -15,7 +15,7 @@ from lab.trace.change_words import tell_changes
 from lab.trace.model import Call, Group, RankTrace
 from lab.trace.notation import Departure, first_departure, render_call
 from lab.trace.read import read_trace
-from lab.trace.sequence import texts_of
+from lab.trace.sequence import settled_calls, texts_of
 from lab.trace.snapshot import Calls, counted
 from lab.verdict.evidence import Evidence
 from lab.words import plural
@@ -81,9 +81,9 @@ def check_snapshot(name: str, before: Calls, evidence: Evidence, *, whole: bool)
 
     Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
     """
-    ranks, now = evidence.trace.ranks, texts_of(evidence.trace)
+    calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
     ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
-    told = tell_changes(before, now, lambda rank, i: ranks[rank].calls[i].source, than="the snapshot", ended=ended)
+    told = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
     if told:
         found = [
             Expectation(

@@ -28,6 +28,14 @@ def told(result: Result) -> list[Expectation]:
 
 
 @each_recorder
+def test_threads_that_overtake_each_other_change_nothing(cluster: Cluster, recorder: str, tmp_path: Path) -> None:
+    scenario = replace(load_scenario(SNAPSHOTS / "threads.yaml"), env={"LAB_RECORDER": recorder})
+    for _ in range(3):
+        result = cluster.run(scenario, runs=tmp_path / "runs", update=False)
+        assert result.passed, [one.got for one in result.unmet]
+
+
+@each_recorder
 def test_a_program_calls_what_its_snapshot_has_on_each_engine_with_each_recorder(
     cluster: Cluster, recorder: str, tmp_path: Path
 ) -> None:
@@ -62,6 +70,7 @@ def test_a_run_that_hangs_over_another_order_is_told_where_it_left_the_snapshot(
 
 
 @pytest.mark.local_first
+@pytest.mark.long
 def test_the_first_run_writes_beside_the_scenario_and_later_ones_compare_warm_and_cold(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

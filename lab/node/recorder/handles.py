@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from . import marks
+from . import marks, threads
 from .journal import journal
 from .source import source
 
@@ -39,6 +39,7 @@ def _remembering(method: Any) -> Any:
 
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
+        threads.tell()
         if not (journal.on and arguments and getattr(arguments[-1], "asyncOp", False)):
             return method(self, *arguments, **named)
         began = time.monotonic_ns()

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..trace_file import LIMIT_BYTES
-from . import compiled_group, ddp, groups, handles, marks, native, replicas, stores
+from . import compiled_group, ddp, groups, handles, marks, native, replicas, stores, threads
 from .gate import gate
 from .imports import when_imported
 from .journal import journal
@@ -106,6 +106,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         handles.watch_class(RecordedWork)
     groups.watch(module)
     handles.watch(module)
+    threads.watch(module)
 
 
 def _hidden_folders(torch: Any) -> list[str]:

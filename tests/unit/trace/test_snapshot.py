@@ -104,3 +104,25 @@ def test_handles_buckets_splits_and_phases_are_in_it(tmp_path: Path) -> None:
         "all_to_all_single float32[3] split [1,2]",
         "send float32[1] to 1 async",
     )
+
+
+def test_of_several_threads_the_calls_of_each_group_stand_together(tmp_path: Path) -> None:
+    texts = []
+    for run, order in enumerate(("abab", "bbaa")):
+        made = TraceMaker(tmp_path / str(run), 2)
+        made.group("1", [0, 1], desc="a")
+        made.group("2", [0, 1], desc="b")
+        made.line(0, "threads", 1)
+        made.mark(0, "forward", 2 + run, 15)
+        turns = dict.fromkeys("ab", 0)
+        for place, name in enumerate(order):
+            op = ("broadcast", "barrier")[turns[name]]
+            turns[name] += 1
+            made.call(0, op, 10 * place, 10 * place + 5, group="1" if name == "a" else "2")
+        for tag in (order[0] == "a", order[0] != "a"):
+            made.call(0, "send", 60 + tag + run, 70, [[1.0]], peer=1, tag=int(tag))
+        texts.append(texts_of(read_trace(made.record()))[0])
+    assert texts[0] == texts[1] == (
+        "broadcast in a", "barrier in a", "broadcast in b", "barrier in b",
+        "send float32[1] to 1", "send float32[1] to 1 tag 1",
+    )  # fmt: skip
