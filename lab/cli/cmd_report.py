@@ -16,7 +16,7 @@ from lab.words import format_bytes, plural
 
 _HOWTO = """examples:
   lab report --open              the latest run, in the browser
-  lab report --suite             all runs of the last `lab run` of several scenarios, with a link to each
+  lab report --suite             all runs of the last `lab test`, or `lab run` of several, with a link to each
   lab report --diff RUN1 RUN2    two runs side by side, what differs marked"""
 
 
@@ -24,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--suite", action="store_true", help="the runs that one `lab run` made of several scenarios, and RUN is one of"
+        "--suite",
+        action="store_true",
+        help="the runs of one `lab test`, or of one `lab run` of several scenarios; RUN is one of them",
     )
     diff = what.add_argument("--diff", nargs=2, metavar=("RUN1", "RUN2"), help="two runs side by side")
     shared.completes(diff, "runs")

@@ -125,6 +125,9 @@ class _Suite:
             self.watcher.ended(outcome, len(self.outcomes))
         with taking(self._note_interrupt, callable):
             self._go_on()
+        for number, attempts in self.attempts.items():
+            if attempts and number not in self.outcomes:  # it was to be tried again
+                self._settle(number)
         return SuiteResult(
             suite=self.suite,
             outcomes=tuple(self.outcomes[number] for number in sorted(self.outcomes)),
@@ -255,11 +258,14 @@ class _Suite:
             self.watcher.again(case, len(attempts), self.conduct.retries + 1, attempt)
             self.queue.insert(0, number)
             return
-        outcome = self.outcomes[number] = Outcome(case=case, attempts=tuple(attempts))
-        self.watcher.ended(outcome, len(self.outcomes))
+        self._settle(number)
         self.failures += not attempt.result.passed
         if self.conduct.most_failures is not None and self.failures >= self.conduct.most_failures:
             self._stop("that many have failed" if self.failures > 1 else "one has failed", 0)
+
+    def _settle(self, number: int) -> None:
+        outcome = self.outcomes[number] = Outcome(case=self.cases[number], attempts=tuple(self.attempts[number]))
+        self.watcher.ended(outcome, len(self.outcomes))
 
     def _refused(self, hand: Hand, word: Refused) -> None:
         """A worker cannot work: neither can the others."""

@@ -229,3 +229,19 @@ def test_python_runs_suites_as_the_command_line_does():
     found = lab.run_suite(["a.py", open_scenario(Path("b.py"))], nodes=[1, 2], engine=FakeEngine(FAILS_WITH_TWO))
     assert [one.case.id for one in found.bad] == ["a[nodes=2]", "b[nodes=2]"]
     assert (found.counts, found.exit_code) == ({"passed": 2, "failed": 2}, 1)
+
+
+def test_a_failure_that_was_to_be_tried_again_is_told_when_ctrl_c_ends_the_suite():
+    engine, connects = FakeEngine({0: [exits(1)]}), []
+
+    def interrupt(call: str) -> None:
+        if call == "connect":
+            connects.append(call)
+            if len(connects) == 2:
+                engine.acts = {0: [prints("still here\n")]}
+                os.kill(os.getppid(), signal.SIGINT)
+
+    engine.failure = interrupt
+    found = run(engine, retries=1)
+    assert statuses(found) == {"a": "failed"}
+    assert (found.exit_code, found.not_run) == (130, 2)
