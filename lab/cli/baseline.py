@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
@@ -18,8 +19,8 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
     baseline = container.add_argument(
         "--baseline",
         metavar="RUNS",
-        help="say what got slower, sends more or is called otherwise than in earlier runs: a folder of them, or the "
-        "name of a suite or a run; the exit code is 1 then",
+        help="say what got slower, sends more or is called otherwise than in earlier runs: a folder of them or of "
+        "snapshots, or the name of a suite or a run; the exit code is 1 then",
     )
     shared.completes(baseline, "runs")
     container.add_argument(
@@ -31,23 +32,25 @@ def add_baseline(container: argparse._ActionsContainer) -> None:
     )
 
 
-def earlier(arguments: argparse.Namespace) -> list[Record]:
-    """The earlier runs that were asked for.
+def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Baseline]:
+    """What compares runs with the earlier ones, or with the snapshots, that were asked for.
 
     Raises:
-        RecordError: there are none of that name.
+        LabError: there are none of that name, or a snapshot cannot be read.
     """
+    from lab.record.read import list_records
     from lab.record.suite import earlier_records
+    from lab.run.snapshot import SUFFIX, SnapshotFile
+    from lab.trace.baseline import TOLERANCE, hold_against_calls, hold_against_runs
 
-    return earlier_records(arguments.baseline, arguments.runs)
-
-
-def held_against(arguments: argparse.Namespace, before: Sequence[Record], after: Sequence[Record]) -> Baseline:
-    """Runs, compared with earlier ones as the arguments say."""
-    from lab.trace.baseline import TOLERANCE, hold_against_runs
-
+    name, folder = arguments.baseline, Path(arguments.baseline)
+    files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
+    if files and not list_records(folder):
+        known = {path.name.removesuffix(SUFFIX): SnapshotFile(path=path, of="", how="").read() or {} for path in files}
+        return lambda after: hold_against_calls(known, after, name)
     tolerance = TOLERANCE if arguments.tolerance is None else arguments.tolerance
-    return hold_against_runs(before, after, arguments.baseline, tolerance)
+    before = earlier_records(name, arguments.runs)
+    return lambda after: hold_against_runs(before, after, name, tolerance)
 
 
 def _part(word: str) -> float:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
-from lab.cli.baseline import add_baseline, earlier, held_against
+from lab.cli.baseline import add_baseline, comparison
 from lab.errors import RecordError, UsageError
 from lab.record.read import find_record
 from lab.report.diff_view import diff_text
@@ -65,5 +65,5 @@ def _many(arguments: argparse.Namespace) -> int:
             after = list(find_suite(None, arguments.runs).records)
         except RecordError:  # no run was made together with others
             after = [find_record(None, arguments.runs)]
-    found = held_against(arguments, earlier(arguments), after)
+    found = comparison(arguments)(after)
     return answer(arguments, found.to_json, lambda style: baseline_text(found, style)) or found.exit_code

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
-from lab.cli.baseline import add_baseline, earlier, held_against
+from lab.cli.baseline import add_baseline, comparison
 from lab.cli.named_scenarios import named_scenarios
 from lab.cli.suite_files import write_files
 from lab.report.style import Style, style_for
@@ -107,12 +107,12 @@ def run(arguments: argparse.Namespace) -> int:
     asked = _asked(arguments)
     if arguments.list:
         return _list(cases_of(asked, seed=asked.seed), arguments)
-    before = earlier(arguments) if arguments.baseline else []
+    compare = comparison(arguments) if arguments.baseline else None
     began = time.time()
     show = _AsJson if arguments.json else SuiteDisplay
     with show(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
         found = start(asked, display)
-    compared = held_against(arguments, before, found.records) if arguments.baseline else None
+    compared = compare(found.records) if compare is not None else None
     if arguments.json:
         if compared is not None:
             print(json.dumps(compared.to_json()))

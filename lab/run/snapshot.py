@@ -74,7 +74,7 @@ class SnapshotFile:
         """
         if is_installed(self.path):
             whose = f"{self.name} is not written among the lessons of the installed lab"
-            raise LabError(f"{whose}; copy the lesson to a folder of yours")
+            raise LabError(f"{whose}; `lab new --from` copies a lesson into a folder of yours")
         text = write_calls(calls, f"What the ranks of {self.of} call, in order.", f"{self.how} writes it anew.")
         try:
             if read_calls(text, self.name) != dict(calls):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
@@ -62,7 +63,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class Run:
     """One run, of which nothing is read before it is needed."""
 
     record: Record
@@ -185,16 +186,37 @@ def hold_against_runs(
     )
 
 
-def _by_case(records: Iterable[Record]) -> dict[Key, list[Earlier]]:
-    found: dict[Key, list[Earlier]] = {}
+def hold_against_calls(known: Mapping[str, Calls], after: Iterable[Record], name: str) -> Baseline:
+    """Compare what runs called with snapshots, by their names without the ending: `ring.3x1`."""
+    cases, new = [], []
+    for key, runs in _by_case(after).items():
+        plan = runs[-1].plan
+        names = (f"{one}.{key.nnodes}x{key.nproc_per_node}" for one in (key.scenario, Path(plan.script).stem))
+        before = next((known[one] for one in names if one in known), None)
+        if before is None:
+            new.append(key.name)
+            continue
+        last = runs[-1]
+        notes = () if last.calls else ("calls are not compared: there are runs without a trace",)
+        alike = not last.calls or any(run.calls == before for run in runs)
+        calls = () if alike else _otherwise(before, last, "the snapshot")
+        ran = tuple(run.record.run for run in runs)
+        cases.append(
+            CaseChange(name=key.name, runs=((), ran), times_s=((), ()), speed="", more=(), calls=calls, notes=notes)
+        )
+    return Baseline(name=name, cases=tuple(cases), new=tuple(new))
+
+
+def _by_case(records: Iterable[Record]) -> dict[Key, list[Run]]:
+    found: dict[Key, list[Run]] = {}
     for record in records:
         if record.result().passed:
-            run = Earlier(record)
+            run = Run(record)
             found.setdefault(Key.of(run.plan), []).append(run)
     return found
 
 
-def _compared(name: str, before: Sequence[Earlier], after: Sequence[Earlier], tolerance: float) -> CaseChange:
+def _compared(name: str, before: Sequence[Run], after: Sequence[Run], tolerance: float) -> CaseChange:
     conditions = after[-1].conditions
     times_s = _times(before, conditions), _times(after, conditions)
     notes = []
@@ -209,7 +231,7 @@ def _compared(name: str, before: Sequence[Earlier], after: Sequence[Earlier], to
             if varies:
                 notes.append("what it calls varies from run to run, so it is not compared")
             else:
-                calls = _otherwise(then[-1], now[-1])
+                calls = _otherwise(then[-1].calls, now[-1], "the earlier run")
         more = _more(then, now)
     else:
         notes.append("calls are not compared: there are runs without a trace")
@@ -224,7 +246,7 @@ def _compared(name: str, before: Sequence[Earlier], after: Sequence[Earlier], to
     )
 
 
-def _times(runs: Sequence[Earlier], conditions: tuple[str, bool]) -> tuple[float, ...]:
+def _times(runs: Sequence[Run], conditions: tuple[str, bool]) -> tuple[float, ...]:
     alike = [one.duration_s for one in runs if one.conditions == conditions]
     return tuple(sorted(seconds for seconds in alike[-_MOST_TIMES:] if seconds is not None))
 
@@ -252,7 +274,7 @@ def _spread(times: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _more(before: Sequence[Earlier], after: Sequence[Earlier]) -> tuple[More, ...]:
+def _more(before: Sequence[Run], after: Sequence[Run]) -> tuple[More, ...]:
     """Operations of which every run of now has more than any of before."""
     found = []
     for op in dict.fromkeys(op for one in after for op in one.sent):
@@ -265,6 +287,5 @@ def _more(before: Sequence[Earlier], after: Sequence[Earlier]) -> tuple[More, ..
     return tuple(found)
 
 
-def _otherwise(before: Earlier, after: Earlier) -> tuple[str, ...]:
-    told = tell_changes(before.calls, after.calls, after.place, than="the earlier run", ended={})
-    return tuple(one.text for one in told)
+def _otherwise(before: Calls, after: Run, than: str) -> tuple[str, ...]:
+    return tuple(one.text for one in tell_changes(before, after.calls, after.place, than=than, ended={}))

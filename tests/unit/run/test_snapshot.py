@@ -162,7 +162,7 @@ def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
     file = beside(package / "scenarios" / "scatter.yaml", 1, 1)
     [(met, got)] = held(file, run(tmp_path / "a", {0: STEP}), update=True)
     assert not met
-    assert "is not written among the lessons of the installed lab; copy the lesson to a folder of yours" in got
+    assert "is not written among the lessons of the installed lab; `lab new --from` copies a lesson" in got
 
 
 def test_for_strangers_scripts_the_snapshot_becomes_what_is_stated(tmp_path: Path) -> None:
