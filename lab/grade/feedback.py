@@ -29,7 +29,7 @@ def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, t
         verdict, reason = "failed", why_not
     earned = scores(assignment.expect, assignment.grade, result, why_not)
     return Grade(
-        name=name,
+        name=plain(name),
         verdict=verdict,
         reason=plain(reason),
         scores=tuple(replace(score, told=tuple(map(plain, score.told))) for score in earned),
@@ -44,14 +44,22 @@ def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, t
 def refused(name: str, why: str, assignment: Scenario) -> Grade:
     """The grade of a submission that cannot be run."""
     return Grade(
-        name=name, verdict="failed", reason=plain(why), scores=nothing(assignment.expect, assignment.grade), path=None
+        name=plain(name),
+        verdict="failed",
+        reason=plain(why),
+        scores=nothing(assignment.expect, assignment.grade),
+        path=None,
     )
 
 
 def not_graded(name: str, why: str, assignment: Scenario) -> Grade:
     """What is said of a submission that the lab could not run."""
     return Grade(
-        name=name, verdict="error", reason=plain(why), scores=nothing(assignment.expect, assignment.grade), path=None
+        name=plain(name),
+        verdict="error",
+        reason=plain(why),
+        scores=nothing(assignment.expect, assignment.grade),
+        path=None,
     )
 
 

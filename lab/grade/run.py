@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -189,7 +189,8 @@ class Grader:
         if not _ended_well(result, facts):
             bench.clear()
             if self._waiting:  # who comes next does not wait for what this one did
-                bench.make_ready()
+                with suppress(LabError):  # it is tried again then
+                    bench.make_ready()
         return grade_of(submission.name, result, facts, assignment, told)
 
     def _run(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts] | LabError:

@@ -61,6 +61,11 @@ def test_points_verdicts_and_their_mean_are_those_of_who_is_graded() -> None:
     assert data["isolation"] == "strict cluster"
 
 
+def test_a_name_is_one_line_of_plain_text() -> None:
+    for grade in (ran("a\n\x1b[2J\u202eb"), refused("a\n\x1b[2J\u202eb", "", ASSIGNMENT)):
+        assert grade.name == "a \\x1b[2J\\u202eb"
+
+
 def test_no_text_of_a_stranger_acts_on_a_terminal() -> None:
     shown = grades_text(GRADES, PLAIN) + "".join(progress_line(grade, 1, 4, PLAIN) for grade in GRADES.grades)
     assert "\x1b" not in shown
