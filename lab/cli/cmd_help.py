@@ -90,11 +90,11 @@ def _as_list(table: re.Match[str]) -> str:
 
 def _page(text: str) -> None:
     """Show it in the pager of whoever calls; all at once where there is none."""
-    command = shlex.split(os.environ.get("PAGER") or "less")
     environment = {"LESS": "FRX", **os.environ}  # what fits is left on the screen, colours are colours
     try:
+        command = shlex.split(os.environ.get("PAGER") or "less")
         pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-    except (OSError, IndexError):
+    except (OSError, ValueError, IndexError):
         print(text, end="")
         return
     while pager.poll() is None:
