@@ -31,6 +31,8 @@ class How:
     """How long it may take before it is hung."""
     fresh: bool = False
     """Start new ranks for it."""
+    backend: str = "gloo"
+    """What the process group of all ranks is made with; empty: there is none."""
     filled: tuple[str, ...] = ()
     """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
     wanted: bool = True
@@ -107,7 +109,8 @@ class Calling:
 
     def _usable(self, function: Callable[..., Any], how: How) -> Session:
         session = self._session
-        if session is not None and (session.over or session.worn or how.fresh):
+        other = session is not None and session.backend != how.backend
+        if session is not None and (other or session.over or session.worn or how.fresh):
             self.end()
             session = None
         if session is None:
@@ -126,4 +129,4 @@ class Calling:
         def run(line: CallLine) -> Result:
             return self._run(scenario, RunOptions(calls=line), printed)
 
-        return Session(run, os.fspath(folder), scenario.backend, printed.ignore)
+        return Session(run, os.fspath(folder), how.backend, printed.ignore)

@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
@@ -20,6 +21,8 @@ from lab.words import format_limit
 
 ORIGINAL = "__lab_function__"
 """Attribute of what stands for a function here: the function that ranks are to call."""
+IN_NODE = "__lab_in_node__"
+"""Attribute of a class or function whose place is taken, on ranks, by what it names: `module:name`."""
 _REWRITER = "_pytest.assertion.rewrite"
 _ASSERTIONS = "labnode.call_assertions"
 _FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"
@@ -72,7 +75,7 @@ def pack_call(
     """
     module = _module_of(function)
     try:
-        body = _dumps(packed, module, (function, tuple(arguments), dict(named)))
+        body = _dumps(packed, [module, *map(_module_of, arguments)], (function, tuple(arguments), dict(named)))
     except Exception as error:
         name = getattr(function, "__qualname__", repr(function))
         raise UsageError(
@@ -95,16 +98,18 @@ def pack_call(
     return len(head).to_bytes(8, "big") + head + body
 
 
-def _module_of(function: Callable[..., Any]) -> ModuleType | None:
-    return sys.modules.get(getattr(function, "__module__", None) or "")
+def _module_of(item: object) -> ModuleType | None:
+    """Where a function, a class or the class of an object is from."""
+    kind = item if isinstance(item, type | FunctionType) else type(item)
+    return sys.modules.get(getattr(kind, "__module__", None) or "")
 
 
 def _file_of(module: ModuleType | None) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-def _dumps(packed: Packed, module: ModuleType | None, value: object) -> bytes:
-    """Pickle a value; what is in the module travels by value, as do functions that no module has."""
+def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) -> bytes:
+    """Pickle a value; what is in these modules of the caller travels by value, as do functions that no module has."""
     import cloudpickle
 
     reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
@@ -114,6 +119,8 @@ def _dumps(packed: Packed, module: ModuleType | None, value: object) -> bytes:
             kind = type(item)
             if kind is CodeType:
                 return reduce_code(item.replace(co_filename=packed.name(item.co_filename)))
+            if isinstance(item, type | FunctionType) and IN_NODE in vars(item):
+                return pkgutil.resolve_name, (vars(item)[IN_NODE],)
             if kind is FunctionType and ORIGINAL in item.__dict__:
                 return copy.copy, (item.__dict__[ORIGINAL],)
             if kind is ModuleType and item.__name__ == _REWRITER:
@@ -123,14 +130,14 @@ def _dumps(packed: Packed, module: ModuleType | None, value: object) -> bytes:
                 return list, ()
             return super().reducer_override(item)
 
-    file = _file_of(module)
-    by_value = module is not None and module.__name__ != "__main__" and bool(file) and is_own(file)
-    if by_value:
+    by_value = {module for module in modules if module is not None and _file_of(module) and is_own(_file_of(module))}
+    by_value -= {sys.modules["__main__"]}
+    for module in by_value:
         cloudpickle.register_pickle_by_value(module)
     try:
         buffer = io.BytesIO()
         Pickler(buffer).dump(value)
         return buffer.getvalue()
     finally:
-        if by_value:
+        for module in by_value:
             cloudpickle.unregister_pickle_by_value(module)

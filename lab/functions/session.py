@@ -50,7 +50,7 @@ class Session:
     Args:
         run: runs them; given the line to them, returns the result when all have ended.
         folder: the caller's own code below it is named by its path there.
-        backend: what their process group is made with.
+        backend: what their process group is made with; empty: they have none.
         failed: told that a rank has failed, which prints that too.
     """
 
@@ -58,6 +58,7 @@ class Session:
         self, run: Callable[[CallLine], Result], folder: str, backend: str, failed: Callable[[int], None]
     ) -> None:
         self.folder = folder
+        self.backend = backend
         self.line = CallLine(self._hear, self._ended)
         self.result: Result | None = None
         """Of the run, once it is over."""

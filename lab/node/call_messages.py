@@ -9,7 +9,7 @@ class Begin(NamedTuple):
     """From the caller: what a rank is to know first."""
 
     backend: str
-    """What the process group is made with."""
+    """What the process group is made with; empty: none is."""
 
 
 class Ready(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -25,6 +26,9 @@ class Surroundings:
         self._settings = self._read_settings()
         self._group = dist.group.WORLD
         self._known = set(self._c10d._world.pg_map)
+        self._made = False
+        if self._group is None:
+            self._note_groups()
 
     def renew(self) -> str:
         """Put everything back; returns why that cannot be done wholly, or nothing."""
@@ -39,11 +43,22 @@ class Surroundings:
             self._write_settings()
         random.seed()
         warm.renew_random_state()
-        if not self._dist.is_initialized() or self._dist.group.WORLD is not self._group:
-            return "the process group was destroyed or made anew"
+        if self._made or self._dist.group.WORLD is not self._group:
+            return "the process group was destroyed, or made"
         for group in [group for group in self._c10d._world.pg_map if group not in self._known]:
             self._dist.destroy_process_group(group)
         return ""
+
+    def _note_groups(self) -> None:
+        """Where there is no process group, note when one is made: another one could not meet in the same store."""
+        make = self._c10d.init_process_group
+
+        @functools.wraps(make)
+        def noted(*arguments: Any, **named: Any) -> Any:
+            self._made = True
+            return make(*arguments, **named)
+
+        self._c10d.init_process_group = self._dist.init_process_group = noted
 
     @property
     def groups(self) -> int:

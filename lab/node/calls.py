@@ -94,7 +94,8 @@ def serve() -> None:
         kind, body = said
         if kind == BEGIN:
             begin = read(call_messages.Begin, json.loads(body))
-            dist.init_process_group(begin.backend)
+            if begin.backend:
+                dist.init_process_group(begin.backend)
             surroundings = Surroundings()
             caller.say(READY, _json(call_messages.Ready("{}.{}".format(*sys.version_info))))
         elif kind == MODULE:

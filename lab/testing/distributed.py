@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
 from lab.engine.select import Choice
@@ -109,7 +109,8 @@ def distributed(
         def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
             __tracebackhide__ = True
             filled = tuple(name for name in to_fill if name not in named)
-            return _call(on_ranks, original, arguments, named, said, own, filled)
+            how = replace(own, filled=filled)
+            return call_on_ranks(original, arguments, named, said, how, test=on_ranks, shown=original)
 
         others = [one for name, one in signature.parameters.items() if name not in to_fill]
         vars(on_ranks)["__signature__"] = signature.replace(parameters=others)
@@ -119,32 +120,42 @@ def distributed(
     return decorate if function is None else decorate(function)
 
 
-def _call(
-    on_ranks: object,
-    original: Callable[..., Any],
+def call_on_ranks(
+    function: Callable[..., Any],
     arguments: tuple[Any, ...],
     named: Mapping[str, Any],
     said: Mapping[str, Any],
-    own: How,
-    filled: tuple[str, ...],
+    how: How,
+    *,
+    test: object,
+    shown: Callable[..., Any],
 ) -> list[Any] | None:
-    __tracebackhide__ = True
-    from dataclasses import replace
+    """Call a function on the ranks of a cluster that a test runner provides, or of one of its own.
 
+    Args:
+        function: what ranks call.
+        arguments: by position.
+        named: by name.
+        said: of the shape of the cluster.
+        how: how it is called, as far as that is said of the function itself.
+        test: what the test runner calls; if that is its own test, nobody wants a value.
+        shown: the function that a failure points at which did not come about in it.
+    """
+    __tracebackhide__ = True
     if _provided:
         provided = _provided[-1]
-        wanted = on_ranks is not provided.test
-        how = replace(provided.how, timeout_s=own.timeout_s, fresh=own.fresh, filled=filled, wanted=wanted)
+        of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
+        how = replace(how, wanted=test is not provided.test, **of_session)
         cluster = provided.cluster(said)
         try:
-            values = cluster.call_as(original, arguments, named, how)
+            values = cluster.call_as(function, arguments, named, how)
         except RanksFailed as error:
-            raise (error if error.shown_inside else at_function(error, original)) from error.__cause__
-        return values if wanted else None
+            raise (error if error.shown_inside else at_function(error, shown)) from error.__cause__
+        return values if how.wanted else None
     from lab.cluster import DEFAULT_NODES, Cluster
 
-    cluster = Cluster(**{"nodes": DEFAULT_NODES, **said})
+    own = Cluster(**{"nodes": DEFAULT_NODES, **said})
     try:
-        return cluster.call_as(original, arguments, named, replace(own, filled=filled))
+        return own.call_as(function, arguments, named, how)
     finally:
-        cluster.end_calls()
+        own.end_calls()

@@ -1,0 +1,95 @@
+"""What a class that was written for torch's MultiProcessTestCase finds on a rank."""
+
+from __future__ import annotations
+
+import os
+import unittest
+from contextlib import suppress
+from typing import Any
+
+_files: list[str] = []
+"""Those of cases that are over, or of the one that runs."""
+
+
+class RankCase(unittest.TestCase):
+    """A test on a rank; there is no process group yet, and `file_name` is a file that all ranks have, for a store."""
+
+    rank: int = -1
+    file_name: str = ""
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return int(os.environ["WORLD_SIZE"])
+
+    def _spawn_processes(self) -> None:
+        """There are ranks already."""
+
+    def assertEqual(self, first: Any, second: Any, msg: Any = None, **tolerance: Any) -> None:  # noqa: N802
+        """As torch's tests mean it: tensors, and what holds them, are close enough."""
+        import torch
+
+        if _holds_tensors(first, torch.Tensor) or _holds_tensors(second, torch.Tensor):
+            dense = [_dense(value) for value in (first, second)]
+            exact = {"check_device": False, "check_dtype": tolerance.pop("exact_dtype", True)}
+            torch.testing.assert_close(*dense, **exact, **tolerance, equal_nan=True, msg=msg)
+        elif tolerance and isinstance(first, (int, float)):
+            torch.testing.assert_close(first, second, **tolerance, msg=msg)
+        else:
+            super().assertEqual(first, second, msg)  # noqa: PT009
+
+
+def _holds_tensors(value: Any, kind: type) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(_holds_tensors(item, kind) for item in value)
+    return isinstance(value, kind)
+
+
+def _dense(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_dense(item) for item in value]
+    return value.to_dense() if getattr(value, "is_sparse", False) else value
+
+
+def run_case(kind: type, name: str, file_name: str) -> None:
+    """Run one test of a class on this rank.
+
+    Args:
+        kind: the class.
+        name: of the method.
+        file_name: of a file that is not there yet, without its folder.
+    """
+    while _files:
+        with suppress(OSError):  # another rank was faster, or its store has removed it
+            os.unlink(_files.pop())
+    path = os.path.join(os.environ["LAB_SHARED"], file_name)
+    _files.append(path)
+    with suppress(OSError):  # it is another rank's, who has done it
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o666))
+        os.chmod(path, 0o666)
+    _meet_beyond_loopback()
+    case = kind(name)
+    case.rank, case.file_name = int(os.environ["RANK"]), path
+    case.setUp()
+    try:
+        getattr(case, name)()
+    finally:
+        case.tearDown()
+        case.doCleanups()
+
+
+def _meet_beyond_loopback() -> None:
+    """Tests that name the loopback interface, as torch's do, get that by which nodes reach each other."""
+    import torch.distributed as dist
+
+    gloo: Any = dist.ProcessGroupGloo
+    create = gloo.create_device
+    if getattr(create, "__module__", "") == __name__:
+        return
+
+    def create_device(hostname: str = "", interface: str = "", **more: Any) -> Any:
+        if interface == "lo" or hostname in ("localhost", "127.0.0.1"):
+            return gloo.create_default_device()
+        return create(hostname=hostname, interface=interface, **more)
+
+    gloo.create_device = staticmethod(create_device)
