@@ -14,7 +14,7 @@ from lab.words import format_bytes, plural
 
 CORES_PER_CLUSTER = 2
 """Ranks of a run wait for each other about as long as they compute."""
-WORTH_IT = 3.0
+WORTH_IT = 5.0
 """A further cluster is made where what is left takes each of those there so many times as long as making one."""
 _GUESS_S = 1.0
 """What a case takes of which nothing is known."""

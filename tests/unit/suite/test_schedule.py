@@ -72,11 +72,11 @@ def test_a_cluster_is_as_large_as_the_largest_that_is_left_and_could_share_it():
 
 
 def test_a_further_cluster_pays_only_once_what_is_left_is_long_against_making_one():
-    pace = Pace({"c0": 8.0})
+    pace = Pace({"c0": 12.0})
     assert pace.pays(many(1), [], workers=0)
     assert not pace.pays(many(9), [], workers=1), "nobody knows yet what making one takes"
     pace.made(2.0)
-    assert pace.pays(many(1), [], workers=1), "8 s are known"
+    assert pace.pays(many(1), [], workers=1), "12 s are known"
     assert not pace.pays(many(1), [], workers=2)
     assert not pace.pays([case("new")], [], workers=1)
     assert pace.pays([case("new")], [30.0], workers=1), "what runs now takes as long already"
