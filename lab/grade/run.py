@@ -149,13 +149,15 @@ class Grader:
             engine = self._desk.open_engine()
             place = Place(engine=engine, name=name, asked={}, announce=self._announce)
             bench = _Bench(place, self._desk.shape(engine))
-            with ClusterLock(engine.name, name).held("grading"):
+            lock = ClusterLock(engine.name, name)
+            with lock.held("grading"):
                 try:
                     while (next_one := self._next()) is not None:
                         number, submission = next_one
                         self._take(number, self._grade(submission, bench))
                 finally:
                     bench.clear()
+            lock.path.unlink(missing_ok=True)  # nobody else has a cluster of this name, now or later
         except KeyboardInterrupt:
             pass  # the run was cut short, as everybody knows by now
         except LabError as error:

@@ -60,6 +60,7 @@ def test_every_submission_has_a_row_a_page_and_a_grade_as_data(lab: Lab, engine:
     assert len(list((tmp_path / "pages").iterdir())) == 4
     assert "[3/3]" in err
     assert engine.clusters == {}
+    assert not list(tmp_path.glob("state/lab/locks/*"))
     code, out, err = lab(*GRADE, "--json")
     assert [grade["points"] for grade in json.loads(out)["grades"]] == [3, 3, 0]
     assert err == ""
