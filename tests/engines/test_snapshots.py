@@ -62,6 +62,8 @@ def test_a_run_that_hangs_over_another_order_is_told_where_it_left_the_snapshot(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     result = ran(cluster, tmp_path, 16, "other", update=False, timeout_s=5.0)
+    if not told(result)[0].rank:  # rank 2 had not come so far
+        result = ran(cluster, tmp_path, 16, "other", update=False, timeout_s=60.0)
     assert not result.passed
     [one] = [one for one in told(result) if one.rank == 2]
     assert one.got == (
