@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.errors import UsageError
+from lab.errors import LabError, UsageError
 from lab.functions.lend import is_own
 from lab.functions.printed import Printed
 from lab.functions.session import Failed, Session, decode
@@ -82,7 +82,12 @@ class Calling:
         )
         session.shown.update(packed.shown)
         try:
-            return decode(session.call(call, how.timeout_s))
+            answers = session.call(call, how.timeout_s)
+            try:
+                return decode(answers)
+            except LabError:  # whoever answered so may not be done
+                session.give_up()
+                raise
         except Failed as failure:
             from lab.functions.failures import raised
 

@@ -181,3 +181,48 @@ def test_a_run_ends_the_calls_before_it(called: Cluster) -> None:
 def test_what_ranks_print_is_printed_here(called: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     called.call(lambda: print(f"from {dist.get_rank()} \x1b[2J"))
     assert capsys.readouterr().out.splitlines() == [f"rank {rank}: from {rank} \\x1b[2J" for rank in range(3)]
+
+
+@pytest.mark.local_first
+@pytest.mark.parametrize(
+    "forged",
+    [
+        b"V" + (1 << 50).to_bytes(8, "big"),
+        b"V" + (9).to_bytes(8, "big") + b"\xff" * 9,
+        b"Z" + bytes(8),
+        b"F" + (2).to_bytes(8, "big") + b"[]",
+        b"F" + (200_000).to_bytes(8, "big") + b"[" * 200_000,
+    ],
+    ids=["endless", "noise", "unknown", "no failure", "nested"],
+)
+def test_answers_that_are_none_end_the_call_with_a_sentence(called: Cluster, forged: bytes) -> None:
+    def forges() -> None:
+        from labnode import calls  # type: ignore[import-not-found]
+
+        if dist.get_rank() == 1:
+            os.write(calls._ends[1], forged)
+        time.sleep(600)
+
+    with pytest.raises(RanksFailed, match=r"^rank 1 answered what cannot be read: "):
+        called.call(forges)
+    assert called.call(dist.get_rank) == [0, 1, 2]
+
+
+@pytest.mark.local_first
+def test_a_value_that_names_what_it_should_run_is_refused(called: Cluster, tmp_path: Path) -> None:
+    proof = tmp_path / "proof"
+
+    def forges() -> None:
+        import json
+
+        from labnode import calls
+
+        plain = json.dumps(["fields", "subprocess", "Popen", {"args": ["touch", str(proof)]}]).encode()
+        body = (2).to_bytes(8, "big") + b"{}" + len(plain).to_bytes(8, "big") + plain
+        os.write(calls._ends[1], b"V" + len(body).to_bytes(8, "big") + body)
+        time.sleep(600)
+
+    with pytest.raises(LabError, match=r"^what rank 0 returned cannot be read: it holds a subprocess.Popen"):
+        called.call(forges)
+    assert not proof.exists()
+    assert called.call(dist.get_rank) == [0, 1, 2]
