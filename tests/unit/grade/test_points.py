@@ -10,7 +10,8 @@ from lab.grade.points import forfeited, scores, worth
 from lab.node.messages import Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
-from lab.spec.scenario import Expect, Grading
+from lab.spec.keys import keys_of
+from lab.spec.scenario import Expect, Grading, Tolerance
 from lab.verdict.facts import RankFacts, RunFacts
 
 EXPECT = Expect(notes={"sum": 3, "mine": "rank"}, logs={1: "done"}, check="verify.py:check")
@@ -106,3 +107,21 @@ def test_every_kind_of_expectation_can_be_worth_something(what: str) -> None:
     expect = Expect(**{what: {"calls": ["barrier"], "replicas": "equal"}[what]})  # type: ignore[arg-type]
     ranks = (None,) if what == "replicas" else (0, 1)
     assert earned(result(*met("exit", 0, 1), *met(what, *ranks)), expect) == {"exit": 1, what: 1}
+
+
+def test_every_expectation_of_a_scenario_is_graded() -> None:
+    said: dict[str, Any] = {
+        "exit": {0: 3},
+        "notes": {"a": 1, "b": 2},
+        "logs": {0: "x"},
+        "calls": ["barrier"],
+        "check": "verify.py:check",
+        "replicas": "equal",
+        "verdict": "hung",
+        "culprit": 0,
+        "reason": "x",
+        "tolerance": Tolerance(),
+    }
+    assert said.keys() == keys_of(Expect).keys()
+    graded = ["exit", "note a", "note b", "log", "calls", "replicas", "check", "verdict", "culprit", "reason"]
+    assert Expect(**said).graded == graded
