@@ -71,6 +71,13 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return ScenarioFile.from_parent(parent, path=file_path)
 
 
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Begin to make the cluster that a file of tests will ask for."""
+    from lab.pytest_plugin.ahead import make_ahead
+
+    make_ahead(module_path, parent.config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Refuse a marker that says what it may not."""
     marker = metafunc.definition.get_closest_marker("lab")

@@ -23,6 +23,7 @@ from lab.engine.select import Choice, select_engine
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterBusy, ImageError, LabError
 from lab.plan.limits import Machine
+from lab.pytest_plugin.ahead import Ahead
 from lab.pytest_plugin.progress import Progress
 from lab.pytest_plugin.stash import POOL
 from lab.pytest_plugin.warm import Runs, WarmCluster
@@ -127,6 +128,8 @@ class Pool:
         """Shapes whose image cannot be had: it is not tried for each test anew."""
         self._guard = Guard()
         self._process = os.getpid()
+        self.ahead = Ahead()
+        """Whoever uses the pool waits for what it does."""
         self._readable = "-".join(filter(None, (default_name(project)[:12].strip("-"), worker)))
         self._purpose = f"the tests in {project}"
 
@@ -150,6 +153,7 @@ class Pool:
         Raises:
             EngineUnavailable: it does not answer.
         """
+        self.ahead.wait()
         choice = self.choice if choice == "auto" else choice
         if choice not in self._engines:
             self._engines[choice] = select_engine(choice)
@@ -165,6 +169,7 @@ class Pool:
         Raises:
             LabError: it cannot be made.
         """
+        self.ahead.wait()
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
         if self.workers > 1 and where.name == "docker" and "cpus" not in shape:
@@ -299,6 +304,7 @@ class Pool:
             return []
         left = []
         with uninterrupted():
+            self.ahead.wait()
             for key, kept in list(self._kept.items()):
                 if self.keep:
                     del self._kept[key]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import nullcontext
 from typing import Any
@@ -28,6 +29,8 @@ class Progress:
     def announce(self, text: str) -> None:
         """A line of progress."""
         long = time.monotonic() - self._began > _LONG_S
+        if threading.current_thread() is not threading.main_thread():
+            return  # the terminal is that of whoever imports, or waits
         if self._terminal is None or not (long or text.startswith("warning")):
             return
         with nullcontext() if self._capture is None else self._capture.global_and_fixture_disabled():
