@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from lab.cluster import Cluster
 from lab.errors import Interrupted, LabError, RanksFailed
-from lab.functions.calling import How
 from lab.pytest_plugin.snapshots import wants_update
 from lab.pytest_plugin.stash import DEADLINE
 from lab.record.layout import RUNS
@@ -23,6 +22,9 @@ from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from lab.functions.calling import How
 
 _ENDING_S = 6.0
 """What the lab takes at most, as a rule, to say where the ranks of a run hang and to end them."""

@@ -59,7 +59,7 @@ def _start() -> subprocess.Popen[bytes]:
     path = [own, *map(os.path.abspath, sys.path)]
     program = f"import sys; sys.path[:] = {path!r}; from lab.run.guard import main; main({os.getpid()})"
     return subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, "-S", "-c", program],  # its path is ours: no need to look for it
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
