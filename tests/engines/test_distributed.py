@@ -145,6 +145,7 @@ def test_without_pytest_a_call_makes_a_cluster_and_leaves_nothing(engine: str, t
 SUITES = Path(__file__).parents[2] / "bench" / "suites"
 
 
+@pytest.mark.local_first
 def test_tests_written_for_torchs_own_base_run_with_one_line_changed(engine: str, tmp_path: Path) -> None:
     written = (SUITES / "gloo_torch.py").read_text()
     changed = written.replace("torch.testing._internal.common_distributed", "lab.testing.cases")
