@@ -293,10 +293,7 @@ class Note(NamedTuple):
     run: str = ""
 
 
-Request = Union[
-    Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check, Finish, Fetch,
-]  # fmt: skip
-Answer = Union[
-    Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited, Cleaning,
-    Made, Piece, Taken, Breakpoint, Continued, Finished,
-]  # fmt: skip
+Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
+                Finish, Fetch]  # fmt: skip
+Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited,
+               Cleaning, Made, Piece, Taken, Breakpoint, Continued, Finished]  # fmt: skip

@@ -13,7 +13,8 @@ from lab.cluster import DEFAULT_NODES
 from lab.errors import LabError
 from lab.plan.fit import has_wishes
 from lab.pytest_plugin.marker import wanted_by
-from lab.pytest_plugin.pool import cluster_for, engine_for, pool_of
+from lab.pytest_plugin.of_test import cluster_for, engine_for
+from lab.pytest_plugin.pool import pool_of
 from lab.pytest_plugin.warm import WarmCluster
 from lab.record.result import Result
 from lab.report.harmless import harmless

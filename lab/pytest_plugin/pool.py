@@ -7,7 +7,7 @@ that was killed too, whoever makes a cluster next.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,34 +45,6 @@ def pool_of(config: pytest.Config) -> Pool:
     if pool is None:
         pool = config.stash[POOL] = Pool.of(config)
     return pool
-
-
-def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> WarmCluster:
-    """The warm cluster of a shape for a test, up and whole.
-
-    Args:
-        item: the test.
-        shape: as `checked_shape` or `wanted_by` gives it.
-
-    Raises:
-        LabError: it cannot be made.
-        pytest.skip.Exception: the test needs another engine than the one that this session was told to use.
-    """
-    engine_for(item, shape.get("engine", "auto"))
-    return pool_of(item.config).cluster(**shape)
-
-
-def engine_for(item: pytest.Item, needed: Choice) -> Engine:
-    """The engine of a test.
-
-    Raises:
-        EngineUnavailable: it does not answer.
-        pytest.skip.Exception: this session was told to use another one.
-    """
-    told = item.config.getoption("lab_engine")
-    if "auto" not in (needed, told) and needed != told:
-        pytest.skip(f"needs the {needed} engine, and this session is told to use {told} (--lab-engine)")
-    return pool_of(item.config).engine(needed)[0]
 
 
 @dataclass(kw_only=True)
