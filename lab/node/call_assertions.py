@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,8 +47,8 @@ def _compare(op: str, left: object, right: object) -> str | None:
 
     config: Any = _Config(SETTINGS)
     truncate: Any = assertion.truncate
-    for module in (truncate, assertion.util):
-        if hasattr(module, "running_on_ci"):
+    for name, module in list(sys.modules.items()):
+        if name.startswith("_pytest.") and hasattr(module, "running_on_ci"):
             vars(module)["running_on_ci"] = lambda: bool(SETTINGS.get("ci"))
     lines: Any = assertion.pytest_assertrepr_compare(config, op, left, right)
     if not lines:

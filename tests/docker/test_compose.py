@@ -82,7 +82,7 @@ def up(docker_engine: docker.DockerClient, node_image: str) -> Iterator[Up]:
     yield run
     subprocess.run([*compose, "down", "--volumes", "--timeout", "1"], capture_output=True, timeout=120, check=True)
     mine = {"label": f"com.docker.compose.project={project}"}
-    assert docker_engine.containers.list(all=True, filters=mine) == []
+    assert docker_engine.containers.list(all=True, filters=mine, ignore_removed=True) == []
     assert docker_engine.networks.list(filters=mine) == []
     assert docker_engine.volumes.list(filters=mine) == []
 

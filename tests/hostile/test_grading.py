@@ -39,8 +39,8 @@ def things_left(docker_engine: docker.DockerClient) -> Iterator[None]:
 
     def there() -> set[str]:
         mine = {"label": f"{ownership.OWNER}={ownership.owner()}"}
-        found = [*docker_engine.containers.list(all=True, filters=mine), *docker_engine.networks.list(filters=mine)]
-        found += docker_engine.volumes.list(filters=mine)
+        found = docker_engine.containers.list(all=True, filters=mine, ignore_removed=True)
+        found += [*docker_engine.networks.list(filters=mine), *docker_engine.volumes.list(filters=mine)]
         names = {thing.name for thing in found if f"grade-{os.getpid():x}-" in thing.name}
         return names | {path.name for path in Path(tempfile.gettempdir()).glob(f"lab-grade-{os.getpid()}-*")}
 
