@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
@@ -23,16 +23,18 @@ from lab.errors import ClusterError, LabError
 from lab.functions.on_cluster import OnCluster
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
-from lab.result import Result
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
-from lab.run.several import Several, outcome_of
 from lab.spec.data import checked_folders
 from lab.spec.requirements import checked_requirements
 from lab.spec.scenario import Scenario
 from lab.spec.volumes import Volume
+
+if TYPE_CHECKING:
+    from lab.result import Result
+    from lab.run.several import Several
 
 DEFAULT_NODES = 3
 
@@ -89,12 +91,9 @@ class Cluster(OnCluster):
         self.name = check_name(name) if name else default_name()
         self._named = bool(name)
         self.announce = announce
-        if isinstance(engine, str):
-            self.engine, why = select_engine(engine, self.name)
-            if why:
-                announce(why)
-        else:
-            self.engine = engine
+        self.engine, why = select_engine(engine, self.name) if isinstance(engine, str) else (engine, "")
+        if why:
+            announce(why)
         self._lock = ClusterLock(self.engine.name, self.name)
         asked: dict[str, Any] = {
             "nodes": nodes,
@@ -227,8 +226,10 @@ class Cluster(OnCluster):
         options = replace(options or RunOptions(), **more)
         watcher = observer or Silence()
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            cluster = self._usable(lock)
-            return self._place.run(cluster, scenario, options, watcher)
+            result = self._place.run(self._usable(lock), scenario, options, watcher)
+        import lab.result  # noqa: F401, so that results show themselves; nobody waits for the ranks any more
+
+        return result
 
     def run_all(
         self,
@@ -239,10 +240,9 @@ class Cluster(OnCluster):
         started: Callable[[Scenario], None] = lambda _: None,
         ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
     ) -> list[Result | LabError]:
-        """Run many scenarios one after the other on one warm cluster.
+        """Run many scenarios one after the other on one warm cluster; if it is not up, one that is large enough is made.
 
-        Where the cluster is not up, one that is large enough for all is made and removed at the end. A scenario
-        with limits, an image, packages, data or volumes of its own gets its own cluster.
+        A scenario with limits, an image, packages, data or volumes of its own gets its own cluster.
 
         Args:
             scenarios: what to run.
@@ -258,6 +258,9 @@ class Cluster(OnCluster):
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
+        import lab.result  # noqa: F401, so that results show themselves
+        from lab.run.several import Several
+
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
@@ -283,12 +286,12 @@ class Cluster(OnCluster):
         options: RunOptions,
         observer: Observer,
     ) -> Result | LabError:
+        from lab.run.several import outcome_of
+
+        place, shared = self._place, several.cluster.shape if several.cluster else None
         if has_wishes(scenario):
-            shared = several.cluster.shape if several.cluster else None
-            return outcome_of(lambda: self._place.run_apart(scenario, options, observer, shared))
-        return several.outcome(
-            scenario, options, observer, lambda: shape_for_all(scenarios, options, self._place.asked)
-        )
+            return outcome_of(lambda: place.run_apart(scenario, options, observer, shared))
+        return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
     def _usable(self, lock: ClusterLock) -> ClusterInfo | None:
         cluster = self._place.usable(lock, self.info(), remake=True)

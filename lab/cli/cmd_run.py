@@ -8,19 +8,21 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cli.named_scenarios import named_scenarios
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.record.result import Result
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_many(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
+    from lab.record.result import Result
     from lab.report.summary import progress_line, summary_text
 
     style, began, done = style_for(sys.stdout), time.monotonic(), 0
@@ -191,6 +194,8 @@ def _report_all(results: list[Result]) -> None:
 
 
 def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, object]:
+    from lab.record.result import Result
+
     if isinstance(outcome, Result):
         return outcome.to_json()
     error = {"verdict": "error", "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}

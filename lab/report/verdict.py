@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from lab.record.result import Result
+from typing import TYPE_CHECKING
+
 from lab.report.style import Style
 from lab.words import format_bytes, listing
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 _MOST_EXPECTATIONS = 10
 _STACK_LINES = 8

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from lab.node.output_messages import SHARED, Made, MadeFile, Piece
-from lab.record.result import Output
 from lab.words import format_bytes, format_limit, plural
+
+if TYPE_CHECKING:
+    from lab.record.result import Output
 
 LIMIT_BYTES = 64 * 1024**2
 """What is brought back of one run; the largest files are left out."""
@@ -108,6 +110,8 @@ _LIMIT = format_limit(LIMIT_BYTES)
 
 def _copies(told: Mapping[str, Made]) -> Iterable[tuple[str, Output, str, str]]:
     """What to keep, once each: the node that has it, what it is, its path there, its fingerprint."""
+    from lab.record.result import Output
+
     by_path: dict[str, list[tuple[str, MadeFile]]] = {}
     for node, made in told.items():
         for file in made.files:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.place import Place
 from lab.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from lab.record.result import Result
 
 
 @dataclass(kw_only=True)
