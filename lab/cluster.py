@@ -240,7 +240,7 @@ class Cluster(OnCluster):
         started: Callable[[Scenario], None] = lambda _: None,
         ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
     ) -> list[Result | LabError]:
-        """Run many scenarios one after the other on one warm cluster; if it is not up, one that is large enough is made.
+        """Run many scenarios one after the other on one warm cluster; if it is not up, one large enough is made.
 
         A scenario with limits, an image, packages, data or volumes of its own gets its own cluster.
 
