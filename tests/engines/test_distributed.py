@@ -105,6 +105,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.local_first
 def test_tests_run_on_ranks_and_fail_as_pytest_shows_a_local_failure(engine: str, project: Path) -> None:
     argv = pytest_words("-rs", "--junitxml=junit.xml", f"--lab-engine={engine}")
     ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=170)

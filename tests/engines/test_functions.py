@@ -63,6 +63,7 @@ def test_a_function_runs_on_every_rank_and_its_values_come_back_by_rank(called: 
     assert result.passed, result.reason
 
 
+@pytest.mark.local_first
 def test_a_call_finds_its_process_as_a_fresh_one_is(called: Cluster) -> None:
     def litter() -> tuple[int, float]:
         os.environ["LITTER"] = "1"
@@ -102,6 +103,7 @@ def test_what_a_rank_raises_is_raised_here_and_the_next_call_gets_new_ranks(call
     assert called.call(dist.get_rank) == [0, 1, 2]
 
 
+@pytest.mark.local_first
 def test_a_call_that_hangs_is_judged_and_nobody_waits_for_it(called: Cluster) -> None:
     def hangs() -> None:
         if dist.get_rank() != 1:
