@@ -11,8 +11,8 @@ import pytest
 
 from lab.functions.calling import How
 from lab.functions.on_cluster import OnCluster
+from lab.pytest_plugin.item import cluster_for
 from lab.pytest_plugin.marker import checked_shape, wanted_by
-from lab.pytest_plugin.of_test import cluster_for
 from lab.testing.distributed import Provided, provide
 
 _INI = ("truncation_limit_lines", "truncation_limit_chars", "assertion_text_diff_style")

@@ -12,8 +12,8 @@ import pytest
 from lab.cluster import DEFAULT_NODES
 from lab.errors import LabError
 from lab.plan.fit import has_wishes
+from lab.pytest_plugin.item import cluster_for, engine_for
 from lab.pytest_plugin.marker import wanted_by
-from lab.pytest_plugin.of_test import cluster_for, engine_for
 from lab.pytest_plugin.pool import pool_of
 from lab.pytest_plugin.warm import WarmCluster
 from lab.record.result import Result

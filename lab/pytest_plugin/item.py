@@ -1,4 +1,4 @@
-"""What one test gets of the pool: the cluster of its shape, on its engine."""
+"""What one test, an item to pytest, gets of the pool: the cluster of its shape, on its engine."""
 
 from __future__ import annotations
 
