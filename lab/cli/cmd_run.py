@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
 from lab.cli.answer import say
-from lab.cli.named_scenarios import named_scenarios
+from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.report.live import LiveOutput
@@ -26,19 +26,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab run SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
     parser.epilog = (
         "What follows -- are arguments for the script. Without a running cluster, one is made for the run and "
         "removed after it. Several scenarios run one after the other on one cluster."
     )
-    named = parser.add_argument(
-        "scenarios",
-        type=Path,
-        nargs="+",
-        help="scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter",
-    )
-    shared.completes(named, "scenarios")
-    parser.set_defaults(rest=[])
+    add_scenarios(parser, "run")
     shared.add_size(parser)
     shared.add_conduct(parser)
     shared.add_update(parser)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
 from lab.cli.baseline import add_baseline, comparison
-from lab.cli.named_scenarios import named_scenarios
+from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cli.suite_files import write_files
 from lab.report.style import Style, style_for
 from lab.report.suite_live import SuiteDisplay
@@ -40,16 +40,8 @@ baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "lab test SCENARIO.yaml | SCRIPT.py | FOLDER | @LESSON ... [options] [-- SCRIPT ARGUMENTS]"
     parser.epilog = _HOWTO
-    named = parser.add_argument(
-        "scenarios",
-        type=Path,
-        nargs="+",
-        help="scenarios (YAML), scripts, folders of scenarios, or lessons as @NAME, such as @scatter",
-    )
-    shared.completes(named, "scenarios")
-    parser.set_defaults(rest=[])
+    add_scenarios(parser, "test")
     which = parser.add_argument_group("what is run")
     which.add_argument(
         "-k", dest="only", metavar="WORDS", help="only cases that are meant by 'scatter and not nodes=5'"

@@ -10,7 +10,7 @@ from lab.grade.points import forfeited, nothing, scores
 from lab.record.grades import Grade
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.spec.scenario import Scenario
+from lab.spec.scenario import Scenario, Verdict
 from lab.verdict.facts import RunFacts
 from lab.words import clip, clip_middle
 
@@ -43,24 +43,17 @@ def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, t
 
 def refused(name: str, why: str, assignment: Scenario) -> Grade:
     """The grade of a submission that cannot be run."""
-    return Grade(
-        name=plain(name),
-        verdict="failed",
-        reason=plain(why),
-        scores=nothing(assignment.expect, assignment.grade),
-        path=None,
-    )
+    return _without_run(name, "failed", why, assignment)
 
 
 def not_graded(name: str, why: str, assignment: Scenario) -> Grade:
     """What is said of a submission that the lab could not run."""
-    return Grade(
-        name=plain(name),
-        verdict="error",
-        reason=plain(why),
-        scores=nothing(assignment.expect, assignment.grade),
-        path=None,
-    )
+    return _without_run(name, "error", why, assignment)
+
+
+def _without_run(name: str, verdict: Verdict, why: str, assignment: Scenario) -> Grade:
+    scores = nothing(assignment.expect, assignment.grade)
+    return Grade(name=plain(name), verdict=verdict, reason=plain(why), scores=scores, path=None)
 
 
 def plain(text: str) -> str:
