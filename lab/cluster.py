@@ -27,6 +27,7 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
+from lab.run.power import Powered
 from lab.spec.data import checked_folders
 from lab.spec.requirements import checked_requirements
 from lab.spec.scenario import Scenario
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 DEFAULT_NODES = 3
 
 
-class Cluster(OnCluster):
+class Cluster(OnCluster, Powered):
     """N nodes on one network.
 
     Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
@@ -133,7 +134,7 @@ class Cluster(OnCluster):
         return self._lock.holder()
 
     def up(self, *, wait_s: float = 0.0) -> tuple[ClusterInfo, bool]:
-        """Make the cluster, unless it is there in the same shape.
+        """Make the cluster, unless it is there in the same shape; of one that is, start the nodes that were stopped.
 
         Args:
             wait_s: seconds to wait for somebody who uses it.
@@ -149,7 +150,7 @@ class Cluster(OnCluster):
             before = self.info()
             existing = self._place.usable(lock, before)
             if existing is not None:
-                return existing, False
+                return self._place.all_started(existing), False
             return self._place.make(self._shape(before), run=None), True
 
     def dry_up(self) -> list[Request]:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from lab.cli import arguments as shared
 from lab.cli.answer import say
-from lab.cli.cmd_exec import find_node, running_cluster
+from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import pack, unpack
 from lab.errors import UsageError
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             "write node0:model.pt for model.pt in the folder that all nodes share",
         )
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
-    info = running_cluster(cluster)
+    info = cluster.existing()
     if source is not None:
         left_out = _copy_from(cluster, info, source[1], source[2], arguments.target)
         if left_out:

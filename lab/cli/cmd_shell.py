@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from lab.cli import arguments as shared
-from lab.cli.cmd_exec import find_node, running_cluster
+from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 
 _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
@@ -23,5 +23,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Open it; the exit code is the shell's."""
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
-    info = running_cluster(cluster)
+    info = cluster.existing()
     return cluster.engine.execute(info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty())

@@ -9,6 +9,8 @@ VERBS = {
     "exec": "run a command in a node",
     "cp": "copy files and folders to and from a node",
     "shell": "open a shell in a node",
+    "stop": "stop nodes of a cluster as a power cut would, also while a run goes on",
+    "start": "start nodes that were stopped",
     "down": "remove a cluster and everything that belongs to it",
     "runs": "list runs",
     "show": "show the result of a run",

@@ -194,6 +194,22 @@ class Engine(Protocol):
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
 
+    def stop(self, nodes: Sequence[Node]) -> None:
+        """Kill nodes as `kill` does, where they run, and have them found as stopped until they are started.
+
+        Raises:
+            LabError: which node could not be stopped, and why.
+        """
+
+    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
+        """Start nodes that do not run, as they were made, and wait until their agents can fork workers.
+
+        What a run had left in them that ended with them is gone; what is kept for all runs is there.
+
+        Raises:
+            LabError: what went wrong and on which node.
+        """
+
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams.
 

@@ -10,7 +10,7 @@ from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
 from lab.node import wire
 from lab.node.messages import Hello, Ready
-from lab.plan.cluster import ClusterInfo
+from lab.plan.cluster import RUNNING, ClusterInfo
 from lab.words import format_duration
 
 _GREETING_TIMEOUT_S = 90.0
@@ -62,14 +62,14 @@ def wait_ready(
 
 
 def whole(engine: Engine, cluster: ClusterInfo) -> bool:
-    """Whether every node of a cluster has an agent; its maker may have died before sending them.
+    """Whether every node that runs of a cluster has an agent; its maker may have died before sending them.
 
     Raises:
         ClusterError: a node neither answers nor ends; the message names it.
     """
     channels: list[Channel] = []
     try:
-        channels += engine.connect(cluster, cluster.nodes)
+        channels += engine.connect(cluster, [node for node in cluster.nodes if node.state == RUNNING])
         for channel in channels:
             channel.send(HELLO)
         return wait_ready(channels, _GREETING_TIMEOUT_S, lambda _: None) is None
@@ -82,7 +82,7 @@ def whole(engine: Engine, cluster: ClusterInfo) -> bool:
 
 def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
     """Seconds for which no agent of a cluster has heard of a run; 0 where that is not known of all that run."""
-    running = [node for node in cluster.nodes if node.state == "running"]
+    running = [node for node in cluster.nodes if node.state == RUNNING]
     answers: list[Ready] = []
     channels: list[Channel] = []
     try:

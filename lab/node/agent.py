@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire
+from . import messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire, workplace
 from .config import Config
 from .connection import Connection
 from .heap import Heap
@@ -44,7 +44,7 @@ class Agent:
         self.connections: list[Connection] = []
         self.listener: socket.socket | None = None
         self.run: NodeRun | None = None
-        self.unclean = ""
+        self.unclean = left.unclean if left is not None else ""
         """What a run left that could not be ended or removed: the node is none for another run."""
         self.client: Connection | None = None
         self.outputs: outputs.Outputs | None = None
@@ -295,6 +295,6 @@ def serve(config: Config) -> None:
     """Become the agent of a node and never return."""
     processes.become_subreaper()
     os.umask(0o022)
-    os.makedirs(config.root, exist_ok=True)
+    workplace.clear(config.root)
     warm.import_torch()
     Agent(config, strays.prepare_container(config) if config.container else None).serve()

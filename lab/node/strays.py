@@ -8,6 +8,7 @@ besides cannot be made good: it is looked at after each run, and a node in which
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import stat
 import sys
@@ -33,7 +34,8 @@ def prepare_container(config: Config) -> Strays:
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         open_the_way_to(path)
-    left = Strays((*config.kept, config.root), foreign=config.foreign)
+    left = Strays((*config.kept, config.root), foreign=config.foreign, journal=os.path.join(config.root, "before.json"))
+    left.unclean = left.take_up()
     left.open_to_all()
     if os.path.isdir("/shared"):
         os.chmod("/shared", 0o777)
@@ -46,16 +48,20 @@ class Strays:
     Args:
         kept: folders whose files stay by design: the shared folder and mounted ones.
         foreign: whether single files may be open to all, too. The lab's own image has none; looking takes time.
+        journal: keeps what was there before a run, until that is over; a node whose power was cut finds it there.
     """
 
-    def __init__(self, kept: Iterable[str], *, foreign: bool) -> None:
+    def __init__(self, kept: Iterable[str], *, foreign: bool, journal: str = "") -> None:
         self._kept = frozenset(kept)
         self._foreign = foreign
+        self._journal = journal
         self._open = find_writable(self._kept, _is_open, files=foreign)
         self._owned: dict[User, Writable] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
         self._places = self._open
         self._before: dict[str, _Identity] = {}
+        self.unclean = ""
+        """What a run before the last power cut left that cannot be removed, or changed."""
 
     @property
     def folders(self) -> list[str]:
@@ -81,6 +87,10 @@ class Strays:
                 )
             self._places = self._owned[user]
         self._before = self._look()
+        with suppress(OSError):
+            with open(f"{self._journal}.new", "w") as file:
+                json.dump((*self._places, self._before), file)
+            os.rename(file.name, self._journal)
 
     def remove(self, tell: Callable[[], object]) -> list[str]:
         """A run is over, and no process of it is left: remove what is there now and was not before it.
@@ -88,10 +98,27 @@ class Strays:
         `tell` is called while that goes on. Returns what cannot be removed, and what the run changed for good: a phrase
         each.
         """
+        return self._remove(tell, lambda identity: identity)
+
+    def take_up(self) -> str:
+        """As `remove`, of a run whose end this node did not see because its power was cut; empty: there was none."""
+        try:
+            with open(self._journal) as file:
+                folders, files, before = json.load(file)
+        except (OSError, ValueError):
+            return ""
+        self._places = Writable(folders, files)
+        self._before = {path: tuple(identity) for path, identity in before.items()}
+        # a file system that was mounted anew may number its files anew
+        return ", ".join(self._remove(lambda: None, lambda identity: identity[1:]))
+
+    def _remove(self, tell: Callable[[], object], same: Callable[[_Identity], _Identity]) -> list[str]:
         now = self._look()
         stays = [path for path in now.keys() - self._before.keys() if not remove_tree(path, tell)]
         remove_system_v()
-        changed = [path for path, identity in self._before.items() if now.get(path) != identity]
+        changed = [path for path, was in self._before.items() if path not in now or same(now[path]) != same(was)]
+        with suppress(OSError):
+            os.unlink(self._journal)
         return [*stays, *(f"{path} changed" for path in sorted(changed)[:_MOST_TOLD])]
 
     def _look(self) -> dict[str, _Identity]:

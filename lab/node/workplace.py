@@ -16,14 +16,25 @@ from .remove import remove_tree
 from .users import Users
 
 
+def clear(root: str) -> None:
+    """Make the folder of an agent, without what a run left there that ended with its node."""
+    os.makedirs(root, exist_ok=True)
+    for folder in _folders(root):
+        remove_tree(folder)
+
+
+def _folders(root: str) -> tuple[str, str]:
+    """Where workers may write, and where only the agent may."""
+    return os.path.join(root, "run"), os.path.join(root, "own")
+
+
 class Workplace:
     """Where a run works; made empty."""
 
     def __init__(self, root: str, users: Users) -> None:
         self._users = users
-        self.home = os.path.join(root, "run")
+        self.home, self._own = _folders(root)
         """Where workers may write."""
-        self._own = os.path.join(root, "own")
         self.folder = os.path.join(self.home, "work")
         """The scenario's folder as the workers have it."""
         self._archive: list[bytes] = []

@@ -1,51 +1,128 @@
-"""The parent of a local cluster's nodes: imports torch once, forks one agent a node, and says how each ended."""
+"""The parent of a local cluster's nodes: imports torch once, forks one agent a node, and says how each ended.
+
+Whoever has its folder may ask it over a Unix socket for the agent of a node that does not run: a line with the name of
+the node, answered by what is in the way, or nothing.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import select
 import signal
+import socket
 import sys
 from contextlib import suppress
+from typing import NoReturn
 
 from . import agent, processes, typed, warm
 from .config import Config, ended_file
 
+_ASKED_TIMEOUT_S = 1.0
+_LONGEST_LINE = 1024
 
-def main() -> None:
-    """Entry point: the last arguments are the file to hold while this process lives, and the agents' configurations."""
-    life, configs_json = sys.argv[-2:]
-    configs = [typed.read(Config, config) for config in json.loads(configs_json)]
-    sys.argv = [""]
-    life_fd = os.open(life, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(life_fd, fcntl.LOCK_EX)
-    warm.import_torch()
-    me, nodes = os.getpid(), dict[int, Config]()
-    for config in configs:
+
+class Zygote:
+    """What holds the nodes of one cluster.
+
+    Args:
+        life: a file that is locked while this process lives.
+        control: where it is asked for agents.
+        configs: those of the agents.
+    """
+
+    def __init__(self, life: str, control: str, configs: list[Config]) -> None:
+        self._life_fd = os.open(life, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._life_fd, fcntl.LOCK_EX)
+        self._configs = {config.node: config for config in configs}
+        self._running: dict[int, Config] = {}
+        """By the pid of the agent."""
+        self._own = [self._life_fd]
+        """Descriptors that no agent keeps."""
+        self._control = control
+
+    def serve(self) -> NoReturn:
+        """Fork every agent, then wait for their ends and for who asks for one again."""
+        for config in self._configs.values():
+            self._fork(config)
+        asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        asked.bind(self._control)
+        asked.listen(4)
+        wake_r, wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._own += [asked.fileno(), wake_r, wake_w]
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the agents follow their parent
+        self._reap()  # who ended before it could be heard of
+        while True:
+            ready, _, _ = select.select([asked.fileno(), wake_r], [], [])
+            if wake_r in ready:
+                os.read(wake_r, 4096)
+            self._reap()
+            if asked.fileno() in ready:
+                with suppress(OSError):  # whoever asks has gone
+                    self._answer(asked.accept()[0])
+
+    def _fork(self, config: Config) -> None:
+        me = os.getpid()
         pid = os.fork()
-        nodes[pid] = config
         if pid == 0:
-            os.close(life_fd)
+            signal.set_wakeup_fd(-1)
+            for descriptor in self._own:
+                os.close(descriptor)
             os.setsid()
             processes.die_with_parent(me)
             agent.serve(config)
             os._exit(1)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # the agents follow their parent
-    while True:
-        try:
-            _say_how_it_ended(nodes, *os.wait())
-        except ChildProcessError:
-            os.unlink(life)  # no node is left to hold: this is an orderly end
-            os._exit(0)
+        self._running[pid] = config
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            connection.settimeout(_ASKED_TIMEOUT_S)
+            name = connection.recv(_LONGEST_LINE).decode("utf-8", "replace").strip()
+            config = self._configs.get(name)
+            problem = f"there is no node {name!r}" if config is None else ""
+            if any(running.node == name for running in self._running.values()):
+                problem = "it runs already"
+            if config is not None and not problem:
+                self._own.append(connection.fileno())
+                self._fork_again(config)
+                self._own.pop()
+            connection.sendall(f"{problem}\n".encode())
+
+    def _fork_again(self, config: Config) -> None:
+        """Fork an agent, with nothing left that the one before it had said of itself."""
+        for path in (ended_file(config.socket), f"{config.socket}.new") if config.socket else ():
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+        self._fork(config)
+
+    def _reap(self) -> None:
+        """Say of every agent that has ended how it did."""
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                ended = self._running.pop(pid, None)
+                if ended is not None and ended.socket is not None:
+                    _say_how_it_ended(ended.socket, os.waitstatus_to_exitcode(status))
 
 
-def _say_how_it_ended(nodes: dict[int, Config], pid: int, status: int) -> None:
-    socket = nodes[pid].socket if pid in nodes else None
-    if socket is None:
-        return
-    path, code = ended_file(socket), os.waitstatus_to_exitcode(status)
+def _say_how_it_ended(socket_path: str, code: int) -> None:
+    path = ended_file(socket_path)
     with suppress(OSError):  # the cluster is being removed
         with open(f"{path}.new", "w") as file:
             file.write(str(code if code >= 0 else 128 - code))
         os.rename(f"{path}.new", path)
+
+
+def main() -> None:
+    """Entry point: the last arguments are the file to hold, the socket to listen at, and the agents' configurations."""
+    life, control, configs_json = sys.argv[-3:]
+    configs = [typed.read(Config, config) for config in json.loads(configs_json)]
+    sys.argv = [""]
+    zygote = Zygote(life, control, configs)
+    warm.import_torch()
+    zygote.serve()

@@ -8,11 +8,16 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from lab.errors import UsageError
 from lab.plan.limits import Limits
+from lab.spec.problems import did_you_mean
 from lab.spec.volumes import Volume
-from lab.words import format_limit
+from lab.words import format_limit, listing
 
 State = Literal["ready", "partial", "dead"]
+RUNNING = "running"
+STOPPED = "stopped"
+"""The state of a node that was stopped on purpose, and stays so until it is started."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +107,8 @@ class Node:
     """What the engine calls it: a container's id, or the path of an agent's socket."""
     address: str
     """Its IP address on the cluster's network; empty if it has none now."""
-    state: str = "running"
-    """The engine's word for its state."""
+    state: str = RUNNING
+    """`running`, `stopped`, or the engine's word for what else it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,12 +137,32 @@ class ClusterInfo:
     @property
     def state(self) -> State:
         """`ready` if every node runs, `partial` if some do, `dead` if none does."""
-        running = sum(node.state == "running" for node in self.nodes)
+        running = sum(node.state == RUNNING for node in self.nodes)
         if running == self.shape.nodes == len(self.nodes):
             return "ready"
         return "partial" if running else "dead"
 
     @property
+    def intact(self) -> bool:
+        """Whether every node runs, or was stopped on purpose."""
+        there = all(node.state in (RUNNING, STOPPED) for node in self.nodes)
+        return there and len(self.nodes) == self.shape.nodes
+
+    @property
     def stays(self) -> bool:
-        """Whether it is whole and stays, and was not made for one run."""
-        return self.state == "ready" and self.run is None
+        """Whether it is intact and stays, and was not made for one run."""
+        return self.intact and self.run is None
+
+    def named(self, *names: str) -> list[Node]:
+        """The nodes of these names or numbers, in order.
+
+        Raises:
+            UsageError: there is none of such a name; the message says which was probably meant.
+        """
+        known = {word: node for node in self.nodes for word in (node.name, str(node.node_rank))}
+        there = [node.name for node in self.nodes]
+        for name in names:
+            if name not in known:
+                meant = did_you_mean(name, there)
+                raise UsageError(f"cluster {self.name} has no node {name!r}{meant}", f"it has {listing(there)}")
+        return [node for node in self.nodes if {node.name, str(node.node_rank)} & {*names}]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
-from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_asked
 from lab.plan.plan import make_plan
 from lab.record.write import RecordWriter
@@ -26,7 +26,7 @@ from lab.words import listing
 if TYPE_CHECKING:
     from lab.record.result import Result
 
-_STANDSTILLS = ("paused", "stopped", "disconnected")
+_STANDSTILLS = ("paused", "halted", "disconnected")
 """States in which a node is there and does not work."""
 
 
@@ -45,6 +45,26 @@ class Place:
         """The cluster as the engine sees it now; None if there is none."""
         found = self.engine.find(self.name)
         return found[0] if found else None
+
+    def all_started(self, info: ClusterInfo) -> ClusterInfo:
+        """The cluster with every node that was stopped running again."""
+        stopped = [node for node in info.nodes if node.state == STOPPED]
+        if not stopped:
+            return info
+        self.engine.start(info, stopped, announce=self.announce)
+        return self.existing()
+
+    def existing(self) -> ClusterInfo:
+        """The cluster as the engine sees it now, which has to be there.
+
+        Raises:
+            ClusterUnfit: it is not.
+        """
+        found = self.find()
+        if found is None:
+            meant = did_you_mean(self.name, [info.name for info in self.engine.find()])
+            raise ClusterUnfit(f"there is no cluster {self.name}{meant}", "start it with `lab up`, or see `lab status`")
+        return found
 
     def there(self) -> ClusterInfo | None:
         """The cluster, if it can be used as it is; nothing is changed.
@@ -110,9 +130,9 @@ class Place:
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
     def still_there(self) -> ClusterInfo | None:
-        """The cluster, if every node still runs; else what is left of it is removed."""
+        """The cluster, if no node was lost; else what is left of it is removed."""
         info = self.find()
-        if info is not None and info.state == "ready":
+        if info is not None and info.intact:
             return info
         self._remove_rest(_not_running(info) if info is not None else "it had no nodes left")
         return None
@@ -222,7 +242,7 @@ def _why_unusable(info: ClusterInfo | None) -> str:
         return "it had no nodes left"
     if info.run:
         return f"it was made for run {info.run}, which is dead"
-    if info.state == "ready":
+    if info.intact:
         return "a node had not received its agent"
     return _not_running(info)
 
@@ -231,7 +251,7 @@ def _not_running(info: ClusterInfo) -> str:
     odd = [f"{node.name} was {node.state}" for node in info.nodes if node.state in _STANDSTILLS]
     if odd:
         return ", ".join(odd)
-    running = {node.name for node in info.nodes if node.state == "running"}
+    running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"
 

@@ -33,6 +33,10 @@ time.sleep(600)
 DEADLINE_S = 150.0
 
 
+_OF_A_CLUSTER = ("up", "run", "test", "status", "exec", "shell", "stop", "start", "down")
+"""Verbs that take the name of one."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """A command that has ended."""
@@ -120,9 +124,9 @@ class Lab:
         own = list(words)
         rest = own[own.index("--") :] if "--" in own else []
         own = own[: len(own) - len(rest)]
-        if verb in ("up", "run", "test", "status", "exec", "shell", "down") and "--engine" not in own:
+        if verb in _OF_A_CLUSTER and "--engine" not in own:
             own += ["--engine", self.engine]
-        if verb in ("up", "run", "test", "status", "exec", "shell", "down") and not {"--name", "--all"} & set(own):
+        if verb in _OF_A_CLUSTER and not {"--name", "--all"} & set(own):
             own += ["--name", self.name]
         argv = [*self.python, "-m", "lab.cli.main", verb, *own, *rest]
         return Command(argv, folder or self.folder, {**self.env, **env}, self.notes)

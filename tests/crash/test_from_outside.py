@@ -146,7 +146,7 @@ def test_a_node_whose_agent_was_stopped_is_told_as_that(lab: Lab) -> None:
     run = begin(lab)
     signal_agent(lab, 1, "STOP")
     is_hung_because(lab, run, "node1 was stopped: its agent had a SIGSTOP")
-    next_run_is_well(lab, "node1 was stopped")
+    next_run_is_well(lab, "node1 was halted" if lab.engine == "local" else "node1 was stopped")
 
 
 @pytest.mark.long

@@ -132,6 +132,26 @@ def test_nothing_is_left_when_down_is_killed_and_called_again(lab, moment):
 
 
 @pytest.mark.local_first
+@pytest.mark.parametrize("verb", [pytest.param("stop", marks=pytest.mark.long), "start"])
+@pytest.mark.parametrize("moment", first([4], 2, 6, 8))
+def test_a_stop_or_start_of_a_node_that_was_killed_disturbs_neither_the_next_run_nor_down(lab, verb, moment):
+    assert lab("up", "--nodes", "2").code == 0
+    if verb == "start":
+        assert lab("stop", "node1").code == 0
+    command = lab.start(verb, "node1")
+    command.lives_on_for(moment / len(MOMENTS))
+    command.send(signal.SIGKILL)
+    command.end()
+    ended = lab("run", lab.script(QUICK))
+    stopped = "node1 of cluster" in ended.err and "is stopped" in ended.err
+    assert ended.code == (2 if stopped else 0), ended.said
+    assert lab("up").code == 0
+    assert lab("run", lab.script(QUICK)).code == 0
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
+
+
+@pytest.mark.local_first
 @pytest.mark.parametrize("moments", first([2], 10))
 def test_a_cluster_survives_runs_killed_at_any_moment(lab, moments):
     script = lab.script(QUICK)

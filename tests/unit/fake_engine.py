@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 from lab.engine.doctor import Check, Wanted
@@ -17,7 +18,7 @@ from lab.engine.packages.target import Package, Target
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
 ANY_RANK = -9
@@ -258,6 +259,21 @@ class FakeEngine:
 
     def kill(self, node: Node) -> None:
         self._called("kill")
+
+    def stop(self, nodes: Sequence[Node]) -> None:
+        self._called("stop")
+        self._be(STOPPED, nodes)
+
+    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
+        self._called("start")
+        announce(f"starting {len(nodes)} nodes again")
+        self._be(RUNNING, nodes)
+
+    def _be(self, state: str, nodes: Sequence[Node]) -> None:
+        handles = {node.handle for node in nodes}
+        for name, info in self.clusters.items():
+            all_nodes = (replace(one, state=state) if one.handle in handles else one for one in info.nodes)
+            self.clusters[name] = replace(info, nodes=tuple(all_nodes))
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         self._called("execute")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster, RunOptions
-from lab.errors import ClusterBusy, ClusterError, EngineUnavailable, LabError, RecordError, UsageError
+from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
 from lab.node.messages import Refused
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
@@ -329,6 +329,52 @@ def test_a_cluster_that_was_to_stay_and_has_lost_a_node_is_made_again_for_the_ne
     assert cluster.run(SCRIPT, nodes=2).passed
     assert "removed what was left of cluster c: node2 was paused" in told
     assert cluster.info() == made
+
+
+def test_nodes_that_were_stopped_stay_so_and_runs_that_need_them_are_refused_in_a_sentence():
+    engine = FakeEngine()
+    cluster = Cluster(3, name="c", engine=engine)
+    cluster.up()
+    assert [node.state for node in cluster.stop("node2", "1").nodes] == ["running", "stopped", "stopped"]
+    with pytest.raises(ClusterUnfit, match=r"s needs 3 nodes, and node1 and node2 of cluster c are stopped") as refused:
+        cluster.run(SCRIPT)
+    assert "`lab start node1 node2`" in refused.value.hint
+    assert cluster.run(SCRIPT, nodes=1).passed
+    assert [node.state for node in cluster.start("node1").nodes] == ["running", "running", "stopped"]
+    assert cluster.run(SCRIPT, nodes=2).passed
+    assert cluster.start().state == "ready"
+    assert engine.calls.count("create") == 1
+
+
+def test_up_starts_the_nodes_that_were_stopped():
+    engine = FakeEngine()
+    cluster = Cluster(2, name="c", engine=engine)
+    cluster.up()
+    cluster.stop("node0", "node1")
+    info, made = cluster.up()
+    assert (info.state, made) == ("ready", False)
+
+
+def test_nodes_are_stopped_while_a_run_has_the_cluster_but_not_while_it_is_made_or_removed():
+    engine = FakeEngine()
+    cluster = Cluster(2, name="c", engine=engine)
+    cluster.up()
+    lock = ClusterLock(engine.name, "c")
+    with lock.held("a run of s"):
+        assert cluster.stop("node1").nodes[1].state == "stopped"
+    with lock.held("lab up"), pytest.raises(ClusterBusy, match="busy with lab up"):
+        cluster.start("node1")
+
+
+def test_a_node_that_a_cluster_does_not_have_is_refused_with_what_was_meant():
+    engine = FakeEngine()
+    with pytest.raises(ClusterUnfit, match="there is no cluster c"):
+        Cluster(name="c", engine=engine).stop("node0")
+    cluster = Cluster(2, name="c", engine=engine)
+    cluster.up()
+    with pytest.raises(UsageError, match=r"cluster c has no node 'nde1' \(did you mean 'node1'\?\)"):
+        cluster.stop("node0", "nde1")
+    assert "stop" not in engine.calls
 
 
 def test_a_cluster_that_turns_out_to_be_broken_is_made_again_for_the_run():

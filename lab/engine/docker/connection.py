@@ -120,6 +120,18 @@ class Connection:
             return [self.attach(container) for container in containers]
         return self.together(self.attach, containers)
 
+    def kill(self, container: str) -> None:
+        """Kill a container, and wait until it has ended."""
+        self._ask(lambda direct: direct.act(container, "kill"), lambda api: api.kill(container))
+
+    def start(self, container: str) -> None:
+        """Start a container that does not run."""
+        self._ask(lambda direct: direct.act(container, "start"), lambda api: api.start(container))
+
+    def rename(self, container: str, name: str) -> None:
+        """Give a container another name."""
+        self._ask(lambda direct: direct.act(container, f"rename?name={name}"), lambda api: api.rename(container, name))
+
     def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
         """One of the two, with the errors of `call`."""
         if self._direct is not None:

@@ -45,8 +45,18 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
     )
     announce(f"starting {plural(len(containers), 'node')} of image {image}")
     channels = connection.together(
-        lambda rank: _start_node(connection, rank, network["Name"], containers[rank]), range(len(containers))
+        lambda rank: _make_node(connection, rank, network["Name"], containers[rank]), range(len(containers))
     )
+    await_agents(connection, channels, image, announce)
+    return find(connection, cluster)[0]
+
+
+def await_agents(connection: Connection, channels: Sequence[Channel], image: str, announce: Announce) -> None:
+    """Wait until every agent that was sent on these channels has imported torch, and close them.
+
+    Raises:
+        LabError: a node ended instead.
+    """
     try:
         announce("importing torch on every node")
         lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
@@ -55,15 +65,19 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
             channel.close()
     if lost is not None:
         raise _explain_lost(connection, lost, image)
-    return find(connection, cluster)[0]
 
 
-def _start_node(connection: Connection, node_rank: int, network: str, body: Mapping[str, Any]) -> DockerChannel:
-    name, parts = body["Hostname"], (Path(boot.__file__).read_bytes(), node_archive())
+def _make_node(connection: Connection, node_rank: int, network: str, body: Mapping[str, Any]) -> DockerChannel:
+    name = body["Hostname"]
     created = connection.call(lambda: connection.api.create_container_from_config(body, f"{network}-{name}"))  # type: ignore[no-untyped-call]
-    node = Node(name=name, node_rank=node_rank, handle=created["Id"], address="")
+    return start_container(connection, Node(name=name, node_rank=node_rank, handle=created["Id"], address=""))
+
+
+def start_container(connection: Connection, node: Node) -> DockerChannel:
+    """Start a container and send it its agent; the stream to it, on which that will say that it is ready."""
     channel = DockerChannel(node, connection.attach(node.handle))
-    connection.call(lambda: connection.api.start(node.handle))
+    connection.start(node.handle)
+    parts = (Path(boot.__file__).read_bytes(), node_archive())
     with suppress(OSError):  # it has ended already: whoever waits for it finds out why
         channel.send(b"".join(b"%*d%b" % (boot.HEADER_BYTES, len(part), part) for part in parts) + HELLO)
     return channel

@@ -69,6 +69,10 @@ class DirectApi:
         """A stream to the standard input, output and error of a container's first process."""
         return self._ask("POST", f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
 
+    def act(self, container: str, what: str) -> None:
+        """Do something with a container: `kill`, `start`, `rename?name=...`."""
+        self._ask("POST", f"/containers/{container}/{what}").close()
+
     def _json(self, path: str, timeout_s: float = _TIMEOUT_S) -> Any:
         with self._ask("GET", path, timeout_s) as connection, connection.makefile("rb") as body:
             return json.loads(body.read())

@@ -147,7 +147,19 @@ class DockerEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node at once, as a power cut would."""
-        self.connection.call(lambda: self.connection.api.kill(node.handle))
+        self.connection.kill(node.handle)
+
+    def stop(self, nodes: Sequence[Node]) -> None:
+        """Kill nodes, where they run, and have them found as stopped until they are started."""
+        from lab.engine.docker.power import stop
+
+        stop(self.connection, nodes)
+
+    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
+        """Start nodes that do not run, as they were made, and wait until their agents can fork workers."""
+        from lab.engine.docker.power import start
+
+        start(self.connection, nodes, announce)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""

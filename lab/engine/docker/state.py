@@ -8,12 +8,14 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.protocol import AGENT_STOPPED, NodeState, Trouble
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Limits
 
 ENGINE = "docker"
 _LOOK_TIMEOUT_S = 2.0
 """A run is not held up for longer by an engine that does not answer."""
+STOPPED_SUFFIX = ".stopped"
+"""How the name of a container ends that was stopped on purpose."""
 _NEVER = "0001-01-01"
 """How the engine writes a time that has not come."""
 
@@ -119,7 +121,7 @@ def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
                 node_rank=int(node.removeprefix("node")),
                 handle=container["Id"],
                 address=address,
-                state=container["State"] if networks or container["State"] != "running" else "disconnected",
+                state=_state(container),
             )
         )
     return ClusterInfo(
@@ -132,3 +134,10 @@ def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
         version=labels.get(label.VERSION, ""),
         limits=Limits.from_json(labels.get(label.LIMITS, "{}")),
     )
+
+
+def _state(container: dict[str, Any]) -> str:
+    if container["State"] == RUNNING:
+        return RUNNING if container.get("NetworkSettings", {}).get("Networks", {}) else "disconnected"
+    marked = any(name.endswith(STOPPED_SUFFIX) for name in container.get("Names") or ())
+    return STOPPED if marked else str(container["State"])

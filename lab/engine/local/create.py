@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lab.engine.local.channel import LocalChannel
@@ -16,7 +16,7 @@ from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError
-from lab.plan.cluster import ClusterInfo
+from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
 
 _READY_TIMEOUT_S = 120.0
@@ -53,7 +53,7 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
             cwd="/",
             start_new_session=True,
         )
-    _greet(info, zygote, folder, announce)
+    greet(info.nodes, lambda: zygote.poll() is not None, folder, announce)
     found = read_cluster(folder)
     assert found is not None
     return found
@@ -74,18 +74,23 @@ def _new_folder(home: Path, cluster: str) -> Path:
     return folder
 
 
-def _greet(info: ClusterInfo, zygote: subprocess.Popen[bytes], folder: Path, announce: Announce) -> None:
+def greet(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
+    """Wait until the agent of each node answers, or nobody is left who could start it.
+
+    Raises:
+        ClusterError: one did not start.
+    """
     import tenacity
 
-    def ended(state: tenacity.RetryCallState) -> bool:
-        return zygote.poll() is not None or state.seconds_since_start > _READY_TIMEOUT_S  # type: ignore[operator]
+    def over(state: tenacity.RetryCallState) -> bool:
+        return ended() or state.seconds_since_start > _READY_TIMEOUT_S  # type: ignore[operator]
 
     retry = tenacity.Retrying(
-        wait=tenacity.wait_fixed(0.005), stop=ended, retry=tenacity.retry_if_exception_type(OSError), reraise=True
+        wait=tenacity.wait_fixed(0.005), stop=over, retry=tenacity.retry_if_exception_type(OSError), reraise=True
     )
     channels: list[Channel] = []
     try:
-        for node in info.nodes:
+        for node in nodes:
             channels.append(retry(LocalChannel, node))
             channels[-1].send(HELLO)
         lost = wait_ready(channels, _READY_TIMEOUT_S, announce)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -160,12 +159,21 @@ class LocalEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        pid = agent_pid(node)
-        for victim in (pid, *processes.descendants(pid)):
-            try:
-                os.kill(victim, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        from lab.engine.local.power import kill
+
+        kill(node)
+
+    def stop(self, nodes: Sequence[Node]) -> None:
+        """Kill nodes, where they run, and have them found as stopped until they are started."""
+        from lab.engine.local.power import stop
+
+        stop(nodes)
+
+    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
+        """Have agents forked for nodes that do not run, and wait until they can fork workers."""
+        from lab.engine.local.power import start
+
+        start(self.home / cluster.name, nodes, announce)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""

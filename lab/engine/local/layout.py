@@ -14,7 +14,9 @@ DESCRIPTION = "cluster.json"
 DATA = "data"
 """Holds a link to each folder of data, by its name."""
 LIFE = "zygote.lock"
-"""Locked while the process lives that holds the nodes; gone when it ended because no node was left."""
+"""Locked while the process lives that holds the nodes."""
+CONTROL = "zygote.sock"
+"""Where that process is asked for another agent."""
 
 
 def home_folder() -> Path:
@@ -47,3 +49,8 @@ def count_nodes(folder: Path) -> int:
         return int(json.loads(json.loads((folder / DESCRIPTION).read_text())["shape"])["nodes"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
+
+
+def stopped_file(handle: str) -> Path:
+    """What is there as long as a node is stopped on purpose."""
+    return Path(f"{handle}.stopped")

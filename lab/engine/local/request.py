@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.local.layout import DESCRIPTION, LIFE, MARK, mark
+from lab.engine.local.layout import CONTROL, DESCRIPTION, LIFE, MARK, mark
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
@@ -34,7 +34,14 @@ def requests_for(
         Request(
             what=f"process of {len(_agents(folder, shape))} agents",
             body={
-                "argv": [str(python), "-c", start, str(folder / LIFE), json.dumps(_agents(folder, shape))],
+                "argv": [
+                    str(python),
+                    "-c",
+                    start,
+                    str(folder / LIFE),
+                    str(folder / CONTROL),
+                    json.dumps(_agents(folder, shape)),
+                ],
                 "environment": {
                     "GLOO_SOCKET_IFNAME": "lo",
                     **(programs_first(python) if shape.requirements else {}),

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from lab.engine import ownership
 from lab.engine.local.channel import agent_pid, listens
-from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, address, is_cluster
+from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, address, is_cluster, stopped_file
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.node import processes
 from lab.node.config import ended_file
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 
 ENGINE = "local"
 _DYING_S = 0.3
@@ -60,9 +60,9 @@ def nodeless(home: Path) -> list[str]:
 
 def _state(node: Node) -> str:
     try:
-        return "stopped" if processes.is_stopped(agent_pid(node)) else "running"
+        return "halted" if processes.is_stopped(agent_pid(node)) else RUNNING
     except OSError:
-        return "dead"
+        return STOPPED if stopped_file(node.handle).exists() else "dead"
 
 
 def running_python(node: Node) -> Path | None:

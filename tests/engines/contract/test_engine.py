@@ -192,6 +192,42 @@ def test_a_killed_node_ends_its_channel_and_is_told_from_its_peers(subject: Engi
     )
 
 
+def test_a_stopped_node_stays_so_until_it_is_started_and_is_then_as_it_was_made(subject: Engine, create: Create):
+    made = create(nodes=2)
+    (channel,) = subject.connect(made, made.nodes[1:])
+    subject.stop(made.nodes[1:])
+    assert ended(channel)
+    subject.stop(made.nodes[1:])  # it is already
+    (found,) = subject.find(made.name)
+    assert [node.state for node in found.nodes] == ["running", "stopped"]
+    assert (found.intact, found.stays, found.state) == (True, True, "partial")
+    assert subject.node_state(made.nodes[1]).sentence() == "was killed (SIGKILL)"
+
+    subject.start(found, found.nodes[1:], announce=lambda _: None)
+    assert subject.find(made.name) == [made]
+    channels = subject.connect(made, made.nodes)
+    try:
+        for each in channels:
+            each.send(HELLO)
+        assert wait_ready(channels, 60.0, lambda _: None) is None
+    finally:
+        for each in channels:
+            each.close()
+
+
+@pytest.mark.local_first
+def test_a_killed_node_can_be_started_and_stopped_ones_are_removed_with_their_cluster(subject: Engine, create: Create):
+    made = create(nodes=2)
+    subject.kill(made.nodes[1])
+    settled(subject, made.nodes[1])
+    subject.start(made, made.nodes[1:], announce=lambda _: None)
+    assert [node.state for node in subject.find(made.name)[0].nodes] == ["running", "running"]
+    subject.stop(made.nodes)
+    assert subject.find(made.name)[0].state == "dead"
+    assert subject.remove(made.name).nodes == 2
+    assert subject.find(made.name) == []
+
+
 def test_a_node_that_was_removed_is_gone(subject: Engine, create: Create):
     made = create()
     subject.remove(made.name)

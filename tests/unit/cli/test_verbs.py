@@ -305,6 +305,19 @@ def test_exec_needs_a_cluster_and_a_node_of_it(lab):
     assert "it has node0" in err
 
 
+def test_stop_and_start_say_which_nodes_and_status_shows_them(lab):
+    assert "there is no cluster c" in lab("stop", "node0", "--name", "c")[2]
+    lab("up", "--nodes", "3", "--name", "c")
+    assert lab("stop", "node1", "2", "--name", "c")[1] == "cluster c: node1 and node2 are stopped\n"
+    assert [line.split()[:2] for line in lab("status", "--name", "c")[1].splitlines()[2:]] == [
+        ["node0", "running"], ["node1", "stopped"], ["node2", "stopped"],
+    ]  # fmt: skip
+    code, _, err = lab("exec", "node1", "--name", "c", "--", "true")
+    assert (code, "`lab start node1`" in err) == (2, True)
+    assert as_json(lab("start", "node2", "--name", "c", "--json"))["nodes"][2]["state"] == "running"
+    assert "cluster c: node0, node1 and node2 run" in lab("start", "--name", "c")[1]
+
+
 def test_scenarios_and_validate_as_json(lab, tmp_path: Path):
     listed = as_json(lab("scenarios", "s", "--json"))
     assert [row["name"] for row in listed] == ["one"]

@@ -122,6 +122,18 @@ def test_what_a_run_changed_in_an_image_is_told(image: Path, what: str):
     assert left.remove(lambda: None) == [f"{image / what} changed"]
 
 
+def test_what_a_run_left_that_ended_with_its_node_is_removed_when_that_starts_again(image: Path, tmp_path: Path):
+    journal = str(tmp_path.with_name("journal"))
+    strays.Strays([], foreign=True, journal=journal).remember(User(20000, 20000))
+    (image / "tmp/mine").write_text("x")
+    (image / "etc/settings").write_text("y")
+
+    again = strays.Strays([], foreign=True, journal=journal)
+    assert again.take_up() == f"{image / 'etc/settings'} changed"
+    assert os.listdir(image / "tmp") == []
+    assert again.take_up() == ""
+
+
 def test_what_a_run_left_beside_is_removed_and_the_node_is_as_it_was(image: Path):
     left = strays.Strays([], foreign=True)
     for _ in range(2):

@@ -22,8 +22,8 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
     assert (folder.what, process.what) == ("folder /tmp/h/c", "process of 2 agents")
     description = folder.body["cluster.json"]
     assert (Shape.from_json(description["shape"]), description["network"], description["run"]) == (shape, "7.8", "r")
-    python, _, program, life, agents = process.body["argv"]
-    assert (python, life) == (sys.executable, "/tmp/h/c/zygote.lock")
+    python, _, program, life, control, agents = process.body["argv"]
+    assert (python, life, control) == (sys.executable, "/tmp/h/c/zygote.lock", "/tmp/h/c/zygote.sock")
     assert "/tmp/h/c/site" in program
     assert [(agent["node"], agent["socket"], agent["memory_bytes"]) for agent in json.loads(agents)] == [
         ("node0", "/tmp/h/c/node0.sock", 2**30),

@@ -1,0 +1,67 @@
+"""Cutting the power of containers, and giving it back.
+
+A container that was stopped on purpose says so by its name: nothing else of it can be changed while it does not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.engine.docker.connection import Connection
+from lab.engine.docker.create import await_agents, start_container
+from lab.engine.docker.direct import Refused
+from lab.engine.docker.state import STOPPED_SUFFIX
+from lab.engine.protocol import Announce, Channel
+from lab.errors import ClusterError
+from lab.plan.cluster import Node
+from lab.words import plural
+
+_NOT_RUNNING = 409
+
+
+def stop(connection: Connection, nodes: Sequence[Node]) -> None:
+    """Kill containers where they run, and mark them as stopped.
+
+    Raises:
+        Refused: the engine would not.
+    """
+    connection.together(lambda node: _stop(connection, node), nodes)
+
+
+def start(connection: Connection, nodes: Sequence[Node], announce: Announce) -> None:
+    """Start containers that do not run, and wait until their agents have imported torch.
+
+    Raises:
+        LabError: one did not start.
+    """
+    if not nodes:
+        return
+    announce(f"starting {plural(len(nodes), 'node')} again")
+    for node in nodes:  # one after the other: addresses are given in this order
+        _name(connection, node, marked=False)
+    image, channels = connection.inspect(nodes[0].handle)["Config"]["Image"], list[Channel]()
+    try:
+        for node in nodes:
+            channels.append(start_container(connection, node))
+    except Refused as refused:
+        for channel in channels:
+            channel.close()
+        raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
+    await_agents(connection, channels, image, announce)
+
+
+def _stop(connection: Connection, node: Node) -> None:
+    try:
+        connection.kill(node.handle)
+    except Refused as refused:
+        if refused.status != _NOT_RUNNING:
+            raise
+    _name(connection, node, marked=True)
+
+
+def _name(connection: Connection, node: Node, *, marked: bool) -> None:
+    """Give a container the name that it has while it is stopped, or the one that it was made with."""
+    has = str(connection.inspect(node.handle)["Name"]).lstrip("/")
+    wanted = has.removesuffix(STOPPED_SUFFIX) + (STOPPED_SUFFIX if marked else "")
+    if wanted != has:
+        connection.rename(node.handle, wanted)
