@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.record.layout import FILES
+from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.keys import Key, keys_of
@@ -25,6 +26,7 @@ LINKS = {
     "Questions": "#questions",
     "Expected notes": "#expected-notes",
     "Expected calls": "#expected-calls",
+    "backends": "backends.md",
     "snapshots": "snapshots.md",
     "traces": "trace.md",
     "packages": "packages.md",
@@ -66,6 +68,16 @@ def record(page: str) -> str:
     """The page on records, with the list of their files written anew."""
     rows = [f"| `{name}` | {what} |" for name, what in FILES.items()]
     return _with(page, {"files": "\n".join(["| file | what it is |", "|---|---|", *rows])})
+
+
+def backends(page: str) -> str:
+    """The page on backends, with the table of what they lack written anew."""
+    rows = [
+        f"| `{need.name}` | {need.what} | {backend} | {why} |"
+        for need in NEEDS.values()
+        for backend, why in need.lacking.items()
+    ]
+    return _with(page, {"needs": "\n".join(["| need | what it is | not with | why |", "|---|---|---|---|", *rows])})
 
 
 def ci(page: str) -> str:
@@ -155,7 +167,7 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
-PAGES = {"scenario-reference.md": reference, "record.md": record, "ci.md": ci}
+PAGES = {"backends.md": backends, "scenario-reference.md": reference, "record.md": record, "ci.md": ci}
 """Those of which parts are made here."""
 
 if __name__ == "__main__":

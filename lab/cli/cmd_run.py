@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenarios(parser, "run")
     shared.add_size(parser)
     shared.add_conduct(parser)
+    parser.add_argument(
+        "--backend", metavar="NAME", help="what carries the bytes, whatever the script names: gloo, mpi or nccl"
+    )
     shared.add_update(parser)
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(

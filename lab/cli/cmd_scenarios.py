@@ -13,9 +13,11 @@ from lab.errors import ScenarioError, UsageError
 from lab.report.catalogue import read_path
 from lab.report.style import Style
 from lab.report.table import table_text
+from lab.spec.backends import check_backend, lacking
 from lab.spec.lessons import SIGN, lessons, library_folder
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
+from lab.words import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +33,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--markdown", action="store_true", help="print the catalogue, in the order of the learning path"
     )
+    parser.add_argument(
+        "--backend", metavar="NAME", help="say which of them can run on it, and why the others cannot: gloo, mpi, nccl"
+    )
     shared.add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """List them with what each teaches; one that is not valid is listed as such, and the exit code is then 2."""
+    backend = check_backend(arguments.backend) if arguments.backend is not None else None
     folder = arguments.folder or library_folder()
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder}", "name one, or none for the lessons that come with the lab")
@@ -57,17 +63,28 @@ def run(arguments: argparse.Namespace) -> int:
         broken_json = [{"path": str(path), "name": "", "error": problem} for path, problem in broken.items()]
         answer(
             arguments,
-            lambda: [*(_json(path, scenario) for path, scenario in found.items()), *broken_json],
-            lambda style: _table(found, broken, style),
+            lambda: [*(_json(path, scenario, backend) for path, scenario in found.items()), *broken_json],
+            lambda style: _table(found, broken, backend, style),
         )
     return 2 if broken else 0
 
 
-def _table(found: dict[Path, Scenario], broken: dict[Path, str], style: Style) -> str:
+def _table(found: dict[Path, Scenario], broken: dict[Path, str], backend: str | None, style: Style) -> str:
     names = _names([*found, *broken])
-    rows = [[names[path], _size(s), s.learn.strip().split("\n")[0]] for path, s in found.items()]
+    reasons = {path: _lacking(scenario, backend) for path, scenario in found.items()}
+    about = {path: reasons[path] if backend else s.learn.strip().split("\n")[0] for path, s in found.items()}
+    rows = [[names[path], _size(scenario), about[path]] for path, scenario in found.items()]
     rows += [[names[path], "", problem] for path, problem in broken.items()]
-    return table_text(["scenario", "nodes x workers", "learn"], rows, style)
+    text = table_text(["scenario", "nodes x workers", f"not on {backend}" if backend else "learn"], rows, style)
+    if not backend:
+        return text
+    able = sum(not reason for reason in reasons.values())
+    return f"{text}\n\n{able} of {plural(len(found), 'scenario')} can run on {backend}"
+
+
+def _lacking(scenario: Scenario, backend: str | None) -> str:
+    """Why it cannot run on that backend, if one is asked about."""
+    return lacking(backend, scenario.script, scenario.needs) if backend else ""
 
 
 def _in_order(paths: Iterable[Path]) -> list[Path]:
@@ -87,7 +104,7 @@ def _size(scenario: Scenario) -> str:
     return f"{scenario.nodes or 'any'} x {scenario.nproc_per_node or 1}"
 
 
-def _json(path: Path, scenario: Scenario) -> dict[str, object]:
+def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, object]:
     return {
         "path": str(path),
         "name": scenario.name,
@@ -98,4 +115,5 @@ def _json(path: Path, scenario: Scenario) -> dict[str, object]:
         "choices": list(scenario.predict.choices) if scenario.predict else [],
         "verdict": scenario.expect.verdict,
         "error": "",
+        **({"backend": backend, "lacking": _lacking(scenario, backend)} if backend else {}),
     }

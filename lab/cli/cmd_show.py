@@ -52,10 +52,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _further(record: Record, style: Style) -> str:
     """What else there is to see."""
-    if not _traced(record):
-        return ""
-    steps = plural(len(_matched(record)[1]), "step")
-    return "\n" + style.paint(f"{steps} recorded: lab show {record.run} --steps", "dim")
+    from lab.explain.backend import find_named_backends
+    from lab.verdict.facts import read_facts
+
+    more = [finding.sentence for finding in find_named_backends(read_facts(record).named)]
+    if _traced(record):
+        more.append(f"{plural(len(_matched(record)[1]), 'step')} recorded: lab show {record.run} --steps")
+    return "".join("\n" + style.paint(line, "dim") for line in more)
 
 
 def _traced(record: Record) -> bool:

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_several(str),
         default=(),
         metavar="NAME,...",
-        help="only where this is the scenario's backend",
+        help="each on this backend, whatever its script names: gloo, mpi, nccl",
     )
     which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
     how = parser.add_argument_group("how")
@@ -125,7 +125,7 @@ def _asked(arguments: argparse.Namespace) -> Asked:
     env = shape.pop("env")  # that of the runs, whatever a cluster was given
     images = tuple(filter(None, (shape.pop("image") or "").split(",")))
     said = shared.fields_said(RunOptions, arguments)
-    for dimension in ("nodes", "nproc_per_node"):
+    for dimension in ("nodes", "nproc_per_node", "backend"):
         said.pop(dimension)
     return Asked(
         scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),

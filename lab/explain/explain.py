@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.explain.backend import find_named_backends
 from lab.explain.critical import find_critical_path
 from lab.explain.ddp_story import tell_ddp_story
 from lab.explain.model import Explanation
@@ -43,6 +44,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
             if not stepped and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
         findings += _give_account(evidence, timed=not stepped)
+    findings += find_named_backends(evidence.facts.named)
     return Explanation(
         run=record.run,
         scenario=result.scenario,

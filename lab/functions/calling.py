@@ -18,6 +18,7 @@ from lab.record.result import Result
 from lab.run.calls import CallLine
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
+from lab.spec.backends import check_backend
 from lab.spec.scenario import Scenario
 
 MAX_TIMEOUT_S = 720 * 3600
@@ -68,6 +69,8 @@ class Calling:
             raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
         if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
             raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
+        if how.backend:
+            check_backend(how.backend)
         session = self._usable(function, how)
         packed = Packed(session.folder)
         call = pack_call(
@@ -127,7 +130,13 @@ class Calling:
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
         script, folder = (path.resolve(), path.resolve().parent) if own else (Path(node_calls.PROGRAM), Path.cwd())
         name = getattr(function, "__name__", "function")
-        scenario = Scenario(name=name.strip("<>_") or "function", script=script, timeout_s=how.timeout_s, outputs=None)
+        scenario = Scenario(
+            name=name.strip("<>_") or "function",
+            script=script,
+            backend=how.backend or None,
+            timeout_s=how.timeout_s,
+            outputs=None,
+        )
 
         printed = self._printed = Printed()
 

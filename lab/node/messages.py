@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
+from .backend_messages import Named
 from .config import OUTPUT_BYTES
 from .output_messages import Fetch, Made, Piece
 from .terminal_messages import NOTHING, Breakpoint, Continued, Grant, Input, Taken, Window
@@ -295,5 +296,5 @@ class Note(NamedTuple):
 
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
                 Finish, Fetch]  # fmt: skip
-Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Stack, Halted, Exited, Limited,
-               Cleaning, Made, Piece, Taken, Breakpoint, Continued, Finished]  # fmt: skip
+Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
+               Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Finished]  # fmt: skip

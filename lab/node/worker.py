@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import calls, debugger, destroyed_groups, note, rendezvous, warm
+from . import calls, chosen_backend, debugger, destroyed_groups, note, rendezvous, warm
 from .recorder import install as recorder
 from .worker_messages import Imported, Raised
 
@@ -90,6 +90,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     sys.argv = list(spec["argv"])
     sys.path[0] = spec["folder"]
     rendezvous.use_run_store()
+    chosen_backend.choose(spec["rank"], spec["folder"], spec["note_socket"])
     destroyed_groups.keep()
     debugger.prepare(spec)
     calls.prepare(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Union
 
+from .backend_messages import Named
 from .messages import Note
 from .terminal_messages import Breakpoint, Continued
 
@@ -24,4 +25,4 @@ class Imported(NamedTuple):
     names: list[str]
 
 
-Statement = Union[Note, Raised, Imported, Breakpoint, Continued]
+Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued]

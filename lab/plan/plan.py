@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.errors import UsageError
-from lab.node import rendezvous, warm
+from lab.node import chosen_backend, rendezvous, warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
+from lab.spec.backends import check_backend
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 MASTER_PORT = 28411
@@ -30,6 +31,8 @@ class PlanOptions(Size):
     """Record the collectives, unless the scenario says not to."""
     output_bytes: int | None = None
     """What each rank may print; the rest is dropped."""
+    backend: str | None = None
+    """What carries the bytes of all process groups, whatever backend the script names for them."""
     one_user: bool = False
     """Let the ranks of a node be one user, as under torchrun."""
     fresh: bool = False
@@ -70,7 +73,10 @@ class Plan:
     one_user: bool
     fresh: bool
     output_bytes: int
-    backend: str
+    backend: str | None
+    """What carries the bytes; None: what the script names, or PyTorch takes."""
+    substituted: bool
+    """Whether that is so of process groups too for which the script names another backend."""
     timeout_s: float
     trace: Tracing
     outputs: tuple[str, ...] | None
@@ -119,12 +125,20 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     values = scenario.trace.values if options.trace_values is None else options.trace_values
     if values is not None and not 0 <= values <= MAX_TRACE_VALUES:
         raise UsageError(f"trace_values is {values}; allowed: a whole number from 0 to {MAX_TRACE_VALUES}")
+    backend = check_backend(options.backend) if options.backend is not None else scenario.backend
     cold = options.cold or scenario.cold
     if not cold:
         _refuse_what_a_fork_cannot_honour(scenario)
     codes = scenario.expect.exit if scenario.expect.verdict == "passed" else {}  # else a code is how a rank failed
     data = {"LAB_DATA": cluster.data} if cluster.shape.data else {}
-    shared = {**_threads(world_size, cluster.shape.env), "LAB_SHARED": cluster.shared, **data, **scenario.env}
+    chosen = chosen_backend.variables(backend, instead=options.backend is not None)
+    shared = {
+        **_threads(world_size, cluster.shape.env),
+        "LAB_SHARED": cluster.shared,
+        **data,
+        **chosen,
+        **scenario.env,
+    }
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)
@@ -150,7 +164,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         one_user=options.one_user or scenario.one_user,
         fresh=options.fresh,
         output_bytes=options.output_bytes or (STRICT_OUTPUT_BYTES if cluster.shape.strict else OUTPUT_BYTES),
-        backend=scenario.backend,
+        backend=backend,
+        substituted=options.backend is not None,
         timeout_s=scenario.timeout_s if options.timeout_s is None else options.timeout_s,
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),
         outputs=scenario.outputs,

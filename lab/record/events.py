@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
@@ -120,13 +121,14 @@ class FaultHealed(NamedTuple):
 
 
 Event = (
-    Started | Note | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
+    Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
     | TimedOut | Cancelled | Over | Misunderstood | NotShipped | Fault | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
     "started": Started,
     "note": Note,
+    "backend named": Named,
     "stack": Stack,
     "halted": Halted,
     "exited": Exited,

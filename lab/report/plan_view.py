@@ -50,7 +50,7 @@ def plan_text(plan: Plan, style: Style) -> str:
     head = (
         f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'worker')} "
         f"= {plural(plan.world_size, 'rank')}, "
-        f"{'cold' if plan.cold else 'warm'}, {plan.backend}, hung after {format_duration(plan.timeout_s)}"
+        f"{'cold' if plan.cold else 'warm'}, {_backend(plan)}hung after {format_duration(plan.timeout_s)}"
     )
     whole = replace(style, width=None)  # a command line that is cut says nothing
     rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]
@@ -64,3 +64,9 @@ def plan_text(plan: Plan, style: Style) -> str:
     return "\n".join(
         [head, f"script: {plan.scenario.script}", table_text(["node", *_SHOWN, "argv"], rows, whole), *tail]
     )
+
+
+def _backend(plan: Plan) -> str:
+    """The backend, if the plan has one."""
+    whatever = " whatever the script names" if plan.substituted else ""
+    return f"{plan.backend}{whatever}, " if plan.backend else ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lab.errors import ClusterBusy, NodeLost
 from lab.node import wire
+from lab.node.backend_messages import Named
 from lab.node.messages import (
     Busy,
     Claimed,
@@ -82,7 +83,7 @@ class Collector:
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
             self.writer.trace(message.rank, message.data)
-        elif isinstance(message, (Started, Note, Halted, Exited, Limited)):
+        elif isinstance(message, (Started, Note, Named, Halted, Exited, Limited)):
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))
@@ -124,6 +125,10 @@ class Collector:
         if isinstance(event, Exited):
             self.writer.settle(event.rank)
             self.stdin.hear(event)
+        if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
+            from lab.explain.backend import clause
+
+            self.observer.progress(clause(self.facts.named))
         if isinstance(event, (Halted, NodeTroubled)):
             self.observer.progress(self._from_outside(event))
 

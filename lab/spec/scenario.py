@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from lab.spec import expect, grading, kinds, paths
+from lab.spec import backends, expect, grading, kinds, paths
 from lab.spec.data import data_folders
 from lab.spec.environment import environment
 from lab.spec.keys import key
@@ -21,7 +21,6 @@ from lab.spec.requirements import requirement_list
 from lab.spec.volumes import Volume, volume_list
 
 Verdict = Literal["passed", "failed", "error", "hung"]
-BACKENDS = ("gloo",)
 PLANNED_KEYS = ("faults", "network")
 """Names that a later version gives a meaning."""
 MAX_NODES = 1024
@@ -155,8 +154,15 @@ class Scenario:
         None, _COUNT, "nproc_per_node: 2", "as the cluster says; 1 where the run makes its own"
     )
     """Workers on each node."""
-    backend: str = key("gloo", kinds.choice(BACKENDS, ", the only backend so far"), "backend: gloo", always=True)
-    """The backend that the script gives to `init_process_group`, as the plan and the record state it."""
+    backend: str | None = key(
+        None,
+        kinds.choice(backends.BACKENDS),
+        "backend: mpi",
+        "what PyTorch takes: `gloo`, or `nccl` where it sees a GPU",
+    )
+    """What carries the bytes of the process groups for which the script names no backend; see backends."""
+    needs: tuple[str, ...] = key((), backends.needs(), "needs: [monitored barrier]", "none")
+    """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
     args: tuple[str, ...] = key(
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )

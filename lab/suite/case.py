@@ -19,6 +19,8 @@ class Case:
     """With the arguments, variables and the seed of this case."""
     nodes: int
     nproc_per_node: int
+    backend: str | None = None
+    """What carries the bytes whatever its script names; None: what that or the scenario says."""
     shape: Shape
     """The smallest cluster that it can run on."""
     repetition: int = 1

@@ -11,9 +11,9 @@ from typing import Any
 from lab.errors import UsageError
 from lab.plan.cluster import Shape
 from lab.plan.fit import Size, shape_for
+from lab.spec.backends import check_backend, lacking
 from lab.spec.expressions import is_per_rank
-from lab.spec.problems import did_you_mean
-from lab.spec.scenario import BACKENDS, Expect, Scenario
+from lab.spec.scenario import Expect, Scenario
 from lab.suite.case import Case
 from lab.words import listing, name_ranks, plural
 
@@ -38,12 +38,7 @@ class Matrix:
             if double:
                 raise UsageError(f"{_option(name)} names {listing(double)} more than once")
         for backend in self.backend:
-            if backend not in BACKENDS:
-                meant = did_you_mean(backend, BACKENDS)
-                raise UsageError(
-                    f"the lab has no backend {backend!r}{meant}; allowed: {listing(BACKENDS)}",
-                    "a scenario's `backend` says what its script gives to init_process_group",
-                )
+            check_backend(backend)
 
     def cells(self) -> Iterator[dict[str, Any]]:
         """Every combination, each as its dimensions by name."""
@@ -104,6 +99,7 @@ def _case(scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping
         scenario=replace(scenario, image=shape.image),
         nodes=nodes,
         nproc_per_node=nproc_per_node,
+        backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
         skipped=_impossible(scenario, nodes * nproc_per_node, cell),
     )
@@ -111,9 +107,10 @@ def _case(scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping
 
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any]) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
-    backend = cell.get("backend", scenario.backend)
-    if backend != scenario.backend:
-        return f"its backend is {scenario.backend}, which its script chooses"
+    backend = cell.get("backend") or scenario.backend
+    missing = lacking(backend, scenario.script, scenario.needs) if backend else ""
+    if missing:
+        return missing
     absent = [rank for rank in named_ranks(scenario.expect) if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
         here = f"here {'is' if world_size == 1 else 'are'} {plural(world_size, 'rank')}"

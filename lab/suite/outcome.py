@@ -86,7 +86,7 @@ class Outcome:
             "nodes": case.nodes,
             "nproc_per_node": case.nproc_per_node,
             "image": case.scenario.image,
-            "backend": case.scenario.backend,
+            "backend": case.backend or case.scenario.backend,
             "seed": case.seed,
             "repetition": case.repetition,
             "took_s": round(self.took_s, 6),

@@ -208,7 +208,9 @@ class _Suite:
         shape = hand.cluster if fits and hand.cluster else cluster_for(self.queue, self.cases, number)
         attempt = len(self.attempts[number]) + 1
         turn = Turn(suite=self.suite, number=number + 1, of=self.runs, case=case.id, attempt=attempt)
-        options = replace(self.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node)
+        options = replace(
+            self.options, turn=turn, nodes=case.nodes, nproc_per_node=case.nproc_per_node, backend=case.backend
+        )
         hand.give(Task(case.scenario, options, shape), number)
 
     # -- what is heard

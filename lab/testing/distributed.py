@@ -59,6 +59,7 @@ def distributed(
     nodes: int | None = None,
     nproc_per_node: int | None = None,
     engine: Choice | None = None,
+    backend: str = "gloo",
     timeout_s: float = 60.0,
     fresh: bool = False,
     **shape: Any,
@@ -72,6 +73,7 @@ def distributed(
     nodes: int | None = None,
     nproc_per_node: int | None = None,
     engine: Choice | None = None,
+    backend: str = "gloo",
     timeout_s: float = 60.0,
     fresh: bool = False,
     **shape: Any,
@@ -87,13 +89,14 @@ def distributed(
         nodes: how many; None: what the marker `lab` says, or 3.
         nproc_per_node: ranks on each node.
         engine: `docker` or `local`; None: what is there.
+        backend: what their process group is made with: `gloo`, `mpi` or `nccl`.
         timeout_s: how long it may take before it is hung.
         fresh: start new ranks for it.
         shape: what else `Cluster` takes.
     """
     said = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
     said = {name: value for name, value in said.items() if value is not None}
-    own = How(timeout_s=timeout_s, fresh=fresh)
+    own = How(backend=backend, timeout_s=timeout_s, fresh=fresh)
 
     def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):

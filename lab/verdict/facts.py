@@ -7,6 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.record.events import Cancelled, EngineLost, Event, NodeLost, NodeTroubled, NotShipped, Over, Refusal, TimedOut
 
@@ -104,6 +105,8 @@ class RunFacts:
     """The scenario's own check, if it ran."""
     limits: list[Limited] = field(default_factory=list)
     """Limits that were reached; of the same one, the last counts."""
+    named: list[Named] = field(default_factory=list)
+    """What ranks named that is not the backend of the run."""
     not_shipped: dict[str, NotShipped] = field(default_factory=dict)
     """By name: modules that ranks did not find, and that are files of the person who started the run."""
 
@@ -124,6 +127,8 @@ class RunFacts:
             _take(event, rank)
             if self.timed_out and isinstance(event, Exited) and event.rank >= 0:
                 rank.stopped = True  # by the lab, or because it lost a peer that was
+        elif isinstance(event, Named):
+            self.named.append(event)
         elif isinstance(event, Halted) and not self.timed_out:
             self.rank(event.rank).halted = event.signal
         elif isinstance(event, NodeTroubled) and not self.timed_out:

@@ -142,8 +142,23 @@ def test_a_number_of_values_that_makes_no_sense_is_refused(scenario: Scenario, v
 
 def test_a_plan_is_plain_data_as_json(scenario: Scenario):
     data = json.loads(json.dumps(plan(scenario).to_json()))
-    assert data["backend"] == "gloo"
+    assert data["backend"] is None
     assert (data["world_size"], len(data["workers"]), data["scenario"]) == (6, 6, "s")
+
+
+def test_a_worker_is_told_the_backend_of_its_scenario_and_whether_another_was_asked_for(scenario: Scenario):
+    said = plan(replace(scenario, backend="gloo"))
+    assert (said.backend, said.substituted, said.workers[0].env["LAB_BACKEND"]) == ("gloo", False, "gloo")
+    assert "LAB_BACKEND_INSTEAD" not in said.workers[0].env
+    asked = plan(replace(scenario, backend="gloo"), backend="nccl")
+    assert (asked.backend, asked.substituted) == ("nccl", True)
+    assert (asked.workers[5].env["LAB_BACKEND"], asked.workers[5].env["LAB_BACKEND_INSTEAD"]) == ("nccl", "1")
+    assert "LAB_BACKEND" not in plan(scenario).workers[0].env
+
+
+def test_a_backend_that_the_lab_does_not_have_is_refused(scenario: Scenario):
+    with pytest.raises(UsageError, match="the lab has no backend 'np'; allowed: gloo, mpi and nccl"):
+        plan(scenario, backend="np")
 
 
 def test_the_largest_plan_is_made_in_a_moment(scenario: Scenario):

@@ -30,6 +30,7 @@ predict:
 nodes: 3
 nproc_per_node: 1
 backend: gloo
+needs: [monitored barrier]
 script: train.py
 args: [--lr, 0.10, 'x y']
 env: {NAME: text, COUNT: 010, RATE: 1e-6}
@@ -103,6 +104,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         nodes=3,
         nproc_per_node=1,
         backend="gloo",
+        needs=("monitored barrier",),
         args=("--lr", "0.10", "x y"),
         env={"NAME": "text", "COUNT": "010", "RATE": "1e-6"},
         timeout_s=120,
@@ -162,8 +164,7 @@ def test_a_record_says_every_key_and_loads_again(folder: Path) -> None:
 def test_a_record_says_what_differs_from_the_default_and_what_the_reader_looks_for(folder: Path) -> None:
     dumped = dump_scenario(load("script: train.py\nargs: ['0.10', 'yes']\nexpect: {verdict: hung}\n"))
     assert dumped == (
-        "name: scenario\nscript: train.py\nbackend: gloo\nargs:\n- '0.10'\n- 'yes'\n"
-        "timeout: 60s\nexpect:\n  verdict: hung\n"
+        "name: scenario\nscript: train.py\nargs:\n- '0.10'\n- 'yes'\ntimeout: 60s\nexpect:\n  verdict: hung\n"
     )
 
 

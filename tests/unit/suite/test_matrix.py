@@ -58,10 +58,18 @@ def test_what_is_expected_of_every_rank_holds_at_any_size():
     assert not any(one.skipped for one in make_cases([scenario(expect=expect)], Matrix(nodes=(1, 2)), asked={}))
 
 
-@pytest.mark.parametrize("backend", ["nccl", "glo"])
+@pytest.mark.parametrize("backend", ["ucc", "glo"])
 def test_a_backend_that_the_lab_does_not_have_is_refused(backend: str):
     with pytest.raises(UsageError, match=f"no backend '{backend}'.*allowed: gloo"):
         Matrix(backend=("gloo", backend))
+
+
+def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_that_lacks_what_it_needs():
+    matrix = Matrix(backend=("gloo", "mpi"))
+    on_gloo, on_mpi = make_cases([scenario(needs=("monitored barrier",))], matrix, asked={})
+    assert (on_gloo.backend, on_gloo.skipped) == ("gloo", "")
+    assert (on_mpi.id, on_mpi.backend) == ("train[backend=mpi]", "mpi")
+    assert on_mpi.skipped.startswith("it needs a barrier that names who does not come, and mpi has none: ")
 
 
 def test_a_value_that_is_named_twice_is_refused():

@@ -1,0 +1,87 @@
+"""What carries the bytes: the backends that a run may have, and the one table of what each of them lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lab.errors import UsageError
+from lab.spec.kinds import Kind, choice, list_of
+from lab.spec.problems import did_you_mean
+from lab.words import listing
+
+BACKENDS = ("gloo", "mpi", "nccl")
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that not every backend has."""
+
+    name: str
+    """As the key `needs` of a scenario has it."""
+    what: str
+    """As the end of a sentence: `it needs ...`."""
+    lacking: Mapping[str, str]
+    """Why, by each backend that does not have it; in quotation marks are its own words, or PyTorch's about it."""
+    seen: str = ""
+    """What a script that needs it contains, as a regular expression; empty: its text does not tell."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str] | None:
+        """The same, compiled."""
+        return re.compile(self.seen) if self.seen else None
+
+
+# fmt: off
+_ROWS = (
+    Need("monitored barrier", "a barrier that names who does not come",
+         dict.fromkeys(("mpi", "nccl"), '"monitored_barrier is only implemented for GLOO backend."'),
+         r"\bmonitored_barrier\b"),
+)
+# fmt: on
+NEEDS = {row.name: row for row in _ROWS}
+"""By name."""
+
+
+def needs() -> Kind:
+    """Names of rows of the table."""
+    return list_of(choice(tuple(NEEDS)), f"a list of any of {listing(NEEDS)}")
+
+
+def check_backend(name: str) -> str:
+    """The name of a backend.
+
+    Raises:
+        UsageError: the lab has none of that name.
+    """
+    if name not in BACKENDS:
+        raise UsageError(
+            f"the lab has no backend {name!r}{did_you_mean(name, BACKENDS)}; allowed: {listing(BACKENDS)}",
+            "docs/backends.md says what each of them can do",
+        )
+    return name
+
+
+def lacking(backend: str, script: Path, needed: Collection[str]) -> str:
+    """Why a script cannot show on a backend what it is to show; empty where nothing is known against it.
+
+    Args:
+        backend: its name.
+        script: what its text tells counts.
+        needed: and what its scenario says.
+    """
+    text = _text(script)
+    for need in NEEDS.values():
+        if backend in need.lacking and (need.name in needed or (need.pattern and need.pattern.search(text))):
+            return f"it needs {need.what}, and {backend} has none: {need.lacking[backend]}"
+    return ""
+
+
+def _text(script: Path) -> str:
+    try:
+        return script.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
