@@ -123,7 +123,7 @@ class Agent:
         run = self._run_of(prepare)
         if prepare.emptied:
             strays.empty(prepare.emptied)
-        run.prepare(prepare.workers, prepare.store)
+        run.prepare(prepare)
         connection.send(messages.Prepared(prepare.run))
 
     def _ask_for_stacks(self, connection: Connection, stacks: messages.Stacks) -> None:
@@ -201,7 +201,7 @@ class Agent:
                 connection.register(selector)
                 congested |= connection.congested
             if self.run is not None and not congested:
-                self.run.heard.register(selector)
+                self.run.register(selector)
             ready = {key.fd for key, _ in selector.select(self._patience())}
             selector.close()
             self._step(ready, wake_r)
@@ -213,7 +213,7 @@ class Agent:
         return _TICK_S if self.run is None else min(limited_s, self.run.watched.every_s)
 
     def _step(self, ready: set[int], wake_r: int) -> None:
-        self._for_run(lambda run: run.heard.pass_on(ready))
+        self._for_run(lambda run: run.pass_on(ready))
         if not ready and self.run is None and self.heap is not None:  # nobody has wanted anything for a second
             self.heap.gather()
         if wake_r in ready:

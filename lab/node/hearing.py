@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
-from . import launch, limits, messages, processes, warm, wire
+from . import limits, messages, processes, warm, wire
+from .rank_process import Worker
 from .statement import waiting_statements
 from .terminal_messages import ANSWERS, Grant, Input, Taken, Window
 from .worker_messages import Imported, Raised
@@ -21,7 +22,7 @@ class Hearing:
     Args:
         run: its name.
         node: name of this node.
-        workers: by rank; they come and go.
+        workers: in the order of their start; they come and go.
         told: takes note of what limits are reached.
         emit: sends a message to the lab.
     """
@@ -30,7 +31,7 @@ class Hearing:
         self,
         run: str,
         node: str,
-        workers: Mapping[int, launch.Worker],
+        workers: Sequence[Worker],
         told: limits.Limits,
         emit: Callable[[wire.Message], None],
     ) -> None:
@@ -44,7 +45,7 @@ class Hearing:
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Have a selector wait until a worker says something, or takes what it is to read."""
-        for worker in self._workers.values():
+        for worker in self._workers:
             for fd in (worker.notes.fileno(), *worker.streams):
                 selector.register(fd, selectors.EVENT_READ)
             if worker.inlet.waiting is not None:
@@ -52,7 +53,7 @@ class Hearing:
 
     def pass_on(self, ready: set[int]) -> None:
         """Pass on what can be read and written by those descriptors that are ready."""
-        for worker in self._workers.values():
+        for worker in self._workers:
             if worker.notes.fileno() in ready:
                 self.read_notes(worker)
             for fd in [fd for fd in worker.streams if fd in ready]:
@@ -60,7 +61,7 @@ class Hearing:
             if worker.inlet.waiting in ready:
                 self._tell_taken(worker.rank, *worker.inlet.flush())
 
-    def _read_stream(self, worker: launch.Worker, fd: int) -> int:
+    def _read_stream(self, worker: Worker, fd: int) -> int:
         try:
             chunk = os.read(fd, _READ_BYTES)
         except BlockingIOError:
@@ -74,10 +75,11 @@ class Hearing:
         answers = worker.streams[fd] == ANSWERS
         room = len(chunk) if answers else self._limits.room_for_output(worker, len(chunk))
         if room:
-            self._emit(messages.Output(self._run, worker.rank, worker.streams[fd], time.time(), chunk[:room]))
+            output = messages.Output(self._run, worker.rank, worker.streams[fd], time.time(), chunk[:room])
+            self._emit(output._replace(attempt=worker.attempt))
         return len(chunk)
 
-    def read_all(self, worker: launch.Worker) -> None:
+    def read_all(self, worker: Worker) -> None:
         """Pass on what is in a worker's pipes now; a process that outlives it may go on filling them."""
         for fd in list(worker.streams):
             left = processes.readable_bytes(fd)
@@ -86,16 +88,17 @@ class Hearing:
 
     def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
-        for worker in self._workers.values():
-            if worker.trace is None:
-                continue
-            for chunk in worker.trace.chunks(ended=worker.status is not None):
-                self._emit(messages.Trace(self._run, worker.rank, chunk))
-                if congested():
-                    return True
+        return any(self.send_trace(worker, congested) for worker in self._workers)
+
+    def send_trace(self, worker: Worker, congested: Callable[[], bool] = lambda: False) -> bool:
+        """The same of one."""
+        for chunk in worker.trace.chunks(ended=worker.status is not None) if worker.trace is not None else ():
+            self._emit(messages.Trace(self._run, worker.rank, chunk, worker.attempt))
+            if congested():
+                return True
         return False
 
-    def read_notes(self, worker: launch.Worker) -> None:
+    def read_notes(self, worker: Worker) -> None:
         """Take what a worker has stated."""
         for told, size in waiting_statements(worker.notes, worker.rank):
             if isinstance(told, Raised):  # later than now is a lie that would move the blame
@@ -103,13 +106,14 @@ class Hearing:
             elif isinstance(told, Imported):
                 self.imported.update({*told.names}.intersection(warm.missing_modules()))
             elif self._limits.has_room_for_note(worker, size):
-                self._emit(told._replace(node=self._node, run=self._run))
+                told = told._replace(node=self._node, run=self._run)
+                self._emit(told._replace(attempt=worker.attempt) if isinstance(told, messages.Note) else told)
 
     # -- what they are to read
 
     def give(self, given: Input) -> None:
         """Give a worker something to read."""
-        worker = self._workers.get(given.rank)
+        worker = self._of(given.rank)
         if worker is None:
             self._tell_taken(given.rank, 0, closed=True)
         else:
@@ -117,13 +121,19 @@ class Hearing:
 
     def grant(self, grant: Grant) -> None:
         """Let a worker that asked for the terminal have it."""
-        if grant.rank in self._workers:
-            self._workers[grant.rank].inlet.grant()
+        worker = self._of(grant.rank)
+        if worker is not None:
+            worker.inlet.grant()
 
     def resize(self, window: Window) -> None:
         """Tell a worker how large its terminal is."""
-        if window.rank in self._workers:
-            self._workers[window.rank].inlet.resize(window.rows, window.columns)
+        worker = self._of(window.rank)
+        if worker is not None:
+            worker.inlet.resize(window.rows, window.columns)
+
+    def _of(self, rank: int) -> Worker | None:
+        """The last worker that was given a rank."""
+        return next((worker for worker in reversed(self._workers) if worker.rank == rank), None)
 
     def _tell_taken(self, rank: int, taken: int, closed: bool) -> None:
         if taken or closed:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from . import processes
 from .config import NOTES_BYTES
-from .launch import Worker
 from .messages import Claim, Limited
+from .rank_process import Worker
 
 
 class Limits:
@@ -26,7 +26,7 @@ class Limits:
         self._claim = claim
         self._node = node
         self._emit = emit
-        self._told: dict[tuple[int, str], int] = {}
+        self._told: dict[tuple[str, int, str], int] = {}
         self._killed, self._refused = oom_kills(), _forks_refused()
 
     def room_for_output(self, worker: Worker, size: int) -> int:
@@ -59,9 +59,9 @@ class Limits:
             self._tell_once(worker, *worker.trace.exceeded, 0)
 
     def _tell_once(self, worker: Worker, what: str, limit: int, excess: int) -> None:
-        if self._told.get((worker.rank, what), -1) < excess:
-            self._told[worker.rank, what] = excess
-            self.say(what, limit, excess, worker.rank)
+        if self._told.get((worker.attempt, worker.rank, what), -1) < excess:
+            self._told[worker.attempt, worker.rank, what] = excess
+            self.say(what, limit, excess, worker.rank, worker.attempt)
 
     def tell_of_node(self) -> None:
         """Say what the kernel refused to processes of the run, and what it killed besides workers."""
@@ -72,9 +72,9 @@ class Limits:
             if count > 0:
                 self.say(what, limit, count)
 
-    def say(self, what: str, limit: int, excess: int, rank: int | None = None) -> None:
+    def say(self, what: str, limit: int, excess: int, rank: int | None = None, attempt: str = "") -> None:
         """Tell of a limit that was reached, see `Limited`."""
-        self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess))
+        self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess, attempt))
 
 
 def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) -> tuple[Worker | None, int, set[int]]:

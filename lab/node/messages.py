@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, Optional, Union
 from .backend_messages import Named
 from .config import OUTPUT_BYTES
 from .output_messages import Fetch, Made, Piece
-from .terminal_messages import NOTHING, Breakpoint, Continued, Grant, Input, Taken, Window
+from .start_messages import Store, WorkerStart
+from .terminal_messages import Breakpoint, Continued, Grant, Input, Taken, Window
 from .watch_messages import Follow, LetGo
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -55,36 +56,19 @@ class Files(NamedTuple):
     """Whether it is what the check of the scenario gets instead; no rank ever sees that."""
 
 
-class WorkerStart(NamedTuple):
-    """What one worker is started with."""
-
-    rank: int
-    local_rank: int
-    env: dict[str, str]
-    argv: list[str]
-    """The script, relative to the folder that was shipped, and its arguments."""
-    script: str = ""
-    """Path of the script where `argv[0]` is not that."""
-    stdin: str = NOTHING
-    """What it reads, see `terminal_messages`."""
-
-
-class Store(NamedTuple):
-    """The rendezvous store that the first node starts before any worker."""
-
-    address: str
-    port: int
-    world_size: int
-
-
 class Prepare(NamedTuple):
-    """Asks for workers that wait at their gate."""
+    """Asks for workers that wait at their gate, or for starters that do; again in mid-run, for more of them."""
 
     run: str
     workers: tuple[WorkerStart, ...]
     store: Optional[Store] = None
     emptied: str = ""
     """A folder to empty before."""
+    starters: tuple[WorkerStart, ...] = ()
+    """Where there are any, the workers are those that they start, with what is said of each as the rest of its
+    variables."""
+    at_once: int = 0
+    """So many workers the starters may have at a time; their local ranks are below it."""
 
 
 class Go(NamedTuple):
@@ -182,7 +166,7 @@ class Prepared(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Something that a worker printed."""
+    """Something that a worker, or starter, printed."""
 
     run: str
     rank: int
@@ -190,6 +174,7 @@ class Output(NamedTuple):
     """1: standard output, 2: standard error, 3: the terminal that it has, 4: its answers to whoever calls it."""
     time: float
     data: bytes
+    attempt: str = ""
 
 
 class Trace(NamedTuple):
@@ -198,6 +183,7 @@ class Trace(NamedTuple):
     run: str
     rank: int
     data: bytes
+    attempt: str = ""
 
 
 class Cleaning(NamedTuple):
@@ -226,6 +212,7 @@ class Limited(NamedTuple):
     limit: int = 0
     excess: int = 0
     """How much was dropped or written, 0 where that is not known; how often something was refused or killed."""
+    attempt: str = ""
 
 
 class Started(NamedTuple):
@@ -236,6 +223,8 @@ class Started(NamedTuple):
     node: str = ""
     run: str = ""
     pid: int = 0
+    attempt: str = ""
+    """The workers of a run that meet one another have the same; empty where the launcher knows one attempt only."""
 
 
 class Stack(NamedTuple):
@@ -246,6 +235,7 @@ class Stack(NamedTuple):
     node: str = ""
     run: str = ""
     text: str = ""
+    attempt: str = ""
 
 
 class Halted(NamedTuple):
@@ -257,6 +247,7 @@ class Halted(NamedTuple):
     run: str = ""
     signal: str = ""
     """What stopped it; empty: it goes on."""
+    attempt: str = ""
 
 
 class Exited(NamedTuple):
@@ -271,7 +262,7 @@ class Exited(NamedTuple):
     signal: Optional[str] = None
     out_of_memory: bool = False
     stopped: bool = False
-    """Whether the lab had stopped it."""
+    """Whether the lab, or its starter, had stopped it."""
     error: str = ""
     """What it raised."""
     traceback: str = ""
@@ -281,6 +272,7 @@ class Exited(NamedTuple):
     """What faulthandler wrote when a signal killed it."""
     memory_bytes: Optional[int] = None
     """What it held when the agent killed it because memory ran out."""
+    attempt: str = ""
 
 
 class Note(NamedTuple):
@@ -292,6 +284,7 @@ class Note(NamedTuple):
     value: Any = None
     node: str = ""
     run: str = ""
+    attempt: str = ""
 
 
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,

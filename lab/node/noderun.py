@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 from . import (
     check,
     hearing,
+    joins,
     launch,
     limits,
     messages,
@@ -19,6 +21,7 @@ from . import (
     outputs,
     processes,
     remove,
+    starter,
     store,
     strays,
     users,
@@ -26,12 +29,15 @@ from . import (
     workplace,
 )
 from .config import Config
+from .rank_process import Worker
+from .start_messages import STARTER, WorkerStart
 from .watch import Watch
 from .watched import Watched
 
 _PATIENCE_S = 0.05  # then the processes of a run are ended by their users, all at once
 _KILL_DEADLINE_S = 120.0  # thousands of processes take seconds to end
 Emit = Callable[[wire.Message], None]
+_NOTHING_PASSED: Mapping[int, int] = {}
 
 
 class NodeRun:
@@ -49,7 +55,9 @@ class NodeRun:
         if left is not None:
             left.remember(self.users.worker(0))
         self.place = workplace.Workplace(config.root, self.users)
-        self.workers: dict[int, launch.Worker] = {}
+        self.workers: list[Worker] = []
+        """In the order of their start, starters and the check among them; of each local rank the last one."""
+        self._started = 0
         self.store_pid: int | None = None
         self.going = self._ended = False
         self.left: list[str] = []
@@ -60,22 +68,32 @@ class NodeRun:
         self._watch = Watch(config, self._limits, self.users, writable)
         self._told = 0.0
         self.watched = Watched()
+        self.joins = joins.Joins(self.place.join_socket, self.users, self._join)
 
     def _tell(self, message: wire.Message) -> None:
         self.emit(message)
 
     # -- before the start
 
-    def prepare(self, workers: Iterable[messages.WorkerStart], hosted: messages.Store | None = None) -> None:
-        """Start the store, if it is this node's, and every worker, waiting at its gate.
+    def prepare(self, asked: messages.Prepare) -> None:
+        """Start the store, if it is this node's, and every worker, or starter, waiting at its gate.
 
         Raises:
             StoreError: the store cannot listen.
+            OSError: a starter is no program of this node.
         """
-        if hosted is not None:
-            self.store_pid = store.start_store(hosted, self.users.store)
-        for start in workers:
-            self._start(start, self.place.folder)
+        if asked.store is not None:
+            self.store_pid = store.start_store(asked.store, self.users.store)
+        if asked.starters:
+            for start in asked.starters:
+                starter.refuse_missing(start)
+                start.env.update(self.joins.open(asked.workers, asked.at_once))
+                self.joins.starters.append(self._start(start, self.place.folder))
+        else:
+            for start in asked.workers:
+                self._start(start, self.place.folder)
+        if self.going:
+            self._let_go()
 
     def check(self, asked: messages.Check) -> None:
         """Start the scenario's own check of the results as one more worker, rank -1, in a fresh copy of the folder.
@@ -94,38 +112,67 @@ class NodeRun:
         results = self.place.keep("results.json", json.dumps(asked.results))
         argv = [asked.reference.partition(":")[0], asked.reference]
         env = {**asked.env, check.RESULTS_VARIABLE: results, check.FOLDER_VARIABLE: self.place.folder}
-        self._start(messages.WorkerStart(-1, -1, env, argv, check.__file__), folder)
-        self.workers[-1].open_gate()
+        self._start(WorkerStart(-1, -1, env, argv, check.__file__), folder).open_gate()
 
-    def _start(self, start: messages.WorkerStart, folder: str) -> None:
+    def _start(self, start: WorkerStart, folder: str, passed: Mapping[int, int] = _NOTHING_PASSED) -> Worker:
         """Start a worker that waits at its gate."""
         own = "HOME" if self.config.container else "TMPDIR"
-        note_socket = self.place.note_socket(start.rank)
+        note_socket = self.place.note_socket(self._started)
         start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
         root, step = self.config.import_root, self.watched.step and start.rank >= 0
-        context = launch.LaunchContext(self.claim, self.users, folder, note_socket, root, step)
-        self.workers[start.rank] = launch.start_worker(start, context)
+        context = launch.LaunchContext(self.claim, self.users, folder, note_socket, root, step, passed)
+        worker = launch.start_worker(start, context)
+        self._started += 1
+        self.workers.append(worker)
+        return worker
+
+    def _join(self, start: WorkerStart, passed: Mapping[int, int]) -> Worker:
+        """Start a worker on behalf of a starter."""
+        for worker in [one for one in self.workers if one.local_rank == start.local_rank and one.status is not None]:
+            self.heard.read_all(worker)  # what has outlived an earlier attempt may have printed something
+            self.heard.send_trace(worker)
+            self._limits.tell(worker)
+            worker.close()
+            self.workers.remove(worker)
+        worker = self._start(start, self.place.folder, passed)
+        self._let_go()
+        return worker
 
     def go(self) -> None:
         """Open every worker's gate."""
         self.going = True
-        self._watch.begin(self.workers.values())
-        for worker in self.workers.values():
-            worker.open_gate()
-            self.emit(messages.Started(worker.rank, worker.started, self.config.node, self.run, worker.pid))
+        self._watch.begin({*(worker.local_rank for worker in self.workers), *range(self.joins.at_once)})
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for worker in self.workers:
+            if worker.open_gate():
+                started = messages.Started(worker.rank, worker.started, self.config.node, self.run, worker.pid)
+                self.emit(started._replace(attempt=worker.attempt))
 
     # -- while it runs
 
+    def register(self, selector: selectors.BaseSelector) -> None:
+        """Have a selector wait until there is something to pass on."""
+        self.heard.register(selector)
+        self.joins.register(selector)
+
+    def pass_on(self, ready: set[int]) -> None:
+        """Pass on what is said at those descriptors that are ready."""
+        self.heard.pass_on(ready)
+        self.joins.pass_on(ready)
+
     def reap(self) -> None:
         """Report every worker that has ended, after everything that it had printed."""
-        for worker in self.workers.values():
+        for worker in list(self.workers):
             if worker.status is not None:
                 continue
             halts, worker.status = worker.look()
             for name in halts:
-                self.emit(messages.Halted(worker.rank, time.time(), self.config.node, self.run, name))
+                halted = messages.Halted(worker.rank, time.time(), self.config.node, self.run, name, worker.attempt)
+                self.emit(halted)
             if worker.status is None:
                 continue
             ended = time.time()
@@ -136,42 +183,43 @@ class NodeRun:
             unasked_kill = os.WIFSIGNALED(worker.status) and os.WTERMSIG(worker.status) == signal.SIGKILL
             starved = unasked_kill and not worker.stopped and self._limits.killed_by_kernel()
             self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
+            self.joins.tell_end(worker)
 
     def look(self) -> None:
         """Keep it within those of its limits that no kernel looks after."""
         if self.going:
-            self._watch.look(self.workers.values(), self.store_pid)
+            self._watch.look(self.workers, self.store_pid)
 
     @property
     def running(self) -> bool:
         """Whether a worker has not ended."""
-        return any(worker.status is None for worker in self.workers.values())
+        return any(worker.status is None for worker in self.workers)
 
     # -- its end
 
     def stop(self, number: int) -> None:
         """Send a signal to every worker that still runs, and to the processes of its session."""
-        for worker in self.workers.values():
+        self.joins.refuse_more()
+        for worker in self.workers:
             if worker.status is None:
                 worker.stopped = True
-                try:
-                    os.killpg(worker.pid, number)
-                except ProcessLookupError:
-                    worker.signal(number)
+                worker.signal_all(number)
 
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack."""
-        for worker in self.workers.values():
-            worker.begin_stack()
+        for worker in self.workers:
+            if worker.rank != STARTER:  # which may be any program
+                worker.begin_stack()
 
     def report_stacks(self) -> None:
         """Send what the workers wrote."""
-        for worker in self.workers.values():
+        for worker in self.workers:
             worker.read_stack()
-            if worker.status is None:
+            if worker.status is None and worker.rank != STARTER:
                 worker.read_stacks_of_forks()
                 text = worker.stack.decode("utf-8", "replace")
-                self.emit(messages.Stack(worker.rank, time.time(), self.config.node, self.run, text))
+                stack = messages.Stack(worker.rank, time.time(), self.config.node, self.run, text, worker.attempt)
+                self.emit(stack)
 
     def end(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
         """End every process and pass on their last words; only the first time counts."""
@@ -193,15 +241,17 @@ class NodeRun:
 
     def outputs(self, asked: messages.Finish) -> outputs.Outputs:
         """What its processes made, which have ended."""
-        ranks = {self.users.worker(one.local_rank).uid: one.rank for one in reversed(self.workers.values())}
+        of_ranks = sorted((one.rank, one.local_rank) for one in self.workers if one.rank >= 0)
+        ranks = {self.users.worker(local_rank).uid: rank for rank, local_rank in reversed(of_ranks)}
         return outputs.Outputs(asked, self.place, ranks)
 
     def _end_processes(self) -> None:
         self.stop(signal.SIGKILL)
+        self.joins.close()
         keep = {self.store_pid} if self.store_pid else set()
-        keep.update(worker.pid for worker in self.workers.values() if worker.status is None)
+        keep.update(worker.pid for worker in self.workers if worker.status is None)
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S) and self.users.many:
-            for user in {self.users.worker(worker.local_rank) for worker in self.workers.values()}:
+            for user in {self.users.worker(worker.local_rank) for worker in self.workers}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)):
             self.left.append(f"{len(pids)} processes that do not end")
@@ -209,25 +259,25 @@ class NodeRun:
         while self.running and time.monotonic() < deadline:
             self.reap()
             time.sleep(0.0005)
-        self.left += [f"rank {worker.rank}" for worker in self.workers.values() if worker.status is None]
+        self.left += [f"rank {worker.rank}" for worker in self.workers if worker.status is None]
         if self.store_pid:
             os.kill(self.store_pid, signal.SIGKILL)
             os.waitpid(self.store_pid, 0)
             self.store_pid = None
 
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
-        for worker in self.workers.values():
+        for worker in self.workers:
             self.heard.read_all(worker)
         while self.heard.send_traces(congested):
             drain()
-        for worker in self.workers.values():
+        for worker in self.workers:
             self._limits.tell(worker)
         if self.config.container and self.workers:
             self._watch.look_for_room(now=True)
             self._limits.tell_of_node()
 
     def _remove_files(self) -> None:
-        for worker in self.workers.values():
+        for worker in self.workers:
             worker.close()
         self.workers.clear()
         self.left += self.place.remove(self._tell_of_cleaning)

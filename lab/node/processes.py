@@ -18,6 +18,8 @@ _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _LAST_CAPABILITY = 63
+_DEEPEST = 1000
+"""Generations of processes that are looked through."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -94,12 +96,16 @@ def children_by_parent() -> dict[int, list[int]]:
         if not entry.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                parent = int(file.read().rpartition(b")")[2].split()[1])
+            parent = _parent(int(entry))
         except (OSError, IndexError, ValueError):
             continue  # it ended while we looked
         children.setdefault(parent, []).append(int(entry))
     return children
+
+
+def _parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
 
 
 def descendants(*roots: int) -> list[int]:
@@ -112,6 +118,18 @@ def descendants(*roots: int) -> list[int]:
         found.append(pid)
         waiting.extend(children.get(pid, ()))
     return found
+
+
+def is_below(pid: int, roots: Collection[int]) -> bool:
+    """Whether a process is one of `roots`, or a descendant of one."""
+    for _ in range(_DEEPEST):
+        if pid in roots:
+            return True
+        try:
+            pid = _parent(pid)
+        except (OSError, IndexError, ValueError):  # it ended while we looked
+            return False
+    return False
 
 
 def catching(number: int, pids: list[int]) -> list[int]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from .messages import Claim
+from .start_messages import STARTER
 
 FIRST_UID = 20000
 """Uid of the worker with local rank 0; those after it follow."""
@@ -20,6 +21,9 @@ GROUP = 20000
 """The group that all ranks have in common: what one writes, the others may read and change, but for private files."""
 _CHECK = FIRST_UID - 1
 _STORE = FIRST_UID - 2
+_STARTER = FIRST_UID - 3
+LOWEST_UID = _STARTER
+"""None below it is made up by the lab."""
 _UMASK = 0o002
 
 
@@ -41,7 +45,9 @@ class Users:
             self._all = User(claim.uid, claim.gid or GROUP)
 
     def worker(self, local_rank: int) -> User:
-        """The user of a worker; -1: of the scenario's check."""
+        """The user of a worker; -1: of the scenario's check; of a starter, whom no worker can be mistaken for."""
+        if self.many and local_rank == STARTER:
+            return User(_STARTER, GROUP)
         if self._all is not None:
             return self._all
         return User(FIRST_UID + local_rank, GROUP) if local_rank >= 0 else User(_CHECK, _CHECK)
@@ -82,7 +88,7 @@ class Users:
         """Names for a user who has none in the image: libraries that name folders after the user ask for them."""
         if not self.many:
             return {}
-        name = f"worker{local_rank}" if local_rank >= 0 else "check"
+        name = f"worker{local_rank}" if local_rank >= 0 else "starter" if local_rank == STARTER else "check"
         return {"USER": name, "LOGNAME": name}
 
 

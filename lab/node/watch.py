@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from . import limits, processes, trace_file
 from .config import Config
 from .disk import Disk, Places
-from .launch import Worker
+from .rank_process import Worker
 from .users import Users
 
 
@@ -30,13 +30,13 @@ class Watch:
         self._disk: Disk | None = None
         self._places: Places | None = None
 
-    def begin(self, workers: Collection[Worker]) -> None:
-        """The workers are about to run; what is there now is not theirs."""
+    def begin(self, local_ranks: Collection[int]) -> None:
+        """The first workers are about to run, all in all these; what is there now is not theirs."""
         folders = [folder for folder in (*self._folders, self._config.shared) if os.path.isdir(folder)]
         if self._config.tell_of_full:
             self._places = Places(folders)
         if self._config.disk_bytes:
-            users = {self._users.worker(worker.local_rank) for worker in workers}
+            users = {self._users.worker(local_rank) for local_rank in local_ranks}
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
 
     def look(self, workers: Collection[Worker], keep: int | None) -> None:
@@ -69,8 +69,8 @@ class Watch:
             return
         uid, size = max(written.items(), key=lambda one: one[1], default=(None, 0))
         guilty = [w for w in workers if uid in (None, self._users.worker(w.local_rank).uid)]
-        rank = guilty[0].rank if len(guilty) == 1 else None
-        self._told.say("disk", disk.limit_bytes, size, rank)
+        rank = guilty[0].rank if len(guilty) == 1 and guilty[0].rank >= 0 else None
+        self._told.say("disk", disk.limit_bytes, size, rank, guilty[0].attempt if rank is not None else "")
         for worker in guilty:
             user = self._users.worker(worker.local_rank)
             if worker.status is None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 
-from .launch import Worker
+from .rank_process import Worker
 from .watch_messages import EVERY_RANK, Follow, LetGo
 
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
@@ -27,10 +27,10 @@ class Watched:
         self.step = asked.step
 
 
-def let_go(workers: Mapping[int, Worker], asked: LetGo) -> None:
+def let_go(workers: Iterable[Worker], asked: LetGo) -> None:
     """Tell workers at which of their calls they may go on."""
     for rank, call in asked.calls:
-        for worker in workers.values():
+        for worker in workers:
             if rank in (worker.rank, EVERY_RANK) and worker.step_fd >= 0:
                 with suppress(OSError):  # it has ended, or does not listen
                     os.write(worker.step_fd, b"%d\n" % call)

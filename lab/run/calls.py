@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lab.node.messages import Exited, Output, WorkerStart
+from lab.node.messages import Exited, Output
+from lab.node.start_messages import WorkerStart
 from lab.node.terminal_messages import CALLED, Input, Taken
 from lab.run.stdin import Stdin
 

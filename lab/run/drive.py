@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError, NodeLost, RecordError
-from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop, Store
+from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop
 from lab.node.output_messages import Fetch
+from lab.node.start_messages import Store
 from lab.node.watch_messages import Follow
 from lab.plan.plan import Plan
 from lab.record import events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lab.node.messages import WorkerStart
+from lab.node.start_messages import WorkerStart
 from lab.node.terminal_messages import FED, NOTHING, Input, Taken
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ class Agent:
         self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
         self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         notes.setblocking(False)
-        self.run.workers[0] = FakeWorker(notes)  # type: ignore[assignment]
+        self.run.workers.append(FakeWorker(notes))  # type: ignore[arg-type]
 
     def take(self, datagram: bytes) -> None:
         self.worker.send(datagram)
@@ -91,6 +91,7 @@ class FakeWorker:
         self.notes = notes
 
     rank = note_bytes = 0
+    attempt = ""
     raised: Any = None
     inlet = Inlet()
     streams: dict[int, int] = {}  # noqa: RUF012

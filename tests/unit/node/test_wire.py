@@ -27,10 +27,9 @@ from lab.node.messages import (
     Ready,
     Refused,
     Request,
-    Store,
     Trace,
-    WorkerStart,
 )  # fmt: skip
+from lab.node.start_messages import Store, WorkerStart
 from lab.node.terminal_messages import Breakpoint, Input, Window
 from lab.node.typed import Misfit, read
 from lab.node.watch_messages import EVERY_RANK, RUN_ON, Follow, Held, LetGo

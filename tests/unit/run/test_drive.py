@@ -27,10 +27,10 @@ from lab.node.messages import (
     Refused,
     Started,
     Stop,
-    Store,
     Trace,
 )
 from lab.node.recorder.journal import boot_id
+from lab.node.start_messages import Store
 from lab.node.terminal_messages import ANOTHERS, OWN, Input, Taken
 from lab.plan.cluster import Shape
 from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
