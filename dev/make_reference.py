@@ -18,6 +18,7 @@ from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.keys import Key, keys_of
+from lab.spec.launching import Torchrun
 from lab.spec.lessons import schema_file
 from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
 
@@ -31,6 +32,7 @@ LINKS = {
     "traces": "trace.md",
     "packages": "packages.md",
     "grading": "grading.md",
+    "launchers": "launchers.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -84,6 +86,11 @@ def ci(page: str) -> str:
     """The page on CI, with the files that `lab init` writes."""
     files = {path.stem: path.read_text(encoding="utf-8") for path in (DOCS / "ci").iterdir()}
     return _with(page, {name: f"```yaml\n{text}```" for name, text in files.items()})
+
+
+def launchers(page: str) -> str:
+    """The page on launchers, with what each can be told."""
+    return _with(page, {"keys of torchrun": "\n".join(_table(Torchrun))})
 
 
 def _with(page: str, parts: Mapping[str, str]) -> str:
@@ -167,7 +174,13 @@ def _words(names: tuple[str, ...], last: str = "and") -> str:
     return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
 
 
-PAGES = {"backends.md": backends, "scenario-reference.md": reference, "record.md": record, "ci.md": ci}
+PAGES = {
+    "backends.md": backends,
+    "scenario-reference.md": reference,
+    "record.md": record,
+    "ci.md": ci,
+    "launchers.md": launchers,
+}
 """Those of which parts are made here."""
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ _NAMED = {
     "gitlab": Topic("a pipeline for GitLab", "ci.md", "gitlab"),
     "terminal": Topic("breakpoint(), progress bars, standard input", "terminal.md"),
     "warm": Topic("why a run takes a tenth of a second", "warm.md"),
+    "launchers": Topic("what starts the workers: the lab, or torchrun", "launchers.md"),
     "security": Topic("what a script can and cannot do", "untrusted-scripts.md"),
     "grading": Topic("points for what many people handed in", "grading.md"),
     "air-gapped": Topic("without a registry and an index", "air-gapped.md"),

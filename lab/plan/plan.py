@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.errors import UsageError
+from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import chosen_backend, rendezvous, warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
 from lab.spec.backends import check_backend
+from lab.spec.launching import LAUNCHERS, Launching
+from lab.spec.problems import did_you_mean
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 MASTER_PORT = 28411
@@ -41,6 +44,8 @@ class PlanOptions(Size):
     """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
     interactive: int | None = None
     """The rank that has the terminal of whoever runs it, from its start to its end."""
+    launcher: str | None = None
+    """What starts the workers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,12 @@ class Plan:
     interactive: int | None
     """The rank that has the terminal."""
     workers: tuple[WorkerPlan, ...]
+    launcher: Launching
+    """What starts the workers."""
+    starters: tuple[Starter, ...]
+    """The processes that do; empty where the agents do."""
+    ranks_planned: bool
+    """Whether ranks are where `workers` have them, with their variables; else the starters decide."""
 
     @property
     def world_size(self) -> int:
@@ -97,6 +108,8 @@ class Plan:
             "scenario": self.scenario.name,
             "trace": vars(self.trace),
             "workers": [vars(worker) for worker in self.workers],
+            "launcher": self.launcher.name,
+            "starters": [starter._asdict() for starter in self.starters],
             "script": str(self.scenario.script),
             "world_size": self.world_size,
         }
@@ -139,6 +152,17 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         **chosen,
         **scenario.env,
     }
+    layout = Layout(
+        run=run,
+        addresses=_addresses(cluster, nnodes),
+        nproc_per_node=nproc_per_node,
+        port=MASTER_PORT,
+        env=shared,
+        argv=(scenario.script.name, *scenario.args),
+        settings=_launching(scenario, options),
+    )
+    launcher = find_launcher(layout.settings.name)
+    starters = _starters(launcher, layout, options)
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)
@@ -149,7 +173,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
                 node_rank=node_rank,
                 node=f"node{node_rank}",
                 env={**_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster.master_addr), **shared},
-                argv=(scenario.script.name, *scenario.args),
+                argv=layout.argv,
                 expected_code=codes.get(rank, 0),
             )
         )
@@ -171,7 +195,42 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         outputs=scenario.outputs,
         interactive=options.interactive,
         workers=tuple(workers),
+        launcher=layout.settings,
+        starters=starters,
+        ranks_planned=launcher.plans_ranks,
     )
+
+
+def _launching(scenario: Scenario, options: PlanOptions) -> Launching:
+    """What starts the workers: what was asked for wins over what the scenario says."""
+    name = options.launcher
+    if name is None or name == scenario.launcher.name:
+        return scenario.launcher
+    if name not in LAUNCHERS:
+        raise UsageError(
+            f"the lab has no launcher {name!r}{did_you_mean(name, LAUNCHERS)}", f"allowed: {', '.join(LAUNCHERS)}"
+        )
+    return Launching(name=name)
+
+
+def _starters(launcher: Launcher, layout: Layout, options: PlanOptions) -> tuple[Starter, ...]:
+    refusal = launcher.refusal(layout)
+    if refusal:
+        raise UsageError(refusal)
+    starters = launcher.starters(layout)
+    if starters and options.interactive is not None:
+        raise UsageError(
+            f"no rank can have the terminal where {layout.settings.name} starts it", "run it without --launcher"
+        )
+    return starters
+
+
+def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
+    """By rank of the node, how the others call it: by its name where nodes have names in DNS."""
+    nodes = cluster.nodes[:nnodes]
+    if nodes and cluster.master_addr == nodes[0].address:
+        return tuple(node.address for node in nodes)
+    return tuple(f"node{rank}" for rank in range(nnodes))
 
 
 def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int, master_addr: str) -> dict[str, str]:

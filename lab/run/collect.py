@@ -26,11 +26,13 @@ from lab.node.messages import (
 )
 from lab.node.output_messages import Made, Piece
 from lab.node.recorder.journal import boot_id
+from lab.node.start_messages import STARTER
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
 from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
+from lab.run.starters import Starters
 from lab.run.stdin import Stdin
 from lab.verdict.facts import RunFacts
 from lab.words import format_duration
@@ -50,9 +52,16 @@ class Collector:
     """Collects the facts of one run, for its record and for whoever watches it."""
 
     def __init__(
-        self, facts: RunFacts, writer: RecordWriter, observer: Observer, outputs: Outputs, stdin: Stdin
+        self,
+        facts: RunFacts,
+        writer: RecordWriter,
+        observer: Observer,
+        outputs: Outputs,
+        stdin: Stdin,
+        starters: Starters,
     ) -> None:
         self.facts = facts
+        self.starters = starters
         self.writer = writer
         self.observer = observer
         self.outputs = outputs
@@ -120,6 +129,8 @@ class Collector:
 
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""
+        if isinstance(event, Exited) and event.rank == STARTER:
+            self.starters.hear(event)
         self.writer.event(event)
         self.facts.take(event)
         if isinstance(event, Exited):

@@ -21,6 +21,7 @@ from lab.run.conversation import Conversation
 from lab.run.observe import Observer
 from lab.run.outputs import LIMIT_BYTES, Outputs
 from lab.run.ship import file_messages
+from lab.run.starters import Starters
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.words import format_duration
@@ -78,7 +79,8 @@ class Driver:
         """A folder that goes with the nodes, whose files are brought back too."""
         self.stdin = stdin or Stdin()
         """What the ranks read."""
-        self.collector = Collector(facts, writer, observer, outputs, self.stdin)
+        self.starters = Starters(plan)
+        self.collector = Collector(facts, writer, observer, outputs, self.stdin, self.starters)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
         self.agents.look_often = self.stdin.look
 
@@ -144,7 +146,7 @@ class Driver:
         files = tuple(file_messages(plan.run, archive))
         for node, channel in list(self.agents.alive.items()):
             workers = tuple(self.stdin.start(worker) for worker in plan.workers if worker.node == node)
-            prepare = Prepare(plan.run, workers)
+            prepare = self.starters.prepare(node, Prepare(plan.run, workers))
             if channel.node.node_rank == 0:
                 store = Store(plan.master_addr, plan.master_port, plan.world_size)
                 prepare = prepare._replace(store=store, emptied=self.emptied)
@@ -214,14 +216,15 @@ class Driver:
     def _failed(self) -> bool:
         if self.facts.lost_nodes or self.facts.engine_lost or self.facts.refused:
             return True
-        return any(rank.failed for rank in self.facts.ranks)
+        return self.starters.failed if self.starters else any(rank.failed for rank in self.facts.ranks)
 
     def _all_over(self) -> bool:
-        return not self.agents.alive or all(map(self._over, self.facts.ranks))
+        over = not self.starters or self.starters.over(self.agents.alive.keys() - self.collector.finished)
+        return not self.agents.alive or (over and all(map(self._over, self.facts.ranks)))
 
     def _over(self, rank: RankFacts) -> bool:
         """Whether nothing more can come from a rank, or not before somebody lets its node go on."""
-        if rank.over or rank.node in self.collector.finished:
+        if rank.over or rank.node in self.collector.finished or (self.starters and rank.started is None):
             return True
         return rank.node in self.agents.silent and (self.facts.timed_out or self._failed())
 

@@ -16,6 +16,7 @@ from lab.spec import backends, expect, grading, kinds, paths
 from lab.spec.data import data_folders
 from lab.spec.environment import environment
 from lab.spec.keys import key
+from lab.spec.launching import Launching, launcher
 from lab.spec.predict import Question, question
 from lab.spec.requirements import requirement_list
 from lab.spec.volumes import Volume, volume_list
@@ -163,6 +164,8 @@ class Scenario:
     """What carries the bytes of the process groups for which the script names no backend; see backends."""
     needs: tuple[str, ...] = key((), backends.needs(), "needs: [monitored barrier]", "none")
     """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
+    launcher: Launching = key(Launching(), launcher(), "launcher: {torchrun: {max_restarts: 3}}")
+    """What starts the workers: the lab itself, or torchrun's agents, one a node; see launchers."""
     args: tuple[str, ...] = key(
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lab.errors import ScenarioError
 from lab.spec.keys import keys_of
 from lab.spec.kinds import slug
+from lab.spec.launching import Launching, Torchrun
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.predict import Noted, Question
 from lab.spec.scenario import Expect, Grading, Resources, Scenario, Tolerance, Tracing
@@ -32,6 +33,7 @@ nproc_per_node: 1
 backend: gloo
 needs: [monitored barrier]
 script: train.py
+launcher: {torchrun: {min_nodes: 2, max_nodes: 3, max_restarts: 3, monitor_interval: 500ms, last_call: 5}}
 args: [--lr, 0.10, 'x y']
 env: {NAME: text, COUNT: 010, RATE: 1e-6}
 timeout: 2m
@@ -103,6 +105,10 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         ),
         nodes=3,
         nproc_per_node=1,
+        launcher=Launching(
+            name="torchrun",
+            torchrun=Torchrun(min_nodes=2, max_nodes=3, max_restarts=3, monitor_interval_s=0.5, last_call_s=5),
+        ),
         backend="gloo",
         needs=("monitored barrier",),
         args=("--lr", "0.10", "x y"),

@@ -1,0 +1,1 @@
+"""Launchers: what starts workers on nodes, one a file; pure."""
