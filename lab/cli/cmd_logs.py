@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from lab.cli import arguments as shared
+from lab.cli.on_record import add_attempt, open_record
 from lab.errors import UsageError
-from lab.record.read import Piece, Record, find_record
+from lab.record.index import Piece
+from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.spec.problems import did_you_mean
@@ -24,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)"
     )
     shared.completes(run, "runs")
+    add_attempt(parser)
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
     node = parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
     shared.completes(node, "nodes")
@@ -72,8 +75,8 @@ def _record(arguments: argparse.Namespace) -> Record:
         if not mine:
             meant = did_you_mean(arguments.name, {record.plan().cluster for record in list_records(arguments.runs)})
             raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
-        return mine[-1]
-    return find_record(arguments.run, arguments.runs)
+        return mine[-1].attempt(arguments.attempt)
+    return open_record(arguments)
 
 
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:

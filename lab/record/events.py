@@ -86,6 +86,12 @@ class Over(NamedTuple):
     """Seconds since the workers were let go."""
 
 
+class Restarted(NamedTuple):
+    """The launcher began the workers anew: another attempt follows."""
+
+    time: float
+
+
 class Misunderstood(NamedTuple):
     """An agent said something in mid-run that could not be read."""
 
@@ -122,7 +128,7 @@ class FaultHealed(NamedTuple):
 
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
-    | TimedOut | Cancelled | Over | Misunderstood | NotShipped | Fault | FaultHealed
+    | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -141,6 +147,7 @@ _KINDS: dict[str, type[Any]] = {
     "timed out": TimedOut,
     "interrupted": Cancelled,
     "over": Over,
+    "restarted": Restarted,
     "misunderstood": Misunderstood,
     "not shipped": NotShipped,
     "fault": Fault,

@@ -14,6 +14,7 @@ PREDICTION = "prediction.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
 TRACE = "trace"
+ATTEMPTS = "attempts"
 OUTPUTS = "files"
 CHECK_LOG = "check.log"
 REPORT = "report.html"
@@ -42,6 +43,8 @@ FILES = {
     f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",
     f"{OUTPUTS}/...": "files that ranks made or changed in their working folder; once where several made the "
     f"same, else below {OUTPUTS}/rank<N>",
+    f"{ATTEMPTS}/<N>/...": "where a launcher began the workers anew: the record of an earlier attempt, the first is 0; what "
+    "stands beside this list is of the last one",
     REPORT: "the run as one page, once `lab report` has written it",
     DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it",
     PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from lab.node.messages import Exited, Halted, Note, Stack, Started
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, TimedOut
+from lab.record.index import Piece
 from lab.record.layout import RESULT
-from lab.record.read import Piece, Record
+from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.logs import clean_line
 from lab.report.html.moments import end_text
