@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
+from lab.node.start_messages import STARTER
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
@@ -175,4 +176,4 @@ def read_event(data: Any) -> Event | None:
     deep = isinstance(event, Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None
-    return event if -1 <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None
+    return event if STARTER <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None

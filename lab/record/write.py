@@ -9,12 +9,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.record.attempt import AttemptWriter, cannot_write
 from lab.record.events import Event
-from lab.record.layout import ATTEMPTS, LOGS, PLAN, README, RESULT, SCENARIO, readme
+from lab.record.layout import ATTEMPTS, LOGS, PLAN, README, RESULT, SCENARIO, launcher_log, readme
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -38,6 +38,8 @@ class RecordWriter:
         self.plan: Mapping[str, Any] = {}
         """As it was before the run."""
         self._script = ""
+        self._launchers: dict[str, BinaryIO] = {}
+        """Logs of launchers, by node."""
 
     def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
         """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
@@ -76,6 +78,17 @@ class RecordWriter:
         """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
         self.attempts[attempt].output(rank, stream, data, when)
 
+    def launcher_output(self, node: str, data: bytes) -> None:
+        """Append what a launcher's own process on a node printed."""
+        try:
+            if node not in self._launchers:
+                self._launchers[node] = open(self.path / LOGS / launcher_log(node), "ab", buffering=0)
+            view = memoryview(data)
+            while view:
+                view = view[self._launchers[node].write(view) :]
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
     def settle(self, *ranks: int, attempt: int = LATEST) -> None:
         """Append what these ranks printed last, or all of them, whether or not it ends a row."""
         self.attempts[attempt].settle(*ranks)
@@ -101,6 +114,9 @@ class RecordWriter:
         """Close every file."""
         for attempt in self.attempts:
             attempt.close()
+        for file in self._launchers.values():
+            file.close()
+        self._launchers = {}
 
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lab.record.events import Clock, Over, Restarted
+from lab.record.events import Clock, Event, NodeLost, Over, Restarted
 from lab.record.write import LATEST, RecordWriter
 from lab.run.observe import Observer
 
@@ -46,17 +46,27 @@ class Attempts:
             self._tell(len(self._numbers) - 1)
         return self._numbers[key]
 
+    def left_open(self, event: Event) -> list[int]:
+        """Attempts before the last one that the loss of a node is about as well: it had ranks of them."""
+        if not isinstance(event, NodeLost):
+            return []
+        return [
+            number
+            for number, facts in enumerate(self.facts.earlier)
+            if any(rank.node == event.node and not rank.over for rank in facts.ranks)
+        ]
+
     def _begin(self, key: str) -> None:
         number = len(self._numbers)
         if number == 0:
             self.facts.met = True
             self.facts.ranks.clear()  # who was planned may not be who meets
         else:
-            self._tell(number - 1)
             self.writer.event(Restarted(time.time()))
             self.facts.take(Restarted(time.time()))
             self.writer.begin_attempt()
             self.facts.begin_attempt()
+            self._tell(number - 1)
             for clock in self.clocks.values():
                 self.writer.event(clock)
             self.observer.begins(number)

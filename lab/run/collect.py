@@ -90,6 +90,8 @@ class Collector:
         self.heard += 1
         if isinstance(message, Output) and message.stream == ANSWERS:
             self.stdin.hear(message)
+        elif isinstance(message, Output) and message.rank == STARTER:
+            self.writer.launcher_output(node, message.data)
         elif isinstance(message, Output):
             attempt = self.attempts.number(message.attempt)
             self.writer.output(message.rank, message.stream, message.data, message.time, attempt)
@@ -138,9 +140,10 @@ class Collector:
         if isinstance(event, Exited) and event.rank == STARTER:
             self.starters.hear(event)
         attempt = self.attempts.number(getattr(event, "attempt", ""))
-        self.writer.event(event, attempt)
-        self.facts.attempt(attempt).take(event)
-        if isinstance(event, Exited):
+        for one in (*self.attempts.left_open(event), attempt):
+            self.writer.event(event, one)
+            self.facts.attempt(one).take(event)
+        if isinstance(event, Exited) and event.rank != STARTER:
             self.writer.settle(event.rank, attempt=attempt)
             self.stdin.hear(event)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first

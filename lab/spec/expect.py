@@ -83,7 +83,7 @@ def rank() -> Kind:
 
 def restarts() -> Kind:
     """How often a launcher began the workers anew: a number, or who had failed first each time."""
-    count, culprit = whole_number(0, _MOST_RESTARTS), f"a rank, a node such as node2, or null where nobody did"
+    count, culprit = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
 
     def read_culprit(value: Value) -> Any:
         if value.kind == "nothing":

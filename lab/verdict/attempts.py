@@ -1,4 +1,4 @@
-"""The attempts of a run whose launcher began the workers anew: what ended each, and the story of all in one sentence."""
+"""The attempts of a run whose launcher began the workers anew: what ended each, and all of it in one sentence."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def name_attempts(numbers: Sequence[int]) -> str:
     return f"attempt{'s' if len(numbers) > 1 else ''} {listing(rank_spans(numbers))}"
 
 
-def restarts_used_up(facts: RunFacts, allowed: int | None) -> str:
+def restarts_used_up(facts: RunFacts) -> str:
     """That a launcher could not begin anew once more, as a clause; empty where it could, or where that is not known.
 
     Each node counts for itself, and only attempts in which one of its own ranks had failed.
     """
-    failures: dict[str, int] = {}
+    allowed, failures = facts.max_restarts, dict[str, int]()
     for attempt in (*facts.earlier, facts):
         for node in {rank.node for rank in attempt.ranks if rank.failed}:
             failures[node] = failures.get(node, 0) + 1

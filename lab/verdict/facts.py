@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
+from lab.node.start_messages import STARTER
 from lab.record.events import (
     Cancelled,
     EngineLost,
@@ -115,6 +116,8 @@ class RunFacts:
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
+    starters: dict[str, RankFacts] = field(default_factory=dict)
+    """By node: a launcher's own process there; empty where the lab starts the workers itself."""
     limits: list[Limited] = field(default_factory=list)
     """Limits that were reached; of the same one, the last counts."""
     named: list[Named] = field(default_factory=list)
@@ -124,10 +127,12 @@ class RunFacts:
     restarted: bool = False
     """Whether the launcher began the workers anew after this attempt."""
     met: bool = False
-    """Whether a launcher says who the ranks are: those that met, whatever was planned."""
+    """Whether a launcher says who the ranks are: those that met, whatever was planned; it goes on without others."""
+    max_restarts: int | None = None
+    """How often each node may begin its workers anew because one of them failed; None: not known."""
     earlier: list[RunFacts] = field(default_factory=list)
     """Of the attempts before this one, in order."""
-    expected_codes: Mapping[int, int] = field(default_factory=dict)
+    expected_codes: Mapping[int, int] = field(default_factory=dict, compare=False)
     """By rank: exit codes other than 0 that are no failure."""
 
     def attempt(self, number: int) -> RunFacts:
@@ -136,7 +141,7 @@ class RunFacts:
 
     def begin_attempt(self) -> None:
         """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
-        self.earlier.append(replace(self, troubled=dict(self.troubled), earlier=[]))
+        self.earlier.append(replace(self, troubled=dict(self.troubled), starters={}, earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
 
     def rank(self, number: int) -> RankFacts:
@@ -152,8 +157,11 @@ class RunFacts:
 
     def take(self, event: Event) -> None:
         """Add what an event tells."""
-        if isinstance(event, (Started, Note, Stack, Exited)):
+        if getattr(event, "rank", None) == STARTER:
+            self._take_of_starter(event)
+        elif isinstance(event, (Started, Note, Stack, Exited)):
             rank = self.rank(event.rank)
+            self.met |= isinstance(event, Started) and bool(event.attempt)
             _take(event, rank)
             if self.timed_out and isinstance(event, Exited) and event.rank >= 0:
                 rank.stopped = True  # by the lab, or because it lost a peer that was
@@ -165,11 +173,14 @@ class RunFacts:
             self.troubled.pop(event.node, None)
             self.troubled.update({event.node: event.how} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
-            for rank in self.ranks:
-                rank.node_lost |= not rank.over and rank.node == event.node
+            lost = [
+                rank for rank in (*self.ranks, *self.starters.values()) if rank.node == event.node and not rank.over
+            ]
+            for rank in lost:
+                rank.node_lost = True
             if isinstance(event, EngineLost):
                 self.engine_lost = event.reason
-            else:
+            elif not self.met or any(rank.rank != STARTER for rank in lost):
                 self.lost_nodes.append(event)
         elif isinstance(event, Limited):
             self.limits.append(event)
@@ -186,6 +197,12 @@ class RunFacts:
             self.duration_s = event.duration_s
         elif isinstance(event, Restarted):
             self.restarted = True
+
+    def _take_of_starter(self, event: Event) -> None:
+        if isinstance(event, (Started, Exited)):
+            starter = self.starters.setdefault(event.node, RankFacts(rank=STARTER, node=event.node, local_rank=STARTER))
+            _take(event, starter)
+            starter.stopped |= self.timed_out
 
 
 def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts:
