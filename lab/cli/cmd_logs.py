@@ -17,6 +17,7 @@ from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.spec.problems import did_you_mean
+from lab.words import name_attempts
 
 _POLL_S = 0.1
 
@@ -47,18 +48,33 @@ def run(arguments: argparse.Namespace) -> int:
         _print_one(record.log(arguments.rank[0]), raw=arguments.raw)
         return 0
     live = LiveOutput(sys.stdout, None, raw=arguments.raw)
-    position = 0
+    position, number = 0, record.number
+    _tell_of_earlier(record, arguments)
     while True:
         over = not record.in_progress
+        while number < record.number:  # the workers were begun anew
+            pieces, _ = record.attempt(number).output_from(position)
+            _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
+            live.finish()
+            position, number, workers = 0, number + 1, {}
+            sys.stderr.write(f"attempt {number} begins\n")
         if not workers:  # the run is still waiting for its nodes
             workers = record.workers()
             wanted = _wanted(arguments, workers, record) if workers else wanted
         pieces, position = record.output_from(position)
-        _show((piece for piece in pieces if piece.rank in wanted), workers, live, arguments.json)
+        _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
         if not arguments.follow or (over and not pieces):
             live.finish()
             return 0
         time.sleep(_POLL_S)
+
+
+def _tell_of_earlier(record: Record, arguments: argparse.Namespace) -> None:
+    """Say that there is more than what is shown."""
+    earlier = [] if arguments.attempt is not None else [*record.earlier_attempts()]
+    if earlier:
+        last = name_attempts([record.number])
+        sys.stderr.write(f"{last}, the last one; --attempt N shows {name_attempts(earlier)}\n")
 
 
 def _print_one(log: bytes, *, raw: bool) -> None:
@@ -95,7 +111,7 @@ def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Reco
     return wanted
 
 
-def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, as_json: bool) -> None:
+def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, attempt: int, as_json: bool) -> None:
     for piece in pieces:
         node = workers.get(piece.rank, "node0")
         if not as_json:
@@ -104,6 +120,7 @@ def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, as
         data = {
             "rank": piece.rank,
             "node": node,
+            "attempt": attempt,
             "stream": {1: "stdout", 2: "stderr", 3: "terminal"}.get(piece.stream, piece.stream),
             "time": datetime.fromtimestamp(piece.time).astimezone().isoformat(),
             "text": piece.data.decode("utf-8", "backslashreplace"),

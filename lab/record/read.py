@@ -31,7 +31,7 @@ from lab.record.layout import (
 )
 from lab.record.plan import RecordedPlan
 from lab.record.result import Result
-from lab.words import listing, rank_spans
+from lab.words import name_attempts
 
 if TYPE_CHECKING:
     from lab.record.prediction import Prediction
@@ -79,10 +79,7 @@ class Record:
         earlier = self.earlier_attempts()
         if number in earlier:
             return earlier[number]
-        known = (
-            f"attempts {listing(rank_spans([*earlier, self.number]))}" if earlier else f"attempt {self.number} alone"
-        )
-        raise RecordError(f"run {self.run} has no attempt {number}; it has {known}")
+        raise RecordError(f"{self.run} has no attempt {number}; it has {name_attempts([*earlier, self.number])}")
 
     @property
     def complete(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.record.result import Result
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import clip, format_duration, listing
+from lab.words import clip, format_duration, listing, name_attempts
 
 _LONGEST = 100
 """Letters of a reason."""
@@ -27,5 +27,5 @@ def attempts_text(result: Result, style: Style) -> str:
         for one in result.attempts
     ]
     table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
-    more = f"lab show, explain, logs, report and trace --attempt 0 to {result.restarts - 1} show the earlier ones"
+    more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
     return f"{table}\n{style.paint(more, 'dim')}"

@@ -9,7 +9,7 @@ from itertools import pairwise
 from lab.record.result import Attempt
 from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
-from lab.words import capital, clip_middle, format_duration, listing, plural, rank_spans
+from lab.words import capital, clip_middle, format_duration, listing, name_attempts, plural
 
 _LONGEST = 160
 """Letters of what ended one attempt."""
@@ -56,11 +56,6 @@ def _what(attempt: Attempt) -> str:
     error = culprit.error.partition(";")[0].removesuffix(" in mid-run")
     named = culprit.rank is None or error.startswith((culprit.node or "rank ", f"rank {culprit.rank} ", "ranks "))
     return clip_middle(error if named else f"rank {culprit.rank} {error}", _LONGEST)
-
-
-def name_attempts(numbers: Sequence[int]) -> str:
-    """`attempt 2`, `attempts 0-2`."""
-    return f"attempt{'s' if len(numbers) > 1 else ''} {listing(rank_spans(numbers))}"
 
 
 def restarts_used_up(facts: RunFacts) -> str:

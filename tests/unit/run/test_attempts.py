@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from lab.run.outputs import Outputs
 from lab.run.stdin import Stdin
 from lab.spec.load import load_scenario
 from lab.verdict.facts import begin_facts
+from lab.watch.follow import Follower
+from lab.watch.now import Now
+from lab.watch.session import Session
 
 WORK = "/var/lab/run/work"
 SCENARIO = "script: train.py\nnodes: 3\n"
@@ -193,7 +197,7 @@ def test_what_attempts_came_to_is_told_in_one_sentence_and_as_data(run: Launched
     assert Result.load(run.writer.path) == result
     shown = result_text(result, Style(colour=False))
     assert "attempt  ranks  nodes" in shown
-    assert "--attempt 0" in shown
+    assert "--attempt N shows attempt 0" in shown
 
 
 def test_a_record_that_was_moved_still_knows_where_its_attempts_are(run: Launched, tmp_path: Path) -> None:
@@ -440,3 +444,56 @@ def test_attempts_are_found_by_number_and_by_name(run: Launched) -> None:
 
 def _lines(record: Record) -> list[str]:
     return (record.path / EVENTS).read_text().splitlines()
+
+
+def test_the_page_of_a_run_leads_to_those_of_its_attempts_and_back(run: Launched, tmp_path: Path) -> None:
+    restarted(run)
+    record = Record(path=run.writer.path)
+    page = write_report(record).path.read_text()
+    assert 'href="attempts/0/report.html"' in page
+    assert "rank 1 (node1) raised ValueError" in page
+    earlier = (record.path / "attempts" / "0" / "report.html").read_text()
+    assert 'href="../../report.html"' in earlier
+    sent = write_report(record, tmp_path / "sent.html").path.read_text()
+    assert '<h2 id="attempts-title">' in sent
+    assert "report.html" not in sent
+    assert write_report(record.attempt(0), tmp_path).path.name == f"{record.run}-attempts-0.html"
+
+
+def test_who_watches_sees_one_attempt_after_the_other(run: Launched) -> None:
+    seen: list[tuple[float, str, int | None, str]] = []
+    ranks: list[list[str]] = []
+
+    class Watcher:
+        presses = False
+
+        def show(self, now: Now, follower: Follower) -> None:
+            seen.extend((one.time_s, one.what, one.rank, one.text) for one in follower.happened)
+            ranks.append([rank.node for rank in now.ranks])
+            following()
+
+        def close(self) -> None: ...
+
+    def begin_anew() -> None:
+        run.prints(1, "last words")
+        run.fails(0, world=2)
+        run.meet("node1", "node0", "node2")
+        run.prints(1, "new\n")
+
+    def end() -> None:
+        for rank in range(3):
+            run.ends(rank)
+        run.over()
+
+    moves = iter([begin_anew, end])
+
+    def following() -> None:
+        next(moves, lambda: None)()
+
+    run.meet("node0", "node1")
+    run.prints(1, "old\n")
+    Session(lambda: run.writer.path, [Watcher()]).follow()
+    assert [text for _, what, _, text in seen if what == "output"] == ["old", "last words", "new"]
+    assert [(rank, text) for _, what, rank, text in seen if what == "exited"][0] == (0, "exit 1: ValueError: no")
+    assert (ranks[0], ranks[-1]) == (["node0", "node1"], ["node1", "node0", "node2"])
+    assert seen == sorted(seen, key=itemgetter(0))
