@@ -52,7 +52,7 @@ def outcome(
         from lab.verdict.attempts import restarts_used_up, with_story
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
-        bare = with_story(bare, attempts, restarts_used_up(facts))
+        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.torchrun.max_restarts))
     judgement, expectations = settle(bare, expect, evidence, ranks, variables, snapshot, attempts)
     result = Result(
         **_place(plan, cluster, writer),

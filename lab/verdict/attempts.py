@@ -58,12 +58,12 @@ def _what(attempt: Attempt) -> str:
     return clip_middle(error if named else f"rank {culprit.rank} {error}", _LONGEST)
 
 
-def restarts_used_up(facts: RunFacts) -> str:
+def restarts_used_up(facts: RunFacts, allowed: int) -> str:
     """That a launcher could not begin anew once more, as a clause; empty where it could, or where that is not known.
 
     Each node counts for itself, and only attempts in which one of its own ranks had failed.
     """
-    allowed, failures = facts.max_restarts, dict[str, int]()
+    failures: dict[str, int] = {}
     for attempt in (*facts.earlier, facts):
         for node in {rank.node for rank in attempt.ranks if rank.failed}:
             failures[node] = failures.get(node, 0) + 1

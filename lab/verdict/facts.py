@@ -116,8 +116,8 @@ class RunFacts:
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
-    starters: dict[str, RankFacts] = field(default_factory=dict)
-    """By node: a launcher's own process there; empty where the lab starts the workers itself."""
+    starters: list[RankFacts] = field(default_factory=list)
+    """Processes of a launcher that start workers; empty where the lab starts them itself."""
     limits: list[Limited] = field(default_factory=list)
     """Limits that were reached; of the same one, the last counts."""
     named: list[Named] = field(default_factory=list)
@@ -128,8 +128,6 @@ class RunFacts:
     """Whether the launcher began the workers anew after this attempt."""
     met: bool = False
     """Whether a launcher says who the ranks are: those that met, whatever was planned; it goes on without others."""
-    max_restarts: int | None = None
-    """How often each node may begin its workers anew because one of them failed; None: not known."""
     earlier: list[RunFacts] = field(default_factory=list)
     """Of the attempts before this one, in order."""
     expected_codes: Mapping[int, int] = field(default_factory=dict, compare=False)
@@ -141,7 +139,7 @@ class RunFacts:
 
     def begin_attempt(self) -> None:
         """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
-        self.earlier.append(replace(self, troubled=dict(self.troubled), starters={}, earlier=[]))
+        self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
 
     def rank(self, number: int) -> RankFacts:
@@ -173,9 +171,7 @@ class RunFacts:
             self.troubled.pop(event.node, None)
             self.troubled.update({event.node: event.how} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
-            lost = [
-                rank for rank in (*self.ranks, *self.starters.values()) if rank.node == event.node and not rank.over
-            ]
+            lost = [rank for rank in (*self.ranks, *self.starters) if rank.node == event.node and not rank.over]
             for rank in lost:
                 rank.node_lost = True
             if isinstance(event, EngineLost):
@@ -199,10 +195,13 @@ class RunFacts:
             self.restarted = True
 
     def _take_of_starter(self, event: Event) -> None:
-        if isinstance(event, (Started, Exited)):
-            starter = self.starters.setdefault(event.node, RankFacts(rank=STARTER, node=event.node, local_rank=STARTER))
-            _take(event, starter)
-            starter.stopped |= self.timed_out
+        if isinstance(event, Started):
+            self.starters.append(RankFacts(rank=STARTER, node=event.node, local_rank=STARTER, started=event.time))
+        elif isinstance(event, Exited):
+            running = [one for one in self.starters if one.node == event.node and one.ended is None]
+            for starter in running[:1]:
+                _take(event, starter)
+                starter.stopped |= self.timed_out
 
 
 def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts:

@@ -16,7 +16,7 @@ _LONGEST = 300
 def judge_starters(evidence: Evidence) -> Judgement | None:
     """What starters did wrong in a run in which no rank failed; None where it was not them."""
     facts = evidence.facts
-    failed = sorted((one for one in facts.starters.values() if one.failed), key=lambda one: one.ended or 0.0)
+    failed = sorted((one for one in facts.starters if one.failed), key=lambda one: one.ended or 0.0)
     begun = any(rank.started is not None for rank in facts.ranks)
     if failed:
         first = failed[0]
@@ -25,8 +25,8 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
         error = f"the launcher on {first.node} {ended}, {when}{_last_words(evidence, first)}"
         return Judgement(verdict="failed", reason=error, culprit=Culprit(node=first.node, error=error))
     if facts.timed_out and facts.starters and not begun:
-        nodes = listing(facts.starters)
-        said = _last_words(evidence, next(iter(facts.starters.values())))
+        nodes = listing(starter.node for starter in facts.starters)
+        said = _last_words(evidence, facts.starters[0])
         reason = f"no end after {format_duration(facts.timeout_s)}: the launchers on {nodes} had not started any rank"
         return Judgement(verdict="hung", reason=reason + said)
     return None

@@ -26,6 +26,7 @@ from lab.run.collect import Collector
 from lab.run.observe import Silence
 from lab.run.outcome import outcome
 from lab.run.outputs import Outputs
+from lab.run.starters import Starters
 from lab.run.stdin import Stdin
 from lab.spec.load import load_scenario
 from lab.verdict.facts import begin_facts
@@ -34,7 +35,7 @@ from lab.watch.now import Now
 from lab.watch.session import Session
 
 WORK = "/var/lab/run/work"
-SCENARIO = "script: train.py\nnodes: 3\n"
+SCENARIO = "script: train.py\nnodes: 3\nlauncher: {torchrun: {max_restarts: 2}}\n"
 SCRIPT = "import torch\n\nraise ValueError('no')\n"
 
 
@@ -55,7 +56,9 @@ class Launched:
         self.facts = begin_facts(self.plan, None)
         self.begun: list[int] = []
         self.outputs = Outputs(folder / "files")
-        self.collector = Collector(self.facts, self.writer, _Begun(self.begun), self.outputs, Stdin())
+        self.collector = Collector(
+            self.facts, self.writer, _Begun(self.begun), self.outputs, Stdin(), Starters(self.plan)
+        )
         self.collector.claims_sent["node0"] = 900.0
         self.collector.collect("node0", Claimed("r", 901.0, "another kernel"))
         self.key, self.clock = "", 1000.0
@@ -246,7 +249,6 @@ def test_restarts_that_are_used_up_are_told_and_the_same_end_once(run: Launched)
     for _ in range(3):
         run.meet("node0", "node1", "node2")
         run.fails(1)
-    run.facts.max_restarts = 2
     result = run.over()
     assert (result.verdict, result.culprit and result.culprit.rank) == ("failed", 1)
     assert result.reason == (
@@ -259,7 +261,6 @@ def test_several_ends_are_each_told_with_their_attempts(run: Launched) -> None:
     for culprit in (1, 1, 2):
         run.meet("node0", "node1", "node2")
         run.fails(culprit)
-    run.facts.max_restarts = 3
     result = run.over()
     assert result.reason == (
         "in attempt 2, after 2 restarts, rank 2 (node2) raised ValueError: no at train.py:3; "
@@ -494,6 +495,6 @@ def test_who_watches_sees_one_attempt_after_the_other(run: Launched) -> None:
     run.prints(1, "old\n")
     Session(lambda: run.writer.path, [Watcher()]).follow()
     assert [text for _, what, _, text in seen if what == "output"] == ["old", "last words", "new"]
-    assert [(rank, text) for _, what, rank, text in seen if what == "exited"][0] == (0, "exit 1: ValueError: no")
+    assert next((rank, text) for _, what, rank, text in seen if what == "exited") == (0, "exit 1: ValueError: no")
     assert (ranks[0], ranks[-1]) == (["node0", "node1"], ["node1", "node0", "node2"])
     assert seen == sorted(seen, key=itemgetter(0))
