@@ -17,6 +17,7 @@ from lab.record.layout import FILES
 from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
+from lab.spec.faults import Fault, When
 from lab.spec.keys import Key, keys_of
 from lab.spec.launching import Torchrun
 from lab.spec.lessons import schema_file
@@ -25,6 +26,7 @@ from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
 REQUIRED = "required"
 LINKS = {
     "Questions": "#questions",
+    "Faults": "#faults",
     "Expected notes": "#expected-notes",
     "Expected calls": "#expected-calls",
     "backends": "backends.md",
@@ -55,7 +57,9 @@ def reference(page: str) -> str:
     parts = {
         "keys": "\n".join(_table(Scenario, skip=("expect",))),
         "keys of expect": "\n".join(_table(Expect)),
-        "planned keys": f"{_words(PLANNED_KEYS)} are known names that this version does not support yet.",
+        "keys of faults": "\n".join(_table(Fault)),
+        "keys of when": "\n".join(_table(When)),
+        "planned keys": f"Known, but not supported by this version yet: {_words(PLANNED_KEYS)}.",
         "variables of the lab": f"**Variables that the lab sets itself**: {_words(LAB_VARIABLES)}, and all that begin "
         f"with {_words(LAB_PREFIXES, 'or')}, but for {_words(SETTABLE)}, which say how [traces](trace.md) are made, "
         "and what seed [`lab test`](ci.md) gives.",
@@ -171,7 +175,7 @@ def _docstrings(declared: type) -> dict[str, str]:
 
 def _words(names: tuple[str, ...], last: str = "and") -> str:
     quoted = [f"`{name}`" for name in names]
-    return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"
+    return f"{', '.join(quoted[:-1])} {last} {quoted[-1]}" if len(quoted) > 1 else quoted[0]
 
 
 PAGES = {

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from lab.cli import arguments as shared
 from lab.cli.answer import answer
-from lab.cli.on_record import add_record, open_record
+from lab.record.read import find_record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_record(parser)
+    shared.add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -17,5 +18,5 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.explain.explain import explain
     from lab.report.explain_view import explanation_text
 
-    explanation = explain(open_record(arguments))
+    explanation = explain(find_record(arguments.run, arguments.runs))
     return answer(arguments, explanation.to_json, lambda style: explanation_text(explanation, style))

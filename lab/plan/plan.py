@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
 from lab.spec.backends import check_backend
+from lab.spec.faults import Fault, fault_data
 from lab.spec.launching import LAUNCHERS, Launching
 from lab.spec.problems import did_you_mean
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
@@ -46,6 +47,8 @@ class PlanOptions(Size):
     """The rank that has the terminal of whoever runs it, from its start to its end."""
     launcher: str | None = None
     """What starts the workers."""
+    faults: Sequence[Fault] = ()
+    """What is broken on purpose, beside what the scenario says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,8 @@ class Plan:
     """Patterns that name the files that are brought back; empty: all that the run makes; None: none."""
     interactive: int | None
     """The rank that has the terminal."""
+    faults: tuple[Fault, ...]
+    """What is broken on purpose, and when."""
     workers: tuple[WorkerPlan, ...]
     launcher: Launching
     """What starts the workers."""
@@ -107,6 +112,7 @@ class Plan:
             **vars(self),
             "scenario": self.scenario.name,
             "trace": vars(self.trace),
+            "faults": [fault_data(fault) for fault in self.faults],
             "workers": [vars(worker) for worker in self.workers],
             "launcher": self.launcher.name,
             "starters": [starter._asdict() for starter in self.starters],
@@ -129,6 +135,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
+    faults = (*scenario.faults, *options.faults)
+    _refuse_faults_elsewhere(faults, scenario.name, nnodes, world_size)
     calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
@@ -194,6 +202,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),
         outputs=scenario.outputs,
         interactive=options.interactive,
+        faults=faults,
         workers=tuple(workers),
         launcher=layout.settings,
         starters=starters,
@@ -231,6 +240,16 @@ def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
     if nodes and cluster.master_addr == nodes[0].address:
         return tuple(node.address for node in nodes)
     return tuple(f"node{rank}" for rank in range(nnodes))
+
+
+def _refuse_faults_elsewhere(faults: Sequence[Fault], name: str, nnodes: int, world_size: int) -> None:
+    """Refuse faults of nodes and ranks that do not take part."""
+    for fault in faults:
+        if fault.node not in {f"node{rank}" for rank in range(nnodes)}:
+            there = "node0" if nnodes == 1 else f"node0 to node{nnodes - 1}"
+            raise UsageError(f"{name} is to {fault}, which does not take part", f"the run has {there}")
+        if (fault.when.rank or 0) >= world_size:
+            raise UsageError(f"{name} is to {fault} by what rank {fault.when.rank} does: world_size is {world_size}")
 
 
 def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int, master_addr: str) -> dict[str, str]:

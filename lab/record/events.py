@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
-from lab.node.start_messages import STARTER
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
@@ -87,12 +86,6 @@ class Over(NamedTuple):
     """Seconds since the workers were let go."""
 
 
-class Restarted(NamedTuple):
-    """The launcher began the workers anew: another attempt follows."""
-
-    time: float
-
-
 class Misunderstood(NamedTuple):
     """An agent said something in mid-run that could not be read."""
 
@@ -117,7 +110,20 @@ class Fault(NamedTuple):
     time: float
     fault: str = "fault"
     rank: int | None = None
+    """Whose note or line had set it off."""
     node: str = ""
+    """The node that it is done to."""
+    why: str = ""
+    """What had set it off: `rank 0 noted step = 3`; empty: it was done before the run began."""
+
+
+class FaultFailed(NamedTuple):
+    """A fault could not be applied."""
+
+    time: float
+    fault: str = "fault"
+    node: str = ""
+    reason: str = ""
 
 
 class FaultHealed(NamedTuple):
@@ -129,7 +135,8 @@ class FaultHealed(NamedTuple):
 
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
-    | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault | FaultHealed
+    | TimedOut | Cancelled | Over | Misunderstood | NotShipped | Fault | FaultFailed
+    | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -148,10 +155,10 @@ _KINDS: dict[str, type[Any]] = {
     "timed out": TimedOut,
     "interrupted": Cancelled,
     "over": Over,
-    "restarted": Restarted,
     "misunderstood": Misunderstood,
     "not shipped": NotShipped,
     "fault": Fault,
+    "fault failed": FaultFailed,
     "fault_healed": FaultHealed,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
@@ -176,4 +183,4 @@ def read_event(data: Any) -> Event | None:
     deep = isinstance(event, Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None
-    return event if STARTER <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None
+    return event if -1 <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None

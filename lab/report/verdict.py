@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from lab.report.style import Style
-from lab.words import format_bytes, listing
+from lab.words import format_bytes, format_duration, listing
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -24,6 +25,7 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung":
         lines.extend(_stacks(result, style))
+    lines += [f"  broken on purpose: {sentence}" for sentence in map(fault_told, result.faults)]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:
@@ -45,6 +47,14 @@ def _outputs(result: Result) -> list[str]:
         more = len(result.outputs_left_out) - 1
         lines.append(f"  not brought back: {result.outputs_left_out[0]}{f' (and {more} more)' if more else ''}")
     return lines
+
+
+def fault_told(fault: Mapping[str, Any]) -> str:
+    """What was broken on purpose, and when: `stop node2 after 1.20 s, when rank 0 noted step = 3`."""
+    at, why, failed = fault.get("at_s"), fault.get("why"), fault.get("failed")
+    when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
+    told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
+    return f"{told}; it could not be done: {failed}" if failed else told
 
 
 def unmet_sentences(result: Result) -> list[str]:

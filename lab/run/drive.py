@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Channel, Engine
-from lab.errors import LabError, NodeLost, RecordError
-from lab.node.messages import Check, Claim, Exited, Finish, Go, Prepare, Stacks, Stop
-from lab.node.output_messages import Fetch
+from lab.errors import NodeLost
+from lab.node.messages import Check, Claim, Exited, Go, Prepare, Stacks, Stop
 from lab.node.start_messages import Store
 from lab.node.watch_messages import Follow
 from lab.plan.plan import Plan
@@ -18,8 +16,9 @@ from lab.record import events
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
+from lab.run.leave import leave
 from lab.run.observe import Observer
-from lab.run.outputs import LIMIT_BYTES, Outputs
+from lab.run.outputs import Outputs
 from lab.run.ship import file_messages
 from lab.run.starters import Starters
 from lab.run.stdin import SELDOM_S, Stdin
@@ -27,6 +26,7 @@ from lab.verdict.facts import RankFacts, RunFacts
 from lab.words import format_duration
 
 if TYPE_CHECKING:
+    from lab.run.faults import Faults
     from lab.run.watched import Watched
 
 _ANSWER_DEADLINE_S = 60.0
@@ -36,8 +36,6 @@ _CULPRIT_GRACE_S = 0.6
 """If all ranks that failed had only lost a peer, the one that left them gets this long to say why."""
 _TERM_GRACE_S = 0.3
 _STOP_DEADLINE_S = 3.0
-_FINISH_DEADLINE_S = 5.0
-_CANCEL_DEADLINE_S = 0.5
 _STACK_DEADLINE_S = 2.0
 LEASE_S = 60.0
 """An agent that hears nothing for so long ends the run."""
@@ -62,6 +60,7 @@ class Driver:
         shared: str = "",
         watched: Watched | None = None,
         stdin: Stdin | None = None,
+        faults: Faults | None = None,
     ) -> None:
         self.plan = plan
         self.observer = observer
@@ -83,6 +82,8 @@ class Driver:
         self.collector = Collector(facts, writer, observer, outputs, self.stdin, self.starters)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
         self.agents.look_often = self.stdin.look
+        self.faults = self.collector.faults = faults
+        """What is broken on purpose."""
 
     def drive(
         self,
@@ -167,6 +168,8 @@ class Driver:
 
     def _go(self) -> None:
         self.began = time.monotonic()
+        if self.faults is not None:
+            self.faults.attend(self.agents, self.collector.fact)
         self.agents.say_all(Go(self.plan.run))
         if self.watched is not None:
             self.watched.attend(self.agents)
@@ -268,34 +271,8 @@ class Driver:
         self._note_duration()
 
     def _finish(self) -> None:
-        """Have every agent clean up, once the files that are wanted were fetched."""
-        nodes = self.collector.claimed & set(self.agents.alive) - self.agents.silent
         wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
-        finish = Finish(self.plan.run, wanted, LIMIT_BYTES)
-        with suppress(LabError):
-            for node in list(self.agents.alive):
-                self.agents.say(node, finish._replace(shared=self.shared) if node == "node0" else finish)
-            self._hear_out(lambda: nodes <= self.collector.finished | self.outputs.told | self._gone(nodes))
-            for node, paths in self.outputs.choose().items():
-                self.agents.say(node, Fetch(self.plan.run, tuple(paths)))
-            self._hear_out(lambda: nodes <= self.collector.finished | self._gone(nodes))
-        self.outputs.close()
-        self.agents.close()
-
-    def _hear_out(self, done: Callable[[], bool]) -> None:
-        """Listen until it is done: not for ever, but as long as the nodes are heard to be at it."""
-        patience_s = _CANCEL_DEADLINE_S if self.facts.interrupted else _FINISH_DEADLINE_S
-        heard, end = self.collector.heard, time.monotonic() + patience_s
-        while not done():
-            with suppress(RecordError):  # what cannot be written is lost; the nodes are waited for all the same
-                self.agents.listen(done, end)
-            if time.monotonic() >= end:
-                if self.facts.interrupted or self.collector.heard <= heard:
-                    break
-                heard, end = self.collector.heard, end + patience_s
-
-    def _gone(self, nodes: set[str]) -> set[str]:
-        return nodes - set(self.agents.alive)
+        leave(self.agents, self.collector, self.outputs, wanted, self.shared)
 
 
 def _names(nodes: Iterable[str]) -> str:

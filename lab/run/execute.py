@@ -24,6 +24,7 @@ from lab.verdict.facts import RunFacts, begin_facts
 
 if TYPE_CHECKING:
     from lab.record.result import Result
+    from lab.run.faults import Faults
     from lab.run.stdin import Stdin
 
 _CHECK_DEADLINE_S = 60.0
@@ -37,6 +38,7 @@ def execute(
     writer: RecordWriter,
     observer: Observer,
     options: RunOptions,
+    faults: Faults | None = None,
 ) -> Result:
     """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
 
@@ -70,6 +72,7 @@ def execute(
         shared=cluster.shared if cluster.run else "",
         watched=watched,
         stdin=_stdin(plan, options, observer),
+        faults=faults,
     )
 
     def run_check(facts: RunFacts) -> None:
@@ -85,15 +88,16 @@ def execute(
     except BaseException:
         writer.close()
         raise
-    driver.collector.attempts.end()
     if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
         from lab.run.not_shipped import not_shipped
 
         for fact in not_shipped(facts, scenario.script.parent):
             driver.collector.fact(fact)
+    if faults is not None:
+        faults.end()
     from lab.run.outcome import outcome
 
-    return outcome(plan, cluster, facts, writer, brought, options.update)
+    return outcome(plan, cluster, facts, writer, brought, options.update, faults)
 
 
 def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None:

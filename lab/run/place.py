@@ -24,7 +24,9 @@ from lab.spec.scenario import Scenario
 from lab.words import listing
 
 if TYPE_CHECKING:
+    from lab.plan.plan import Plan
     from lab.record.result import Result
+    from lab.run.faults import Faults
 
 _STANDSTILLS = ("paused", "halted", "disconnected")
 """States in which a node is there and does not work."""
@@ -219,10 +221,13 @@ class Place:
         from lab.run.execute import execute
 
         plan = make_plan(scenario, writer.run, cluster, options)
+        faults = self._armed(plan, cluster)
         try:
+            if faults is not None:
+                faults.begin()
             channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])
             try:
-                return execute(plan, cluster, self.engine, channels, writer, observer, options)
+                return execute(plan, cluster, self.engine, channels, writer, observer, options, faults)
             finally:
                 for channel in channels:
                     channel.close()
@@ -235,6 +240,19 @@ class Place:
             if told is error or os.environ.get("LAB_DEBUG"):
                 raise
             raise told from error
+        finally:
+            if faults is not None:
+                faults.close()
+                for wrong in faults.undo() if cluster.run != writer.run else ():  # else it is removed in a moment
+                    self.announce(f"warning: {wrong}")
+
+    def _armed(self, plan: Plan, cluster: ClusterInfo) -> Faults | None:
+        """The faults of a run; most have none."""
+        if not plan.faults:
+            return None
+        from lab.run.faults import Faults
+
+        return Faults(plan.faults, self.engine, cluster)
 
 
 def _why_unusable(info: ClusterInfo | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 from lab.spec import backends, expect, grading, kinds, paths
 from lab.spec.data import data_folders
 from lab.spec.environment import environment
+from lab.spec.faults import Fault, fault_list
 from lab.spec.keys import key
 from lab.spec.launching import Launching, launcher
 from lab.spec.predict import Question, question
@@ -22,7 +23,7 @@ from lab.spec.requirements import requirement_list
 from lab.spec.volumes import Volume, volume_list
 
 Verdict = Literal["passed", "failed", "error", "hung"]
-PLANNED_KEYS = ("faults", "network")
+PLANNED_KEYS = ("network",)
 """Names that a later version gives a meaning."""
 MAX_NODES = 1024
 """Most nodes, and most workers on one node, that a scenario may ask for."""
@@ -100,11 +101,6 @@ class Expect:
     """The verdict that the bare run must have."""
     culprit: int | None = key(None, expect.rank(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit."""
-    restarts: int | Sequence[int | str | None] | None = key(
-        None, expect.restarts(), "restarts: [1, node2]", "not checked"
-    )
-    """How often the launcher began the workers anew: a number, or a list of who failed first each time: a rank, a node,
-    or `null` where nobody did."""
     reason: str | None = key(None, kinds.pattern(), "reason: 'rank 1 .* barrier'", "not checked")
     """What must be found in the run's reason."""
     tolerance: Tolerance = key(Tolerance)
@@ -120,7 +116,6 @@ class Expect:
             "check": self.check,
             "verdict": self.verdict != "passed",
             "culprit": self.culprit is not None,
-            "restarts": self.restarts is not None,
             "reason": self.reason,
         }
         ends = ["exit"] if self.verdict == "passed" or self.exit else []
@@ -201,6 +196,10 @@ class Scenario:
     outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
+    faults: tuple[Fault, ...] = key(
+        (), fault_list(), "faults: [{stop: node2, when: {rank: 0, note: step, value: 3}}]", "none"
+    )
+    """What is broken on purpose while it runs, each when its event comes; see Faults."""
     trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)

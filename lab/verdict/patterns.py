@@ -31,13 +31,13 @@ class TooLong(Exception):
     """A search was given up; the text says after how long."""
 
 
-def found_in(text: str, pattern: str) -> str | None:
+def found_in(text: str, pattern: str, flags: int = 0) -> str | None:
     """The first match of a pattern in a text.
 
     Raises:
         TooLong: it takes too long to search.
     """
-    return _limited(pattern, lambda: _search(text, pattern), LIMIT_S)
+    return _limited(pattern, lambda: _search(text, pattern, flags), LIMIT_S)
 
 
 def found_in_log(path: Path, pattern: str) -> str | None:
@@ -51,8 +51,8 @@ def found_in_log(path: Path, pattern: str) -> str | None:
     return _limited(pattern, lambda: find_in_log(path, pattern), limit_s)
 
 
-def _search(text: str, pattern: str) -> str | None:
-    match = _compiled(pattern).search(text)
+def _search(text: str, pattern: str, flags: int) -> str | None:
+    match = _compiled(pattern, flags).search(text)
     return match.group() if match else None
 
 

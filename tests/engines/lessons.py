@@ -46,8 +46,7 @@ class Lessons:
     """Runs of lessons on one engine, kept in a folder that the workers of a session share."""
 
     folder: Path
-    cluster: Callable[[int], Cluster]
-    """One that has at least so many nodes."""
+    cluster: Callable[[], Cluster]
 
     def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
         """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
@@ -62,7 +61,7 @@ class Lessons:
                 short = (
                     load_scenario(FILES[name]).timeout_s < Scenario.timeout_s
                 )  # where the end of its time is the lesson
-                result = self.cluster(size[0]).run(
+                result = self.cluster().run(
                     FILES[name],
                     nodes=nodes,
                     nproc_per_node=nproc_per_node,

@@ -38,7 +38,7 @@ from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
 from lab.record.read import Record
 from lab.record.write import RecordWriter
-from lab.run import conversation
+from lab.run import conversation, leave
 from lab.run import drive as subject
 from lab.run.collect import clock_of
 from lab.run.conversation import Conversation
@@ -407,7 +407,7 @@ def test_an_agent_that_says_nothing_is_waited_for_until_the_deadline_and_named(d
 
 
 def test_a_release_that_nobody_confirms_is_not_waited_for_without_end(drive, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(subject, "_FINISH_DEADLINE_S", 0.1)
+    monkeypatch.setattr(leave, "_FINISH_DEADLINE_S", 0.1)
     facts = drive(FakeEngine(answers={"node1": {"finish": []}})).drive()
     assert [rank.code for rank in facts.ranks] == [0, 0]
 
@@ -510,7 +510,7 @@ def test_a_node_that_does_not_know_the_run_any_more_is_noticed_at_the_next_ping(
 
 
 def test_a_node_that_is_still_being_cleaned_is_waited_for(drive, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(subject, "_FINISH_DEADLINE_S", 0.05)
+    monkeypatch.setattr(leave, "_FINISH_DEADLINE_S", 0.05)
     driven = drive(FakeEngine(answers={"node1": {"finish": [Cleaning(""), Cleaning("")]}}))
     waits = []
     listen = Conversation.listen

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
+from lab.spec.faults import Fault, When
 from lab.spec.keys import keys_of
 from lab.spec.kinds import slug
 from lab.spec.launching import Launching, Torchrun
@@ -47,6 +48,7 @@ volumes:
   - data:/data:ro
   - /:/host
 outputs: [out, '*.pt']
+faults: [{stop: node1, when: {rank: 1, note: loss, value: 0.5}}]
 trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
@@ -61,7 +63,6 @@ expect:
   replicas: equal
   verdict: failed
   culprit: 1
-  restarts: [1, node2, ~]
   reason: 'rank 1 .*'
   tolerance: {relative: 1e-3, absolute: 0}
 grade: {points: {note loss: 2.5, check: 4}, files: [data]}
@@ -126,6 +127,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=Path("/"), target="/host"),
         ),
         outputs=("out", "*.pt"),
+        faults=(Fault(stop="node1", when=When(rank=1, note="loss", value=0.5)),),
         trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},
@@ -141,7 +143,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             replicas="equal",
             verdict="failed",
             culprit=1,
-            restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
         ),

@@ -1,0 +1,120 @@
+"""What is broken on purpose, on an engine without nodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cluster import Cluster
+from lab.engine.protocol import NodeState
+from lab.errors import ClusterError, UsageError
+from lab.record.events import Fault as FaultEvent
+from lab.record.events import FaultFailed
+from lab.record.read import Record
+from lab.report.verdict import fault_told
+from lab.spec.faults import START, Fault, When
+from tests.unit.fake_engine import FakeEngine, exits, notes, prints
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.py").write_text("print()\n")
+
+
+class Powered(FakeEngine):
+    """Remembers which nodes are killed and started, and says so."""
+
+    def __init__(self, acts: dict[int, Sequence[Any]]) -> None:
+        super().__init__(acts)
+        self.power: list[str] = []
+
+    def kill(self, node: Any) -> None:
+        super().kill(node)
+        self.power.append(f"kill {node.name}")
+        self.states[node.name] = NodeState(running=False, exit_code=137)
+
+    def start(self, cluster: Any, nodes: Any, *, announce: Callable[[str], None]) -> None:
+        super().start(cluster, nodes, announce=announce)
+        for node in nodes:
+            self.power.append(f"start {node.name}")
+            self.states[node.name] = NodeState(running=True)
+
+
+def run(engine: FakeEngine, *faults: Fault) -> Any:
+    cluster = Cluster(2, name="c", engine=engine)
+    if not engine.clusters:
+        cluster.up()
+    return cluster.run("s.py", faults=list(faults))
+
+
+STEPS = [notes("step", 1), prints("at st"), notes("step", 2), prints("ep 2\n"), notes("step", 2), exits()]
+
+
+@pytest.mark.parametrize(
+    ("when", "why"),
+    [
+        (When(rank=1, note="step", value=2), "rank 1 noted step = 2"),
+        (When(note="step"), "rank 0 noted step = 1"),
+        (When(rank=1, log="^at step [2]$"), 'rank 1 printed "at step 2"'),
+    ],
+)
+def test_the_first_event_that_fits_sets_a_fault_off_once_and_the_node_runs_again_after_the_run(
+    when: When, why: str
+) -> None:
+    engine = Powered({0: STEPS, 1: STEPS})
+    result = run(engine, Fault(stop="node1", when=when))
+    assert engine.power == ["kill node1", "start node1"]
+    (told,) = result.faults
+    assert {**told, "at_s": 0} == {"fault": "stop node1", "node": "node1", "at_s": 0, "why": why, "failed": ""}
+    assert result.passed, result.reason  # an engine without nodes does not lose one
+    assert result.path is not None
+    (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultEvent)]
+    assert (event.fault, event.node, event.why) == ("stop node1", "node1", why)
+
+
+def test_a_fault_whose_event_never_comes_is_told_and_is_a_failure() -> None:
+    engine = Powered({0: STEPS, 1: STEPS})
+    result = run(engine, Fault(stop="node1", when=When(note="step", value=3)))
+    assert (result.verdict, result.faults, engine.power) == ("failed", (), [])
+    assert result.reason == "fault stop node1: expected 'when a rank notes step = 3', got '(it never came)'"
+
+
+def test_a_fault_that_cannot_be_done_is_told_and_is_a_failure() -> None:
+    engine = Powered({0: STEPS, 1: STEPS})
+
+    def refuse(node: Any) -> None:
+        raise ClusterError("the engine is tired")
+
+    engine.kill = refuse  # type: ignore[method-assign]
+    engine.states["node1"] = NodeState(running=True)
+    result = run(engine, Fault(stop="node1", when=When(note="step")))
+    assert result.verdict == "failed"
+    assert "the engine is tired" in result.reason
+    assert result.path is not None
+    (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultFailed)]
+    assert event.reason == "the engine is tired"
+    assert "it could not be done: the engine is tired" in fault_told(result.faults[0])
+
+
+def test_faults_of_nodes_and_ranks_that_do_not_take_part_are_refused() -> None:
+    for fault, message in (
+        (Fault(stop="node5", when=START), "stop node5, which does not take part"),
+        (Fault(stop="node1", when=When(rank=2, note="a")), "what rank 2 does: world_size is 2"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run(Powered({}), fault)
+
+
+def test_a_pattern_that_takes_too_long_to_search_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.verdict.patterns.LIMIT_S", 1)
+    engine = Powered({0: [prints("a" * 40 + "!\n"), exits()]})
+    began = time.monotonic()
+    result = run(engine, Fault(stop="node1", when=When(log="(a+)+$")))
+    assert time.monotonic() - began < 60
+    assert "was given up after 1 s" in result.reason

@@ -1,0 +1,66 @@
+"""What is broken on purpose, as files and Python say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.errors import UsageError
+from lab.spec.faults import START, Fault, When, fault_data, fault_sentence
+from lab.spec.load import dump_scenario, load_scenario
+
+FAULTS = (
+    Fault(stop="node2", when=When(rank=0, note="step", value=3)),
+    Fault(start="node2", when=When(log="world_size is 2")),
+    Fault(stop="node1", when=START),
+)
+TEXT = """script: s.py
+faults:
+- stop: node2
+  when:
+    rank: 0
+    note: step
+    value: 3
+- start: node2
+  when:
+    log: world_size is 2
+- stop: node1
+  when: start
+"""
+
+
+def test_faults_are_read_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text("")
+    (tmp_path / "s.yaml").write_text(TEXT)
+    scenario = load_scenario(tmp_path / "s.yaml")
+    assert scenario.faults == FAULTS
+    assert TEXT.partition("\n")[2] in dump_scenario(scenario)
+
+
+def test_a_fault_is_told_in_words() -> None:
+    assert [fault_sentence(fault_data(fault)) for fault in FAULTS] == [
+        "stop node2 when rank 0 notes step = 3",
+        "start node2 when a rank prints /world_size is 2/",
+        "stop node1 before the run begins",
+    ]
+
+
+@pytest.mark.parametrize("damaged", [{}, {"when": 3}, {"stop": [1], "when": {"rank": "x", "log": None}}])
+def test_a_damaged_fault_of_a_record_is_told_too(damaged: dict[str, object]) -> None:
+    assert fault_sentence(damaged)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Fault(when=START), "none of them"),
+        (lambda: Fault(stop="node0", start="node1", when=START), "stop and start"),
+        (lambda: When(rank=0), "set off by a note or by a line"),
+        (lambda: When(note="a", log="b"), "not by both"),
+        (lambda: When(log="b", value=3), "no value"),
+    ],
+)
+def test_what_is_no_fault_is_refused_in_python_too(make, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()
