@@ -9,6 +9,7 @@ class Launcher:
     """No process starts workers but the agents."""
 
     plans_ranks = True
+    one_user = False
 
     def refusal(self, layout: Layout) -> str:
         """It starts anything."""
@@ -18,6 +19,6 @@ class Launcher:
         """None."""
         return ()
 
-    def further(self, layout: Layout, line: str) -> Starter | None:
+    def further(self, asking: Starter, line: str) -> Starter | None:
         """Nobody asks for any."""
         return None

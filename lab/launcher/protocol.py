@@ -19,6 +19,8 @@ class Starter(NamedTuple):
     """What is added to the node's own environment."""
     entry: str = ""
     """`module:function` that it calls, warm in a fork of the agent; empty: `argv` is a program."""
+    modules: tuple[str, ...] = ()
+    """What the Python of its node must have for its workers."""
 
 
 class Layout(NamedTuple):
@@ -42,6 +44,8 @@ class Launcher(Protocol):
 
     plans_ranks: bool
     """Whether ranks are where the plan has them, with its variables; else its starters decide."""
+    one_user: bool
+    """Whether it needs the ranks of a node to be one user."""
 
     def refusal(self, layout: Layout) -> str:
         """Why it cannot start this, as a sentence; empty where it can."""
@@ -49,7 +53,7 @@ class Launcher(Protocol):
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
         """The processes that are started on the nodes; none where the agents start the workers themselves."""
 
-    def further(self, layout: Layout, line: str) -> Starter | None:
+    def further(self, asking: Starter, line: str) -> Starter | None:
         """The process that a starter asks for by a line that it prints."""
 
 

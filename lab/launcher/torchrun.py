@@ -21,6 +21,7 @@ class Launcher:
     """The agents decide which rank is where."""
 
     plans_ranks = False
+    one_user = False
 
     def refusal(self, layout: Layout) -> str:
         """What there is too little of."""
@@ -57,7 +58,7 @@ class Launcher:
             for node_rank, address in enumerate(layout.addresses)
         )
 
-    def further(self, layout: Layout, line: str) -> Starter | None:
+    def further(self, asking: Starter, line: str) -> Starter | None:
         """Each agent starts workers on its own node only."""
         return None
 

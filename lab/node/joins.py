@@ -254,7 +254,8 @@ def understand(told: bytes, planned: Mapping[int, WorkerStart]) -> tuple[WorkerS
         raise JoinError(f"its environment does not tell its local rank: it has none of {', '.join(_LOCAL_RANKS)}")
     attempt = f"{env.get('MASTER_ADDR', '')}:{env.get('MASTER_PORT', '')}" if _RESTARTS in env else ""
     whole = {**(plan.env if plan is not None else {}), **env}
-    return WorkerStart(rank, local_rank, whole, argv, attempt=attempt), numbers
+    start = plan if plan is not None else WorkerStart(rank, local_rank, {}, [])
+    return start._replace(env=whole, argv=argv, attempt=attempt), numbers
 
 
 def _number(env: Mapping[str, str], names: Collection[str]) -> int | None:

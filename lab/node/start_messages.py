@@ -32,6 +32,8 @@ class WorkerStart(NamedTuple):
     its name."""
     attempt: str = ""
     """Which workers it meets, see `Started`."""
+    modules: tuple[str, ...] = ()
+    """Of a starter: what the Python of the node must have."""
 
 
 class Store(NamedTuple):

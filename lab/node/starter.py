@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shutil
 import sys
@@ -24,14 +25,23 @@ sys.exit(getattr(importlib.import_module(module), function)())
 
 
 def refuse_missing(start: WorkerStart) -> None:
-    """Refuse a program that this node does not have.
+    """Refuse a starter whose program, or what its workers import, is not in this node.
 
     Raises:
-        FileNotFoundError: there is none of that name.
+        FileNotFoundError: something is missing.
     """
     program = start.argv[0]
-    if not start.entry and program != PYTHON and shutil.which(program) is None:
-        raise FileNotFoundError(f"there is no program {program} here")
+    if not start.entry and program != PYTHON and _find(program) is None:
+        raise FileNotFoundError(f"it has no {program}, which is to start the workers")
+    for module in start.modules:
+        if importlib.util.find_spec(module) is None:
+            raise FileNotFoundError(f"its Python has no {module}, which the workers need")
+
+
+def _find(program: str) -> str | None:
+    """Its path; what is installed beside the Python of the node counts first, whether or not PATH names that folder."""
+    beside = os.path.dirname(sys.executable)
+    return shutil.which(program, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
 
 
 def run(start: WorkerStart, changed_environment: Mapping[str, str], *, cold: bool) -> NoReturn:
@@ -39,7 +49,8 @@ def run(start: WorkerStart, changed_environment: Mapping[str, str], *, cold: boo
     words = {PYTHON: sys.executable, STUB: _STUB}
     argv = [words.get(word, word) for word in start.argv]
     if not start.entry:
-        os.execvp(argv[0], argv)
+        path = _find(argv[0]) or argv[0]
+        os.execv(path, [path, *argv[1:]])
     module, _, function = start.entry.partition(":")
     if cold:
         os.execv(sys.executable, [sys.executable, "-u", "-c", _COLD, module, function, *argv])

@@ -14,7 +14,7 @@ from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
 from lab.spec.backends import check_backend
 from lab.spec.faults import Fault, fault_data
-from lab.spec.launching import LAUNCHERS, Launching
+from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
 from lab.spec.problems import did_you_mean
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
@@ -167,7 +167,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         port=MASTER_PORT,
         env=shared,
         argv=(scenario.script.name, *scenario.args),
-        settings=_launching(scenario, options),
+        settings=_launching(scenario, options, backend),
     )
     launcher = find_launcher(layout.settings.name)
     starters = _starters(launcher, layout, options)
@@ -193,7 +193,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         master_addr=cluster.master_addr,
         master_port=MASTER_PORT,
         cold=cold,
-        one_user=options.one_user or scenario.one_user,
+        one_user=options.one_user or scenario.one_user or launcher.one_user,
         fresh=options.fresh,
         output_bytes=options.output_bytes or (STRICT_OUTPUT_BYTES if cluster.shape.strict else OUTPUT_BYTES),
         backend=backend,
@@ -210,16 +210,18 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     )
 
 
-def _launching(scenario: Scenario, options: PlanOptions) -> Launching:
-    """What starts the workers: what was asked for wins over what the scenario says."""
-    name = options.launcher
-    if name is None or name == scenario.launcher.name:
-        return scenario.launcher
+def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) -> Launching:
+    """What starts the workers: what was asked for wins over what the scenario says; MPI starts them itself."""
+    name = options.launcher or scenario.launcher.name
     if name not in LAUNCHERS:
         raise UsageError(
             f"the lab has no launcher {name!r}{did_you_mean(name, LAUNCHERS)}", f"allowed: {', '.join(LAUNCHERS)}"
         )
-    return Launching(name=name)
+    if backend == "mpi" and name != MPIRUN:
+        if options.launcher or name != LAB:
+            raise UsageError(f"{name} cannot start the ranks of mpi, only {MPIRUN} can", f"--launcher {MPIRUN}")
+        name = MPIRUN
+    return scenario.launcher if name == scenario.launcher.name else Launching(name=name)
 
 
 def _starters(launcher: Launcher, layout: Layout, options: PlanOptions) -> tuple[Starter, ...]:

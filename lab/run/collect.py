@@ -91,6 +91,8 @@ class Collector:
         if isinstance(message, Output) and message.stream == ANSWERS:
             self.stdin.hear(message)
         elif isinstance(message, Output):
+            if message.rank == STARTER:
+                self.starters.listen(node, message)
             self.writer.output(message.rank, message.stream, message.data, message.time)
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):

@@ -82,6 +82,7 @@ class Driver:
         self.collector = Collector(facts, writer, observer, outputs, self.stdin, self.starters)
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
         self.agents.look_often = self.stdin.look
+        self.starters.ask = self.agents.say
         self.faults = self.collector.faults = faults
         """What is broken on purpose."""
 
@@ -219,7 +220,8 @@ class Driver:
     def _failed(self) -> bool:
         if self.facts.lost_nodes or self.facts.engine_lost or self.facts.refused:
             return True
-        return self.starters.failed if self.starters else any(rank.failed for rank in self.facts.ranks)
+        failed = any(rank.failed for rank in self.facts.ranks)
+        return self.starters.failed or (failed and self.plan.ranks_planned)
 
     def _all_over(self) -> bool:
         over = not self.starters or self.starters.over(self.agents.alive.keys() - self.collector.finished)

@@ -57,6 +57,8 @@ def execute(
     writer.describe(dump_scenario(scenario), scenario.script, {**plan.to_json(), **place, **how})
     if watched is not None:
         watched.path = writer.path
+    if plan.launcher.name != (options.launcher or scenario.launcher.name):
+        observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
     facts, brought = begin_facts(plan, memory_bytes), Outputs(options.outputs or writer.path / OUTPUTS)
     driver = Driver(
         plan,

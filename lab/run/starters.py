@@ -1,13 +1,17 @@
-"""The starters of a run: who was asked for where, and whether they have ended."""
+"""The starters of a run: who was asked for where, what they ask for, and whether they have ended."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 
-from lab.node.messages import Exited, Prepare
+from lab.launcher.protocol import Starter, find_launcher
+from lab.node.messages import Exited, Output, Prepare
 from lab.node.start_messages import STARTER, WorkerStart
 from lab.plan.plan import Plan
+
+_STDOUT = 1
+_LONGEST_LINE_BYTES = 1 << 16
 
 
 class Starters:
@@ -15,8 +19,15 @@ class Starters:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._launcher = find_launcher(plan.launcher.name)
         self._asked = Counter(starter.node for starter in plan.starters)
         self._ended: Counter[str] = Counter()
+        self._workers: dict[str, tuple[WorkerStart, ...]] = {}
+        """Those that are planned, by node."""
+        self._said: dict[str, bytes] = defaultdict(bytes)
+        """The unfinished line of what the first starter of a node prints."""
+        self.ask: Callable[[str, Prepare], object] = lambda *_: None
+        """Says something to the agent of a node."""
         self.failed = False
         """Whether one has, by itself."""
 
@@ -24,16 +35,30 @@ class Starters:
         return bool(self._asked)
 
     def prepare(self, node: str, prepare: Prepare) -> Prepare:
-        """What an agent is asked to prepare, with the starters of its node."""
+        """What an agent is asked to prepare, with the starters of its node; where it has none, it only gets ready."""
         if not self:
             return prepare
-        mine = tuple(
-            WorkerStart(STARTER, STARTER, dict(one.env), list(one.argv), entry=one.entry)
-            for one in self._plan.starters
-            if one.node == node
-        )
-        workers = prepare.workers if self._plan.ranks_planned else ()
+        if self._plan.ranks_planned:
+            self._workers[node] = prepare.workers
+        return self._with(prepare, [one for one in self._plan.starters if one.node == node])
+
+    def _with(self, prepare: Prepare, starters: Sequence[Starter]) -> Prepare:
+        mine = tuple(_start(one) for one in starters)
+        workers = self._workers.get(starters[0].node, ()) if starters else ()
         return prepare._replace(workers=workers, starters=mine, at_once=self._plan.nproc_per_node)
+
+    def listen(self, node: str, said: Output) -> None:
+        """Have those further starters started that a starter of this node asks for by what it prints."""
+        asking = next((one for one in self._plan.starters if one.node == node), None)
+        if asking is None or said.stream != _STDOUT:
+            return
+        *lines, rest = (self._said[node] + said.data).split(b"\n")
+        self._said[node] = rest[-_LONGEST_LINE_BYTES:]
+        for line in lines:
+            further = self._launcher.further(asking, line.decode("utf-8", "replace"))
+            if further is not None and further.node in self._workers:
+                self._asked[further.node] += 1
+                self.ask(further.node, self._with(Prepare(self._plan.run, ()), [further]))
 
     def hear(self, event: Exited) -> None:
         """One has ended."""
@@ -43,3 +68,7 @@ class Starters:
     def over(self, alive: Collection[str]) -> bool:
         """Whether all have ended, but for those on nodes that are gone."""
         return all(self._ended[node] >= asked for node, asked in self._asked.items() if node in alive)
+
+
+def _start(one: Starter) -> WorkerStart:
+    return WorkerStart(STARTER, STARTER, dict(one.env), list(one.argv), entry=one.entry, modules=one.modules)

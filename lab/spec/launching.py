@@ -12,7 +12,8 @@ from lab.spec.value import Value
 
 LAB = "lab"
 TORCHRUN = "torchrun"
-LAUNCHERS = (LAB, TORCHRUN)
+MPIRUN = "mpirun"
+LAUNCHERS = (LAB, TORCHRUN, MPIRUN)
 _MAX_NODES = 1024
 _NODES = kinds.whole_number(1, _MAX_NODES)
 

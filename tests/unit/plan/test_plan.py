@@ -161,6 +161,19 @@ def test_a_backend_that_the_lab_does_not_have_is_refused(scenario: Scenario):
         plan(scenario, backend="np")
 
 
+def test_mpi_is_started_by_mpirun_whose_ranks_are_one_user_on_a_node(scenario: Scenario):
+    for made in (plan(scenario, backend="mpi"), plan(replace(scenario, backend="mpi"))):
+        assert (made.launcher.name, made.one_user) == ("mpirun", True)
+        assert [starter.node for starter in made.starters] == ["node0"]
+    assert not plan(scenario, backend="gloo").starters
+
+
+@pytest.mark.parametrize("launcher", ["lab", "torchrun"])
+def test_what_cannot_start_mpi_is_refused(scenario: Scenario, launcher: str):
+    with pytest.raises(UsageError, match=f"{launcher} cannot start the ranks of mpi, only mpirun can"):
+        plan(scenario, backend="mpi", launcher=launcher)
+
+
 def test_the_largest_plan_is_made_in_a_moment(scenario: Scenario):
     assert len(plan(scenario, 512, 8).workers) == 4096
 
