@@ -6,7 +6,6 @@ descend from a starter: no rank can have a worker started, or pass for one.
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import socket
@@ -16,12 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from signal import SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM
-from typing import Any
 
 from . import processes
 from .rank_process import Worker
 from .start_messages import STARTER, WorkerStart
-from .stub import SOCKET_VARIABLE
+from .stub import SIZE_BYTES, SOCKET_VARIABLE
 from .users import Users
 
 MOST_RANKS = 1 << 20
@@ -180,14 +178,15 @@ class Joins:
             self._signal(stub.worker, data)
         else:
             stub.told += data
-            if stub.told.endswith(b"\n"):
-                self._join(stub)
-            elif len(stub.told) > _LONGEST_INTRODUCTION_BYTES:
+            size = int.from_bytes(stub.told[:SIZE_BYTES], "big")
+            if len(stub.told) >= SIZE_BYTES + size:
+                self._join(stub, bytes(stub.told[SIZE_BYTES : SIZE_BYTES + size]))
+            elif size > _LONGEST_INTRODUCTION_BYTES:
                 self._drop(stub)
 
-    def _join(self, stub: _Stub) -> None:
+    def _join(self, stub: _Stub, told: bytes) -> None:
         try:
-            start, numbers = self._understood(bytes(stub.told))
+            start, numbers = self._understood(told)
             if len(numbers) != len(stub.passed):
                 raise JoinError("it passes other descriptors than it says")
             stub.worker = self._begin(start, dict(zip(numbers, stub.passed)))
@@ -234,14 +233,10 @@ def understand(told: bytes, planned: Mapping[int, WorkerStart]) -> tuple[WorkerS
     Raises:
         JoinError: it is no worker.
     """
-    try:
-        said: dict[str, Any] = json.loads(told)
-        env, argv, numbers = dict(said["env"]), list(said["argv"]), list(said["passed"])
-    except (ValueError, KeyError, TypeError):
-        raise JoinError("what it says cannot be read") from None
-    if not argv or not all(isinstance(word, str) for word in (*env, *env.values(), *argv)):
+    argv, numbers, env = _read(told)
+    if not argv:
         raise JoinError("it names no script")
-    if not all(type(number) is int and number in _PASSED_NUMBERS for number in numbers):
+    if not all(number in _PASSED_NUMBERS for number in numbers):
         raise JoinError("it passes descriptors that a worker cannot have")
     rank = _number(env, _RANKS)
     if rank is None or rank >= MOST_RANKS:
@@ -256,6 +251,19 @@ def understand(told: bytes, planned: Mapping[int, WorkerStart]) -> tuple[WorkerS
     whole = {**(plan.env if plan is not None else {}), **env}
     start = plan if plan is not None else WorkerStart(rank, local_rank, {}, [])
     return start._replace(env=whole, argv=argv, attempt=attempt), numbers
+
+
+def _read(told: bytes) -> tuple[list[str], list[int], dict[str, str]]:
+    """What a stub says, see `SIZE_BYTES`."""
+    parts = [os.fsdecode(part) for part in told.split(b"\0")]
+    try:
+        words = 1 + int(parts[0])
+        first = words + 1 + int(parts[words])
+        numbers = [int(number) for number in parts[words + 1 : first]]
+    except (ValueError, IndexError):
+        raise JoinError("what it says cannot be read") from None
+    variables = (variable.partition("=") for variable in parts[first:])
+    return parts[1:words], numbers, {name: value for name, equals, value in variables if name and equals}
 
 
 def _number(env: Mapping[str, str], names: Collection[str]) -> int | None:

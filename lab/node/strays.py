@@ -88,9 +88,10 @@ class Strays:
             self._places = self._owned[user]
         self._before = self._look()
         with suppress(OSError):
-            with open(f"{self._journal}.new", "w") as file:
-                json.dump((*self._places, self._before), file)
-            os.rename(file.name, self._journal)
+            if self._journal:
+                with open(f"{self._journal}.new", "w") as file:
+                    json.dump((*self._places, self._before), file)
+                os.rename(file.name, self._journal)
 
     def remove(self, tell: Callable[[], object]) -> list[str]:
         """A run is over, and no process of it is left: remove what is there now and was not before it.

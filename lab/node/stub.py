@@ -1,54 +1,69 @@
 """What a starter starts in the place of a worker: asks the agent for one, and lives and ends as that does.
 
-Run as a script without the packages of the node, since each worker waits for it: `python -I -S -E stub.py SCRIPT ARGS`.
+Each worker waits for it, so it is run without the packages of the node (`python -I -S -E stub.py SCRIPT ARGS`) and
+imports only what the interpreter has in itself: `socket`, `signal` and `json` would take twice as long as all the rest.
 The agent is told of each signal by a byte, which the interpreter itself writes.
 """
 
 from __future__ import annotations
 
-import json
+import _signal  # type: ignore[import-not-found]
+import _socket
 import os
-import resource
 import select
-import signal
-import socket
 import sys
 
 SOCKET_VARIABLE = "LAB_JOIN_SOCKET"
 PASSED_VARIABLES = ("PMI_FD",)
 """Where these name a descriptor, the worker has it under the same number."""
-_CANNOT_BE_PASSED_ON = (
-    *(signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGPIPE),
-    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP),
+SIZE_BYTES = 4
+"""What is said at first has its size before it. Then come, with a NUL between them: how many words, the words, how many
+descriptors, their numbers, the variables as NAME=VALUE."""
+_NOT_PASSED_ON = (
+    "SIGKILL",
+    "SIGSTOP",
+    "SIGCHLD",
+    "SIGPIPE",
+    "SIGSEGV",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGILL",
+    "SIGSYS",
+    "SIGTRAP",
 )
 
 
 def main() -> None:
     """Become a worker's stand-in, and never return."""
-    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    agent = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         agent.connect(os.environ.get(SOCKET_VARIABLE, ""))
         _introduce(agent)
+    except BrokenPipeError:  # it has refused already, and said why
+        pass
     except OSError as error:
         sys.exit(f"this process cannot become a worker: {error}")
     agent.setblocking(False)
-    signal.set_wakeup_fd(agent.fileno(), warn_on_full_buffer=False)
-    for number in signal.valid_signals() - {*_CANNOT_BE_PASSED_ON}:
+    _signal.set_wakeup_fd(agent.fileno(), warn_on_full_buffer=False)
+    for number in _signal.valid_signals() - {getattr(_signal, name) for name in _NOT_PASSED_ON}:
         try:
-            signal.signal(number, lambda *_: None)
+            _signal.signal(number, lambda *_: None)
         except (OSError, ValueError):  # the C library keeps a few for itself
             pass
     _end_as(_hear(agent))
 
 
-def _introduce(agent: socket.socket) -> None:
+def _introduce(agent: _socket.socket) -> None:
     """Say who this is: the environment tells the rank."""
     _let_others_write_the_error_file()
     numbers = [int(os.environ[name]) for name in PASSED_VARIABLES if os.environ.get(name, "").isdigit()]
-    told = {"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "passed": numbers}
-    line = json.dumps(told).encode() + b"\n"
-    sent = socket.send_fds(agent, [line], numbers) if numbers else agent.send(line)
-    agent.sendall(line[sent:])
+    parts = [len(sys.argv) - 1, *sys.argv[1:], len(numbers), *numbers]
+    variables = [name + b"=" + value for name, value in os.environb.items()]
+    told = b"\0".join([*(os.fsencode(str(part)) for part in parts), *variables])
+    told = len(told).to_bytes(SIZE_BYTES, "big") + told
+    descriptors = b"".join(number.to_bytes(4, sys.byteorder) for number in numbers)
+    passed = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptors)] if numbers else []
+    agent.sendall(told[agent.sendmsg([told], passed) :])
 
 
 def _let_others_write_the_error_file() -> None:
@@ -62,7 +77,7 @@ def _let_others_write_the_error_file() -> None:
             os.chmod(one, 0o777)
 
 
-def _hear(agent: socket.socket) -> bytes:
+def _hear(agent: _socket.socket) -> bytes:
     """What the agent says at the end; nothing where it has gone."""
     told = b""
     while not told.endswith(b"\n"):
@@ -71,6 +86,8 @@ def _hear(agent: socket.socket) -> bytes:
             piece = agent.recv(65536)
         except BlockingIOError:
             continue
+        except OSError:
+            return b""
         if not piece:
             return b""
         told += piece
@@ -83,8 +100,11 @@ def _end_as(told: bytes) -> None:
     if what == "exit":
         os._exit(int(value))
     if what == "signal":
+        import resource
+
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(int(value), signal.SIG_DFL) if int(value) != signal.SIGKILL else None
+        if int(value) != _signal.SIGKILL:
+            _signal.signal(int(value), _signal.SIG_DFL)
         os.kill(os.getpid(), int(value))
     print(value or "the agent of this node has gone", file=sys.stderr, flush=True)
     os._exit(1)
