@@ -1,6 +1,7 @@
-# The lab's default node image: Python with torch and numpy, tc and ip for network faults, and the compiled recorder for
-# this torch. Nothing else of the lab is in it: the agent is copied into the node when it starts, so this image changes
-# only when torch or the C++ of the recorder does. A node whose recorder does not fit uses the one in Python.
+# The lab's default node image: Python with torch and numpy, MPI (MPICH) with a backend for torch, tc and ip for network
+# faults, and the compiled recorder for this torch. Nothing else of the lab is in it: the agent is copied into the node when
+# it starts, so this image changes only when torch, the package in mpi/ or the C++ of the recorder does. A node whose
+# recorder does not fit uses the one in Python.
 #
 #   lab image build                                   # builds this file, with progress
 #   docker build -t lab-node:0.1.0 .                  # the same by hand
@@ -13,7 +14,8 @@
 #   PIP_EXTRA_INDEX_URL     further index, such as PyTorch's for CPU builds (pip's own brings CUDA: 3 GB more)
 #   PIP_TRUSTED_HOST        host of an index without a certificate that pip knows
 #
-# Air-gapped: wheels of torch, numpy and what they need in ./wheels are installed without any index (docs/air-gapped.md).
+# Air-gapped: wheels of torch, numpy and what they need in ./wheels are installed without any index (docs/air-gapped.md);
+# those of mpi4py, mpich and hatchling (which makes the wheel of mpi/) may be missing: the image then goes without MPI.
 # Works with the classic builder of engine 20.10 and with BuildKit.
 
 ARG BASE=python:3.11-slim-bookworm
@@ -41,6 +43,13 @@ RUN python3 -m venv /opt/venv \
  && /opt/venv/bin/pip install "$@" "torch==${TORCH}" numpy \
  && /opt/venv/bin/python3 -c 'import numpy, torch; print("torch", torch.__version__, "numpy", numpy.__version__)' \
  && cd "$(/opt/venv/bin/python3 -c 'import torch; print(torch.__path__[0])')" && rm -rf test bin/*test* bin/*Test bin/protoc*
+# MPI, and the backend of torch for it. What goes with programs in C (compiler, headers, another ABI) is dropped: 13 MB.
+COPY mpi/ /build/mpi/
+RUN if ls /wheels/*.whl >/dev/null 2>&1; then set -- --no-index --find-links /wheels; else set --; fi \
+ && { /opt/venv/bin/pip install "$@" mpi4py mpich /build/mpi \
+      && /opt/venv/bin/python3 -c 'import torch.distributed as d, torch_mpi.library as l; print(l.MPI.Get_library_version())' \
+      || echo "warning: this image goes without MPI: mpi4py, mpich or hatchling could not be had"; } \
+ && rm -rf /opt/venv/lib/libmpi_abi.so* /opt/venv/include/mpi* /opt/venv/bin/mpicc* /opt/venv/bin/mpicxx* /opt/venv/bin/mpic++*
 COPY lab/node/recorder/ /build/recorder/
 RUN mkdir -p /opt/lab-recorder && cd /build \
  && { /opt/venv/bin/python3 recorder/build.py /opt/lab-recorder \
@@ -49,7 +58,7 @@ RUN mkdir -p /opt/lab-recorder && cd /build \
 FROM ${BASE}
 ARG TORCH=2.13.0
 LABEL org.opencontainers.image.title="lab-node" \
-      org.opencontainers.image.description="A node of the distributed-PyTorch laboratory: Python, torch, numpy, tc and ip" \
+      org.opencontainers.image.description="A node of the distributed-PyTorch laboratory: Python, torch, numpy, MPI, tc and ip" \
       org.opencontainers.image.licenses="MIT" \
       lab.image.torch="${TORCH}"
 # tc and ip shape the network of a node. Without them everything but network faults works, so a base whose package

@@ -23,6 +23,8 @@ SUITE = "bookworm"
 LOCAL_BASE = f"lab-base:{SUITE}"
 LOCAL_BUILD_BASE = f"lab-build-base:{SUITE}"
 PACKAGES = "python3,python3-pip,python3-venv,iproute2,ca-certificates"
+WHEELS = ("numpy", "mpi4py", "mpich", "hatchling")
+"""What the Dockerfile installs beside torch, and what makes a wheel of mpi/."""
 BUILD_PACKAGES = f"{PACKAGES},g++,python3-dev"
 PLATFORMS = [f"manylinux_2_{minor}_{platform.machine()}" for minor in range(28, 16, -1)]
 
@@ -158,7 +160,7 @@ def make_base(client: docker.DockerClient, image: str, packages: str) -> None:
 
 def wheel_folder(cache: Path, python: str) -> Path:
     """Return where the wheels for a version of Python are kept."""
-    return cache / f"wheels-torch-{pinned_torch()}-python-{python}-{platform.machine()}"
+    return cache / f"wheels-torch-{pinned_torch()}-mpi-python-{python}-{platform.machine()}"
 
 
 def download_wheels(client: docker.DockerClient, base: str, cache: Path) -> Path:
@@ -171,7 +173,7 @@ def download_wheels(client: docker.DockerClient, base: str, cache: Path) -> Path
     folder = wheel_folder(cache, version)
     if folder.is_dir():
         return folder
-    print(f"   downloading wheels of torch {pinned_torch()} and numpy for Python {version}")
+    print(f"   downloading wheels of torch {pinned_torch()}, {', '.join(WHEELS)} for Python {version}")
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     command = [
@@ -187,7 +189,12 @@ def download_wheels(client: docker.DockerClient, base: str, cache: Path) -> Path
     if version != f"{sys.version_info[0]}.{sys.version_info[1]}":
         command += ["--python-version", version, "--only-binary=:all:"]
         command += [word for tag in PLATFORMS for word in ("--platform", tag)]
-    command += [f"torch=={pinned_torch()}", "numpy"]
+    command += [
+        "--constraint",
+        str(find_dockerfile().with_name("constraints.txt")),
+        f"torch=={pinned_torch()}",
+        *WHEELS,
+    ]
     run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800)
     if run.returncode:
         raise ImageError(f"pip download failed: {run.stderr.strip()[-1000:]}", "docs/air-gapped.md")

@@ -1,4 +1,4 @@
-"""What comes with the lab beside its modules: lessons, pages of the docs, the Dockerfile."""
+"""What comes with the lab beside its modules: lessons, pages of the docs, the Dockerfile and what it takes."""
 
 from __future__ import annotations
 

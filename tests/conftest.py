@@ -1,8 +1,8 @@
 """What every tier shares: which tests need which engine, what may be skipped, what is kept for the long run.
 
-A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash, hostile. One in tests/engines
-or tests/hostile belongs to that of the engine it runs on too, local or docker. `@pytest.mark.docker` on any other test
-says that it needs an engine too.
+A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash, hostile; those in mpi/tests
+are the tier mpi. One in tests/engines or tests/hostile belongs to that of the engine it runs on too, local or docker.
+`@pytest.mark.docker` on any other test says that it needs an engine too.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
-TIERS = ("unit", "engines", "foreign", "docker", "browser", "crash", "hostile")
+TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 
@@ -68,6 +68,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def tier_of(nodeid: str) -> str:
     """Return the tier of a test's folder; empty if it is in none."""
     folders = nodeid.partition("::")[0].split("/")
+    if folders[:2] == ["mpi", "tests"]:
+        return "mpi"
     return folders[1] if folders[0] == "tests" and folders[1] in TIERS else ""
 
 

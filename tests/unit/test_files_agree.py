@@ -63,5 +63,5 @@ def test_the_distribution_has_the_name_that_hints_give_it():
 def test_the_wheel_has_what_it_carries_where_an_installed_lab_looks_for_it():
     packaged = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     places = {**packaged["sources"], **packaged["force-include"]}
-    assert places == {name: f"lab/{name}" for name in ("scenarios", "docs", "Dockerfile")}
+    assert places == {name: f"lab/{name}" for name in ("scenarios", "docs", "mpi", "Dockerfile")}
     assert all(carried(name) == ROOT / name for name in places)

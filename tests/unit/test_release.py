@@ -20,6 +20,9 @@ TRACKED = [
     "docs/ci/x.yml",
     "docs/a.png",
     "Dockerfile",
+    "mpi/pyproject.toml",
+    "mpi/torch_mpi/py.typed",
+    "mpi/tests/test_a.py",
 ]
 IN_WHEEL = {
     "lab/__init__.py",
@@ -28,6 +31,8 @@ IN_WHEEL = {
     "lab/docs/ci.md",
     "lab/docs/ci/x.yml",
     "lab/Dockerfile",
+    "lab/mpi/pyproject.toml",
+    "lab/mpi/torch_mpi/py.typed",
     "torch_lab-1.dist-info/METADATA",
 }
 wrong_with = runpy.run_path(str(ROOT / "dev" / "check_release.py"))["wrong_with"]

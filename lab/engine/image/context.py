@@ -1,4 +1,4 @@
-"""What is sent to the engine to build the node image: Dockerfile, C++ sources, wheels if any, build arguments."""
+"""What is sent to the engine to build the node image: Dockerfile, sources, wheels if any, build arguments."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST")
 
 _RECORDER = "lab/node/recorder"
 """Folder of the recorder in the build context, as in a checkout: the Dockerfile is built by hand there too."""
+_MPI_FILES = ("pyproject.toml", "README.md", "torch_mpi/*.py", "torch_mpi/py.typed")
+"""What makes the wheel of the package in mpi/."""
 _CHUNK_BYTES = 1 << 20
 _REPORT_BYTES = 16 << 20
 _TORCH_WHEEL = re.compile(r"^torch-(\d[^-+]*)(?:\+[^-]*)?-")
@@ -30,8 +32,8 @@ class BuildContext:
     """One build, fully decided."""
 
     dockerfile: Path
-    recorder: tuple[Path, ...]
-    """C++ of the recorder and what compiles it, sorted by name."""
+    sources: Mapping[str, Path]
+    """The recorder's C++ with what compiles it, and the package in mpi/, by name in the build context."""
     wheels: tuple[Path, ...]
     """Wheels to install from, sorted by name; empty: the package index is used."""
     build_args: Mapping[str, str]
@@ -40,7 +42,7 @@ class BuildContext:
     @property
     def upload_bytes(self) -> int:
         """Roughly how much is sent to the engine."""
-        return sum(path.stat().st_size for path in (self.dockerfile, *self.recorder, *self.wheels))
+        return sum(path.stat().st_size for path in (self.dockerfile, *self.sources.values(), *self.wheels))
 
     @property
     def recipe(self) -> str:
@@ -52,7 +54,8 @@ class BuildContext:
 
         lines = [f"{name}={value}" for name, value in sorted(self.build_args.items()) if not name.startswith("PIP_")]
         lines += [f"{path.name} {path.stat().st_size}" for path in self.wheels]
-        digest = hashlib.sha256(b"".join(path.read_bytes() for path in (self.dockerfile, *self.recorder)))
+        read = (path.read_bytes() for path in (self.dockerfile, *self.sources.values()))
+        digest = hashlib.sha256(b"".join(read))
         digest.update("\n".join(lines).encode())
         return digest.hexdigest()[:16]
 
@@ -65,7 +68,7 @@ class BuildContext:
         yield folder.tobuf(tarfile.GNU_FORMAT)
         sent = reported = 0
         members = [("Dockerfile", self.dockerfile)]
-        members += [(f"{_RECORDER}/{path.name}", path) for path in self.recorder]
+        members += self.sources.items()
         members += [(f"wheels/{path.name}", path) for path in self.wheels]
         for name, path in members:
             member = tarfile.TarInfo(name)
@@ -118,8 +121,7 @@ def plan_build(
     args |= {name: environ.get(name) for name in PIP_VARIABLES}
     args |= {name: url for name, url in zip(PIP_VARIABLES, (index_url, extra_index_url), strict=False) if url}
     given = {name: value for name, value in args.items() if value}
-    recorder = tuple(map(Path, sorted([build.__file__, *build.sources()])))
-    return BuildContext(dockerfile=find_dockerfile(), recorder=recorder, wheels=found, build_args=given)
+    return BuildContext(dockerfile=find_dockerfile(), sources=_find_sources(), wheels=found, build_args=given)
 
 
 def find_dockerfile() -> Path:
@@ -131,6 +133,15 @@ def find_dockerfile() -> Path:
         f"the Dockerfile of the node image is missing: there is no {path}",
         "this installation of the lab is incomplete: install it again",
     )
+
+
+def _find_sources() -> dict[str, Path]:
+    recorder = sorted(map(Path, [build.__file__, *build.sources()]))
+    package = carried("mpi")
+    mpi = sorted(path for pattern in _MPI_FILES for path in package.glob(pattern))
+    return {f"{_RECORDER}/{path.name}": path for path in recorder} | {
+        f"mpi/{path.relative_to(package).as_posix()}": path for path in mpi
+    }
 
 
 def _find_wheels(folder: Path) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.engine.image import context as module
 from lab.engine.image.context import find_dockerfile, plan_build
 from lab.errors import ImageError
 from lab.node.recorder import build
@@ -68,7 +69,8 @@ def test_the_context_is_an_archive_that_tar_reads(wheels: Path):
         assert dockerfile.read() == find_dockerfile().read_bytes()
     recorder = {f"lab/node/recorder/{Path(path).name}" for path in (build.__file__, *build.sources())}
     assert recorder > {"lab/node/recorder/build.py", "lab/node/recorder/native.cpp"}
-    assert {name: members[name] for name in members.keys() - recorder} == {
+    mpi = {name for name in members if name.startswith("mpi/")}
+    assert {name: members[name] for name in members.keys() - recorder - mpi} == {
         "wheels": 0,
         "Dockerfile": find_dockerfile().stat().st_size,
         f"wheels/{LONG}": 512,
@@ -109,6 +111,20 @@ def test_the_recipe_changes_with_the_source_of_the_recorder(tmp_path: Path, monk
     source.write_text("int first;")
     first = plan_build(environ={}).recipe
     source.write_text("int other;")
+    assert plan_build(environ={}).recipe != first
+
+
+def test_the_package_for_mpi_is_sent_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    names = {name for name in plan_build(environ={}).sources if name.startswith("mpi/")}
+    assert {"mpi/pyproject.toml", "mpi/README.md", "mpi/torch_mpi/__init__.py", "mpi/torch_mpi/py.typed"} <= names
+    assert not any("tests" in name for name in names)
+    (tmp_path / "torch_mpi").mkdir()
+    source = tmp_path / "torch_mpi" / "a.py"
+    dockerfile = find_dockerfile()
+    monkeypatch.setattr(module, "carried", {"mpi": tmp_path, "Dockerfile": dockerfile}.__getitem__)
+    source.write_text("first")
+    first = plan_build(environ={}).recipe
+    source.write_text("other")
     assert plan_build(environ={}).recipe != first
 
 
