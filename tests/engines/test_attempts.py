@@ -1,0 +1,66 @@
+"""Attempts: a launcher that begins the workers anew leaves a whole record of each, and one verdict with the story."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab import Result
+from lab.explain.explain import explain
+from lab.record.read import Record
+from lab.spec.launching import TORCHRUN, Launching, Torchrun
+from lab.spec.scenario import Expect
+from tests.engines.conftest import Run, judge_again, trace_of
+
+pytestmark = pytest.mark.timeout(120)
+RAISED = "rank 1 (node1) raised ValueError: not yet at attempts.py:20"
+
+
+def restarting(most: int) -> Launching:
+    return Launching(name=TORCHRUN, torchrun=Torchrun(max_restarts=most))
+
+
+def earlier(result: Result, number: int) -> Result:
+    """An attempt before the last one, judged once more from its own record."""
+    found = result.attempts[number].result
+    judge_again(found)
+    return found
+
+
+def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run) -> None:
+    expect = Expect(notes={"total": [9.0, 9.0], "attempt": {1: 1}}, restarts=(1,))
+    result = run("attempts.py", "once", launcher=restarting(1), expect=expect)
+    assert result.passed, result.reason
+    assert result.reason.startswith(
+        "after 1 restart: rank 1 raised ValueError: not yet at attempts.py:20 in attempt 0; "
+    )
+    assert [(one.verdict, one.world_size) for one in result.attempts] == [("failed", 3), ("passed", 3)]
+    first = earlier(result, 0)
+    assert first.reason == RAISED
+    assert "attempt 0 of rank 1" in first.ranks[1].log
+    assert "attempt 0 of rank 1" not in result.ranks[1].log
+    assert "attempt 1 of rank 1" in result.ranks[1].log
+    assert first.ranks[1].notes == {"attempt": 0}
+    for attempt in (first, result):
+        assert all(trace_of(attempt).ranks[rank].calls for rank in range(3))
+    assert result.path is not None
+    assert "attempt" in [finding.kind for finding in explain(Record(path=result.path)).findings]
+
+
+@pytest.mark.long
+def test_restarts_that_are_used_up_are_told(run: Run) -> None:
+    result = run("attempts.py", "always", launcher=restarting(1))
+    assert result.verdict == "failed"
+    assert result.reason == (f"in each of 2 attempts, {RAISED}; the restart that max_restarts: 1 allows is used up")
+    assert result.culprit is not None
+    assert result.culprit.rank == 1
+    assert earlier(result, 0).reason == RAISED
+
+
+@pytest.mark.long
+def test_a_rank_that_hangs_after_a_restart_is_found_by_the_lab(run: Run) -> None:
+    result = run("attempts.py", "hang", launcher=restarting(3), timeout_s=20.0)
+    assert result.verdict == "hung"
+    assert result.reason.startswith("in attempt 1, after 1 restart, no end after 20 s: rank 1 was at attempts.py:22 ")
+    assert result.culprit is not None
+    assert result.culprit.rank == 1
+    assert earlier(result, 0).reason == RAISED
