@@ -105,6 +105,12 @@ def name_ranks(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {listing(rank_spans(ranks))}" if ranks else "no rank"
 
 
+def name_attempts(numbers: Iterable[int]) -> str:
+    """`attempt 2`, `attempts 0-2`."""
+    numbers = sorted(numbers)
+    return f"attempt{'s' if len(numbers) > 1 else ''} {listing(rank_spans(numbers))}"
+
+
 def rank_spans(ranks: Iterable[int], prefix: str = "") -> list[str]:
     """Neighbours put together: `0-3`, `7`; with the prefix `r`: `r0-r3`, `r7`. Two neighbours stay two."""
     spans: list[list[int]] = []

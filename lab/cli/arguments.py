@@ -43,14 +43,6 @@ def add_runs(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_record(parser: argparse.ArgumentParser) -> None:
-    """The name of a run, `--runs` and `--json`: what every verb takes that shows what is on record."""
-    run = parser.add_argument("run", nargs="?", help="name of a run, or how it begins or ends (default: the latest)")
-    completes(run, "runs")
-    add_runs(parser)
-    add_json(parser)
-
-
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """`--raw`."""
     parser.add_argument(

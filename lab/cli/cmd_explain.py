@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from lab.cli import arguments as shared
 from lab.cli.answer import answer
-from lab.record.read import find_record
+from lab.cli.on_record import add_record, open_record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    shared.add_record(parser)
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -18,5 +17,5 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.explain.explain import explain
     from lab.report.explain_view import explanation_text
 
-    explanation = explain(find_record(arguments.run, arguments.runs))
+    explanation = explain(open_record(arguments))
     return answer(arguments, explanation.to_json, lambda style: explanation_text(explanation, style))

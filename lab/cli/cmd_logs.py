@@ -10,11 +10,14 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from lab.cli import arguments as shared
+from lab.cli.on_record import add_attempt, open_record
 from lab.errors import UsageError
-from lab.record.read import Piece, Record, find_record
+from lab.record.index import Piece
+from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.spec.problems import did_you_mean
+from lab.words import name_attempts
 
 _POLL_S = 0.1
 
@@ -24,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", metavar="RUN", help="name of a run, or how it begins or ends (default: the latest)"
     )
     shared.completes(run, "runs")
+    add_attempt(parser)
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
     node = parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
     shared.completes(node, "nodes")
@@ -44,18 +48,33 @@ def run(arguments: argparse.Namespace) -> int:
         _print_one(record.log(arguments.rank[0]), raw=arguments.raw)
         return 0
     live = LiveOutput(sys.stdout, None, raw=arguments.raw)
-    position = 0
+    position, number = 0, record.number
+    _tell_of_earlier(record, arguments)
     while True:
         over = not record.in_progress
+        while number < record.number:  # the workers were begun anew
+            pieces, _ = record.attempt(number).output_from(position)
+            _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
+            live.finish()
+            position, number, workers = 0, number + 1, {}
+            sys.stderr.write(f"attempt {number} begins\n")
         if not workers:  # the run is still waiting for its nodes
             workers = record.workers()
             wanted = _wanted(arguments, workers, record) if workers else wanted
         pieces, position = record.output_from(position)
-        _show((piece for piece in pieces if piece.rank in wanted), workers, live, arguments.json)
+        _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
         if not arguments.follow or (over and not pieces):
             live.finish()
             return 0
         time.sleep(_POLL_S)
+
+
+def _tell_of_earlier(record: Record, arguments: argparse.Namespace) -> None:
+    """Say that there is more than what is shown."""
+    earlier = [] if arguments.attempt is not None else [*record.earlier_attempts()]
+    if earlier:
+        last = name_attempts([record.number])
+        sys.stderr.write(f"{last}, the last one; --attempt N shows {name_attempts(earlier)}\n")
 
 
 def _print_one(log: bytes, *, raw: bool) -> None:
@@ -72,8 +91,8 @@ def _record(arguments: argparse.Namespace) -> Record:
         if not mine:
             meant = did_you_mean(arguments.name, {record.plan().cluster for record in list_records(arguments.runs)})
             raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
-        return mine[-1]
-    return find_record(arguments.run, arguments.runs)
+        return mine[-1].attempt(arguments.attempt)
+    return open_record(arguments)
 
 
 def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Record) -> set[int]:
@@ -92,7 +111,7 @@ def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Reco
     return wanted
 
 
-def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, as_json: bool) -> None:
+def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, attempt: int, as_json: bool) -> None:
     for piece in pieces:
         node = workers.get(piece.rank, "node0")
         if not as_json:
@@ -101,6 +120,7 @@ def _show(pieces: Iterable[Piece], workers: dict[int, str], live: LiveOutput, as
         data = {
             "rank": piece.rank,
             "node": node,
+            "attempt": attempt,
             "stream": {1: "stdout", 2: "stderr", 3: "terminal"}.get(piece.stream, piece.stream),
             "time": datetime.fromtimestamp(piece.time).astimezone().isoformat(),
             "text": piece.data.decode("utf-8", "backslashreplace"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from lab.cli import arguments as shared
 from lab.cli.answer import say
+from lab.cli.on_record import add_record, open_record
 from lab.errors import UsageError
 from lab.record.read import find_record
 from lab.words import format_bytes, plural
@@ -39,13 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "record of RUN2)",
     )
     parser.add_argument("--open", action="store_true", help="open it in the browser")
-    shared.add_record(parser)
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write it; needs no engine and no network."""
     if arguments.diff and arguments.run:
         raise UsageError(f"--diff compares two runs, and {arguments.run} is a third", "say `lab report --diff A B`")
+    if arguments.attempt is not None and (arguments.suite or arguments.diff):
+        raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     if arguments.suite:
         from lab.record.suite import find_suite
         from lab.report.html.suite import write_suite
@@ -62,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _tell(arguments, diff.path, diff.to_json(), [f"{format_bytes(diff.bytes)}, {same}"])
     from lab.report.html.page import write_report
 
-    report = write_report(find_record(arguments.run, arguments.runs), arguments.output)
+    report = write_report(open_record(arguments), arguments.output)
     steps, lines = plural(report.steps, "step"), plural(report.log_lines, "log line")
     told = [f"{format_bytes(report.bytes)}, {steps}, {lines}", *report.left_out]
     return _tell(arguments, report.path, report.to_json(), told)

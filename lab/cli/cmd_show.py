@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
+from lab.cli.on_record import add_record, open_record
 from lab.errors import LabError, RecordError, UsageError
 from lab.record.layout import TRACE
-from lab.record.read import Record, find_record
+from lab.record.read import Record
 from lab.report.result_view import result_text
 from lab.report.style import Style
 from lab.words import plural
@@ -26,14 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
     what.add_argument("--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="with --step: write the picture to a file instead")
-    shared.add_record(parser)
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; needs no engine."""
     if arguments.svg and not arguments.step:
         raise UsageError("--svg needs --step N: the number of the step to draw", "`lab show --steps` lists them")
-    record = find_record(arguments.run, arguments.runs)
+    record = open_record(arguments)
     if arguments.steps:
         from lab.report.steps_view import steps_json, steps_text
 

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.cli import arguments as shared
 from lab.cli.answer import say
+from lab.cli.on_record import add_record, open_record
 from lab.errors import RecordError, UsageError
 from lab.record.layout import CHROME, LOGS, PERFETTO
-from lab.record.read import find_record
 
 _STDOUT = "-"
 _IN_RECORD = ""
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     for name, what in (("--perfetto", "Perfetto's own format"), ("--chrome", "Chrome's trace event format")):
         parser.add_argument(name, metavar="FILE", nargs="?", const=_IN_RECORD, help=f"write {what}")
-    shared.add_record(parser)
+    add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.trace.read import open_trace
     from lab.trace.steps import match
 
-    record = find_record(arguments.run, arguments.runs)
+    record = open_record(arguments)
     trace = open_trace(record)
     steps = match(trace)
     if arguments.chrome is not None:

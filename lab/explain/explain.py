@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.explain.attempts import tell_attempts
 from lab.explain.backend import find_named_backends
 from lab.explain.critical import find_critical_path
 from lab.explain.ddp_story import tell_ddp_story
@@ -33,6 +34,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     missing = [*([] if record.complete else [result.reason]), *problems(evidence)]
     ended_well = _ended_well(evidence, result)
     culprit = result.culprit
+    ended_well = ended_well or _was_replaced(evidence)
     causes = find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
     findings = [*causes]
     if evidence.trace.recorded:
@@ -44,6 +46,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
             if not stepped and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
         findings += _give_account(evidence, timed=not stepped)
+    findings[len(causes) : len(causes)] = tell_attempts(record)
     findings += find_named_backends(evidence.facts.named)
     return Explanation(
         run=record.run,
@@ -60,6 +63,12 @@ def _ended_well(evidence: Evidence, result: Result) -> bool:
     """Whether a run ended as it should, and by itself."""
     hung = any(rank.stopped for rank in evidence.facts.ranks)
     return result.passed and result.culprit is None and not hung
+
+
+def _was_replaced(evidence: Evidence) -> bool:
+    """Whether it is an attempt that the launcher ended, and not one of its ranks: nobody was late, or left early."""
+    facts = evidence.facts
+    return facts.restarted and not (facts.lost_nodes or any(rank.failed for rank in facts.ranks))
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:

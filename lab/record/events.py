@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
+from lab.node.start_messages import STARTER
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
@@ -86,6 +87,12 @@ class Over(NamedTuple):
     """Seconds since the workers were let go."""
 
 
+class Restarted(NamedTuple):
+    """The launcher began the workers anew: another attempt follows."""
+
+    time: float
+
+
 class Misunderstood(NamedTuple):
     """An agent said something in mid-run that could not be read."""
 
@@ -135,7 +142,7 @@ class FaultHealed(NamedTuple):
 
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
-    | TimedOut | Cancelled | Over | Misunderstood | NotShipped | Fault | FaultFailed
+    | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault | FaultFailed
     | FaultHealed
 )  # fmt: skip
 
@@ -155,6 +162,7 @@ _KINDS: dict[str, type[Any]] = {
     "timed out": TimedOut,
     "interrupted": Cancelled,
     "over": Over,
+    "restarted": Restarted,
     "misunderstood": Misunderstood,
     "not shipped": NotShipped,
     "fault": Fault,
@@ -183,4 +191,4 @@ def read_event(data: Any) -> Event | None:
     deep = isinstance(event, Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None
-    return event if -1 <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None
+    return event if STARTER <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None

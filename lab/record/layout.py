@@ -14,6 +14,7 @@ PREDICTION = "prediction.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
 TRACE = "trace"
+ATTEMPTS = "attempts"
 OUTPUTS = "files"
 CHECK_LOG = "check.log"
 REPORT = "report.html"
@@ -39,9 +40,12 @@ FILES = {
     INDEX: "a line a piece of output, in the order of arrival: [rank, stream, offset, bytes, time]; stream 2 is "
     "standard error, 3 the terminal that the rank had, rank -1 the scenario's check",
     f"{LOGS}/{CHECK_LOG}": "what the scenario's own check printed",
+    f"{LOGS}/launcher-<node>.log": "what a launcher other than the lab's own printed on a node, in all attempts",
     f"{TRACE}/rank<N>.jsonl": "what a rank called, as its recorder wrote it (docs/trace.md); without --no-trace",
     f"{OUTPUTS}/...": "files that ranks made or changed in their working folder; once where several made the "
     f"same, else below {OUTPUTS}/rank<N>",
+    f"{ATTEMPTS}/<N>/...": "where a launcher began the workers anew: the record of an earlier attempt, the first is "
+    "0; what stands beside this list is of the last one",
     REPORT: "the run as one page, once `lab report` has written it",
     DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it",
     PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
@@ -61,6 +65,11 @@ def readme() -> str:
 def rank_log(rank: int) -> str:
     """Name of a rank's log; rank -1 is the scenario's own check."""
     return f"rank{rank}.log" if rank >= 0 else CHECK_LOG
+
+
+def launcher_log(node: str) -> str:
+    """Name of the log of a launcher's own process on a node; it is that of all attempts."""
+    return f"launcher-{node}.log"
 
 
 def rank_trace(rank: int) -> str:

@@ -9,69 +9,77 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import RecordError
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
-from lab.record.layout import EVENTS, INDEX, LOGS, MOST_RANKS, PLAN, PREDICTION, RESULT, RUNS, SCENARIO, rank_log
+from lab.record.index import Piece, read_index
+from lab.record.layout import (
+    ATTEMPTS,
+    EVENTS,
+    INDEX,
+    LOGS,
+    MOST_RANKS,
+    PLAN,
+    PREDICTION,
+    RESULT,
+    RUNS,
+    SCENARIO,
+    rank_log,
+)
 from lab.record.plan import RecordedPlan
 from lab.record.result import Result
+from lab.words import name_attempts
 
 if TYPE_CHECKING:
     from lab.record.prediction import Prediction
 
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-_LONGEST_LOG = 1 << 50
-_LONGEST_PIECE = 1 << 26
-_LATEST = 1e11
-"""Indices, bytes and Unix times beyond these are damage."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """Something that a rank printed at once."""
-
-    rank: int
-    stream: int
-    """1: standard output, 2: standard error, 3: the terminal that the rank had."""
-    time: float
-    """Unix time at which the agent read it."""
-    data: bytes
-
-
-class IndexEntry(NamedTuple):
-    """Where a piece of output stands in the log of its rank."""
-
-    rank: int
-    stream: int
-    offset: int
-    length: int
-    time: float
-
-
-def read_index(line: bytes) -> IndexEntry | None:
-    """A line of the index of output; None where it is damaged."""
-    try:
-        rank, stream, offset, length, when = json.loads(line)
-        entry = IndexEntry(int(rank), int(stream), int(offset), int(length), float(when))
-    except (ArithmeticError, RecursionError, TypeError, ValueError):
-        return None
-    sane = -1 <= entry.rank < MOST_RANKS and 0 <= entry.offset < _LONGEST_LOG and 0 <= entry.length < _LONGEST_PIECE
-    return entry if sane and 0 <= entry.time < _LATEST else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The folder of a run."""
+    """The folder of a run, which is that of its last attempt; or the folder of an earlier attempt, as whole."""
 
     path: Path
 
     @property
     def run(self) -> str:
-        """Name of the run."""
-        return self.path.name
+        """Name of the run; of an earlier attempt `RUN/attempts/N`, by which it is found too."""
+        of = self.run_of_attempt
+        return self.path.name if of is None else f"{of.path.name}/{ATTEMPTS}/{self.path.name}"
+
+    @property
+    def run_of_attempt(self) -> Record | None:
+        """The run that an earlier attempt is of; None where this is the run itself."""
+        below = self.path.parent.name == ATTEMPTS and self.path.name.isdecimal()
+        return Record(path=self.path.parent.parent) if below else None
+
+    def earlier_attempts(self) -> dict[int, Record]:
+        """Those before the last one, by number; empty of most runs."""
+        folder = self.path / ATTEMPTS
+        names = [path.name for path in folder.iterdir() if _is_attempt(path)] if folder.is_dir() else []
+        return {number: Record(path=folder / str(number)) for number in sorted(map(int, names))}
+
+    @property
+    def number(self) -> int:
+        """Which attempt of its run it is; 0 is the first."""
+        return int(self.path.name) if self.run_of_attempt is not None else max(self.earlier_attempts(), default=-1) + 1
+
+    def attempt(self, number: int | None) -> Record:
+        """The record of an attempt; without a number, this one.
+
+        Raises:
+            RecordError: there was no such attempt, or it is not on record any more.
+        """
+        if number is None or number == self.number:
+            return self
+        earlier = self.earlier_attempts()
+        if number in earlier:
+            return earlier[number]
+        raise RecordError(f"{self.run} has no attempt {number}; it has {name_attempts([*earlier, self.number])}")
 
     @property
     def complete(self) -> bool:
@@ -86,6 +94,9 @@ class Record:
                 fcntl.flock(index, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
+            earlier = self.earlier_attempts()
+            return bool(earlier) and earlier[max(earlier)].in_progress
         except OSError:
             pass
         return False
@@ -231,6 +242,11 @@ def _size(path: Path) -> int:
         return 0
 
 
+def _is_attempt(path: Path) -> bool:
+    """Whether a folder is the record of one; it is from when it has an index."""
+    return path.name.isdecimal() and path.name == str(int(path.name)) and (path / INDEX).exists()
+
+
 def list_records(runs: Path = RUNS) -> list[Record]:
     """Every record in a folder of runs, oldest first."""
     if not runs.is_dir():
@@ -258,6 +274,9 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         return records[-1]
     if (Path(name) / LOGS).is_dir():
         return Record(path=Path(name))
+    run, below, number = name.rpartition(f"/{ATTEMPTS}/")
+    if below and number.isdecimal():
+        return find_record(run, runs).attempt(int(number))
     exact = [record for record in records if record.run == name]
     matches = exact or [record for record in records if record.run.startswith(name) or record.run.endswith(f"-{name}")]
     if len(matches) == 1:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lab.errors import RecordError
 from lab.node.typed import read
-from lab.record.layout import LOGS, RESULT, rank_log
+from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
 from lab.spec.scenario import Verdict
 from lab.words import clip
 
@@ -107,8 +107,41 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """Workers that met one another, until they ended or their launcher began them anew."""
+
+    number: int
+    """From 0."""
+    verdict: Verdict = "error"
+    reason: str = ""
+    """One sentence."""
+    culprit: Culprit | None = None
+    """Who failed first in it; None where nobody did, or where nobody can be named."""
+    nodes: tuple[str, ...] = ()
+    """Name of the node of each of its ranks, in their order."""
+    duration_s: float | None = None
+    """Seconds from its first worker's start to its last one's end."""
+    path: Path | None = None
+    """Folder of its record."""
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks it had."""
+        return len(self.nodes)
+
+    @property
+    def result(self) -> Result:
+        """The whole result of an earlier one; of the last one, that of the run.
+
+        Raises:
+            RecordError: its record is not there any more.
+        """
+        return Result.load(self.path or "")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
-    """The outcome of one run."""
+    """The outcome of one run; where its launcher began the workers anew, ranks and verdict of the last attempt."""
 
     verdict: Verdict
     reason: str = ""
@@ -132,6 +165,8 @@ class Result:
     """Files that did not, each with the reason."""
     outputs_folder: Path | None = None
     """Where they are on the host; None where there are none."""
+    attempts: tuple[Attempt, ...] = ()
+    """All of them, the last one too, where the launcher began the workers anew; empty where there was but one."""
     exit_code: int = 0
     """Exit code of the command line for this verdict."""
     path: Path | None = None
@@ -145,6 +180,11 @@ class Result:
     def passed(self) -> bool:
         """Whether the verdict is `passed`."""
         return self.verdict == "passed"
+
+    @property
+    def restarts(self) -> int:
+        """How often its launcher began the workers anew."""
+        return max(0, len(self.attempts) - 1)
 
     @property
     def unmet(self) -> list[Expectation]:
@@ -179,7 +219,12 @@ class Result:
         """
         result = read(cls, data, lenient=lenient)
         ranks = (replace(rank, log_path=folder / LOGS / rank_log(rank.rank)) for rank in result.ranks)
-        return replace(result, path=folder, ranks=tuple(ranks))
+        last = result.restarts
+        attempts = (
+            replace(one, path=folder if one.number == last else folder / ATTEMPTS / str(one.number))
+            for one in result.attempts
+        )
+        return replace(result, path=folder, ranks=tuple(ranks), attempts=tuple(attempts))
 
     def _repr_html_(self) -> str | None:
         return None if Result.view is None else Result.view(self)
@@ -189,6 +234,8 @@ class Result:
         data = asdict(self)
         for name in ("path", "outputs_folder"):
             data[name] = str(data[name]) if data[name] else None
+        for attempt in data["attempts"]:
+            attempt["path"] = str(attempt["path"]) if attempt["path"] else None
         for rank in data["ranks"]:
             rank["log_path"] = str(rank["log_path"]) if rank["log_path"] else None
         return data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -13,27 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.events import Event, event_line
-from lab.record.layout import (
-    EVENTS,
-    INDEX,
-    LOGS,
-    PLAN,
-    README,
-    RESULT,
-    SCENARIO,
-    TRACE,
-    rank_log,
-    rank_trace,
-    readme,
-)
-from lab.record.rows import Rows
+from lab.record.attempt import AttemptWriter, cannot_write
+from lab.record.events import Event
+from lab.record.layout import ATTEMPTS, LOGS, PLAN, README, RESULT, SCENARIO, launcher_log, readme
 
 if TYPE_CHECKING:
     from lab.record.result import Result
 
-
-_LOOKS = 50
+LATEST = -1
+"""In the place of an attempt's number."""
 
 
 class RecordWriter:
@@ -42,55 +29,78 @@ class RecordWriter:
     def __init__(self, runs: Path, scenario: str) -> None:
         self.path = _new_folder(runs, scenario)
         self.run = self.path.name
-        self._files: dict[str, BinaryIO] = {}
-        self._offsets: dict[int, int] = {}
-        self._rows: dict[int, dict[int, Rows]] = {}
-        """What ranks print and may still write over, by rank and stream."""
-        self._heard: dict[int, float] = {}
         try:
             (self.path / LOGS).mkdir()
         except OSError as error:
-            raise _cannot(self.path, error) from error
-        self._append(INDEX, b"")
-        _hold(self._files[INDEX])
+            raise cannot_write(self.path, error) from error
+        self.attempts = [AttemptWriter(self.path)]
+        """In order; the last one stands in the folder of the run, those before it below."""
+        self.plan: Mapping[str, Any] = {}
+        """As it was before the run."""
+        self._script = ""
+        self._launchers: dict[str, BinaryIO] = {}
+        """Logs of launchers, by node."""
 
     def describe(self, scenario_text: str, script: Path, plan: Mapping[str, Any]) -> None:
         """Keep the scenario as resolved, its script beside it as it is now, and the plan."""
+        self.plan, self._script = plan, script.name
         self._write_whole(SCENARIO, scenario_text)
         self._write_whole(script.name, script.read_text(encoding="utf-8", errors="replace"))
         self._write_whole(PLAN, json.dumps(plan, indent=2))
         self._write_whole(README, readme())
 
-    def event(self, event: Event) -> None:
+    def begin_attempt(self) -> None:
+        """What was written so far becomes the record of an earlier attempt, and that of the next one begins."""
+        earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)
+        later = AttemptWriter(self.path, waits=True)
+        earlier.settle()
+        earlier.move(folder)
+        later.take_over()
+        self.attempts.append(later)
+        for name in filter(None, (SCENARIO, self._script)):
+            with suppress(OSError):  # it is told without its text
+                (folder / name).write_bytes((self.path / name).read_bytes())
+
+    def tell_workers(self, workers: Mapping[str, Any], began: float | None, attempt: int = LATEST) -> None:
+        """Put what was not known before an attempt began into its plan: who met there, and when."""
+        folder = self.attempts[attempt].path
+        if folder == self.path or began is None:
+            began = self.plan.get("began", time.time())
+        self._write_whole(PLAN, json.dumps({**self.plan, **workers, "began": began}, indent=2), folder)
+        with suppress(OSError):  # by this time records are put in order
+            os.utime(folder / PLAN, (began, began))
+
+    def event(self, event: Event, attempt: int = LATEST) -> None:
         """Append one fact."""
-        self._append(EVENTS, event_line(event))
+        self.attempts[attempt].event(event)
 
-    def output(self, rank: int, stream: int, data: bytes, when: float) -> None:
+    def output(self, rank: int, stream: int, data: bytes, when: float, attempt: int = LATEST) -> None:
         """Append what a rank printed, once that is settled: of a row that is written over and over, what is last."""
-        streams = self._rows.setdefault(rank, {})
-        for other, rows in streams.items():
-            if other != stream:
-                self._settled(rank, other, rows.interrupted(), when)
-        self._heard[rank] = when
-        self._settled(rank, stream, streams.setdefault(stream, Rows()).feed(data), when)
+        self.attempts[attempt].output(rank, stream, data, when)
 
-    def settle(self, *ranks: int) -> None:
+    def launcher_output(self, node: str, data: bytes) -> None:
+        """Append what a launcher's own process on a node printed."""
+        try:
+            if node not in self._launchers:
+                self._launchers[node] = open(self.path / LOGS / launcher_log(node), "ab", buffering=0)
+            view = memoryview(data)
+            while view:
+                view = view[self._launchers[node].write(view) :]
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def settle(self, *ranks: int, attempt: int = LATEST) -> None:
         """Append what these ranks printed last, or all of them, whether or not it ends a row."""
-        for rank in ranks or tuple(self._rows):
-            for stream, rows in self._rows.get(rank, {}).items():
-                self._settled(rank, stream, rows.end(), self._heard[rank])
+        self.attempts[attempt].settle(*ranks)
 
-    def _settled(self, rank: int, stream: int, data: bytes, when: float) -> None:
-        """Append to the log of a rank, and to the index where that stands in it, with stream and time."""
-        if data:
-            offset = self._offsets.get(rank, 0)
-            self._append(f"{LOGS}/{rank_log(rank)}", data)
-            self._append(INDEX, json.dumps([rank, stream, offset, len(data), round(when, 6)]).encode() + b"\n")
-            self._offsets[rank] = offset + len(data)
-
-    def trace(self, rank: int, lines: bytes) -> None:
+    def trace(self, rank: int, lines: bytes, attempt: int = LATEST) -> None:
         """Append what a rank's recorder wrote."""
-        self._append(f"{TRACE}/{rank_trace(rank)}", lines)
+        self.attempts[attempt].trace(rank, lines)
+
+    def write_result(self, result: Result, attempt: int) -> None:
+        """Write the result of an earlier attempt, whole or not at all."""
+        self.attempts[attempt].settle()
+        self._write_whole(RESULT, json.dumps(result.to_json(), indent=2), self.attempts[attempt].path)
 
     def finish(self, result: Result) -> None:
         """Write the result, whole or not at all, and close."""
@@ -102,12 +112,11 @@ class RecordWriter:
 
     def close(self) -> None:
         """Close every file."""
-        if self._files:
-            with suppress(RecordError):  # what cannot be written is lost
-                self.settle()
-        for file in self._files.values():
+        for attempt in self.attempts:
+            attempt.close()
+        for file in self._launchers.values():
             file.close()
-        self._files = {}
+        self._launchers = {}
 
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""
@@ -121,39 +130,27 @@ class RecordWriter:
         self.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def keep(self, folder: Path, name: str) -> None:
+    def keep(self, folder: Path, name: str, attempt: int = LATEST) -> None:
         """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""
-        source, target = (folder / name).resolve(), self.path / name
+        source, target = (folder / name).resolve(), self.attempts[attempt].path / name
         inside = source.is_relative_to(folder.resolve()) and source.is_file()
         if inside and source.suffix == ".py" and not target.exists():
             with suppress(OSError):  # one that is gone by now is told without its text
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(source.read_bytes())
 
-    def log_path(self, rank: int) -> Path:
+    def log_path(self, rank: int, attempt: int = LATEST) -> Path:
         """Where a rank's log is."""
-        return self.path / LOGS / rank_log(rank)
+        return self.attempts[attempt].log_path(rank)
 
-    def _append(self, name: str, data: bytes) -> None:
-        try:
-            file = self._files.get(name)
-            if file is None:
-                path = self.path / name
-                path.parent.mkdir(exist_ok=True)  # the folder of the traces is made for the first of them
-                file = self._files[name] = open(path, "ab", buffering=0)
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
-        except OSError as error:
-            raise _cannot(self.path, error) from error
-
-    def _write_whole(self, name: str, text: str) -> None:
-        temporary = self.path / f".{name}.new"
+    def _write_whole(self, name: str, text: str, folder: Path | None = None) -> None:
+        folder = folder or self.path
+        temporary = folder / f".{name}.new"
         try:
             temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, self.path / name)
+            os.replace(temporary, folder / name)
         except OSError as error:
-            raise _cannot(self.path, error) from error
+            raise cannot_write(self.path, error) from error
 
 
 def _new_folder(runs: Path, scenario: str) -> Path:
@@ -169,24 +166,5 @@ def _new_folder(runs: Path, scenario: str) -> Path:
                 continue
             return path
     except OSError as error:
-        raise _cannot(runs, error) from error
+        raise cannot_write(runs, error) from error
     raise RecordError(f"{runs} holds a thousand runs of {scenario} from this second")
-
-
-def _hold(file: BinaryIO) -> None:
-    """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
-    for _ in range(_LOOKS):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:  # somebody is just looking whether it is locked
-            time.sleep(0.001)
-        except OSError:  # a file system without locks
-            return
-
-
-def _cannot(path: Path, error: OSError) -> RecordError:
-    return RecordError(
-        f"cannot write the record in {path}: {error.strerror or error}",
-        "free some space or choose another folder with --runs",
-    )

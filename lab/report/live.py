@@ -92,6 +92,11 @@ class LiveOutput:
                 self._told = f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
         self._draw()
 
+    def begins(self, attempt: int) -> None:
+        """Show what the ranks of the attempt before left unfinished, and that another one begins."""
+        self.finish()
+        self.progress(f"attempt {attempt} begins")
+
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Show every line that is whole now."""
         if stream == TERMINAL and rank == self._shared.rank:

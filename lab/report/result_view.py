@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.record.result import Result
+from lab.report.attempts_view import attempts_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
@@ -26,6 +27,9 @@ def result_text(result: Result, style: Style) -> str:
     ]
     if notes:
         parts.append(table_text(["rank", "note", "value"], notes, style))
+    attempts = attempts_text(result, style)
+    if attempts:
+        parts.append(attempts)
     where = f"engine {result.engine}, cluster {result.cluster}, run {result.run}"
     parts.append(style.paint(where, "dim"))
     return "\n\n".join(parts)

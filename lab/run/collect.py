@@ -30,6 +30,7 @@ from lab.node.start_messages import STARTER
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
 from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
+from lab.run.attempts import Attempts
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.starters import Starters
@@ -73,7 +74,9 @@ class Collector:
         """Nodes that have answered so."""
         self.claims_sent: dict[str, float] = {}
         """Node -> Unix time at which it was sent its claim."""
-        self._whereabouts: Whereabouts | None = None
+        self.attempts = Attempts(facts, writer, observer)
+        self._whereabouts: tuple[int, Whereabouts] | None = None
+        """Of which attempt, and where its ranks are."""
         self.faults: Faults | None = None
         """What the run's own notes and lines set off, where something is."""
         self.heard = 0
@@ -90,13 +93,15 @@ class Collector:
         self.heard += 1
         if isinstance(message, Output) and message.stream == ANSWERS:
             self.stdin.hear(message)
+        elif isinstance(message, Output) and message.rank == STARTER:
+            self.starters.listen(node, message)
+            self.writer.launcher_output(node, message.data)
         elif isinstance(message, Output):
-            if message.rank == STARTER:
-                self.starters.listen(node, message)
-            self.writer.output(message.rank, message.stream, message.data, message.time)
+            attempt = self.attempts.number(message.attempt)
+            self.writer.output(message.rank, message.stream, message.data, message.time, attempt)
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
-            self.writer.trace(message.rank, message.data)
+            self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
         elif isinstance(message, (Started, Note, Named, Halted, Exited, Limited)):
             self.fact(message)
         elif isinstance(message, Stack):
@@ -127,21 +132,25 @@ class Collector:
 
     def where(self) -> dict[int, Place]:
         """Where the ranks that run are, as far as their traces have come."""
-        if self._whereabouts is None:
+        attempt = len(self.facts.earlier)
+        if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
             from lab.trace.now import Whereabouts
 
-            self._whereabouts = Whereabouts(Record(path=self.writer.path))
-        return {rank: place for rank, place in self._whereabouts.look().items() if not self.facts.rank(rank).over}
+            self._whereabouts = attempt, Whereabouts(Record(path=self.writer.path))
+        places = self._whereabouts[1].look()
+        return {rank: place for rank, place in places.items() if not self.facts.rank(rank).over}
 
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""
         if isinstance(event, Exited) and event.rank == STARTER:
             self.starters.hear(event)
-        self.writer.event(event)
-        self.facts.take(event)
-        if isinstance(event, Exited):
-            self.writer.settle(event.rank)
+        attempt = self.attempts.number(getattr(event, "attempt", ""))
+        for one in (*self.attempts.left_open(event), attempt):
+            self.writer.event(event, one)
+            self.facts.attempt(one).take(event)
+        if isinstance(event, Exited) and event.rank != STARTER:
+            self.writer.settle(event.rank, attempt=attempt)
             self.stdin.hear(event)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
             from lab.explain.backend import clause
@@ -159,7 +168,8 @@ class Collector:
         self.claimed.add(node)
         sent, now = self.claims_sent.get(node), time.time()
         if sent is not None:
-            self.writer.event(clock_of(node, claimed, sent, now))
+            self.attempts.clocks[node] = clock = clock_of(node, claimed, sent, now)
+            self.writer.event(clock)
 
     def _refused(self, node: str, message: Refused) -> None:
         """An agent does not act on something: it cannot start the run, or has it no more."""

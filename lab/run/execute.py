@@ -90,6 +90,7 @@ def execute(
     except BaseException:
         writer.close()
         raise
+    driver.collector.attempts.end()
     if any(rank.error.startswith("ModuleNotFoundError") for rank in facts.ranks):
         from lab.run.not_shipped import not_shipped
 

@@ -21,6 +21,9 @@ class Observer(Protocol):
     def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
         """The run goes on; called about once a second. `where` tells of the ranks that run where they are, by rank."""
 
+    def begins(self, attempt: int) -> None:
+        """The launcher began the workers anew: what comes now is mostly of this attempt; the first was 0."""
+
     def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:
         """A rank has the terminal now, or none: what to say of that, and whether all that it writes may act there.
 
@@ -38,6 +41,9 @@ class Silence:
         """Nothing."""
 
     def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
+        """Nothing."""
+
+    def begins(self, attempt: int) -> None:
         """Nothing."""
 
     def terminal(self, rank: int | None, told: str, *, raw: bool) -> None:

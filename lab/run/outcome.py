@@ -11,14 +11,15 @@ from lab.errors import LabError
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
-from lab.record.result import Expectation, RankResult, Result
-from lab.record.write import RecordWriter
+from lab.record.result import Attempt, Expectation, RankResult, Result
+from lab.record.write import LATEST, RecordWriter
 from lab.run.outputs import Outputs
 from lab.spec.expect import SNAPSHOT
-from lab.spec.expressions import rank_variables
+from lab.spec.expressions import RankVariables, rank_variables
 from lab.verdict.evidence import Evidence
 from lab.verdict.expectations import settle
 from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.finding import Judgement
 from lab.verdict.judge import judge
 
 if TYPE_CHECKING:
@@ -41,23 +42,23 @@ def outcome(
     Raises:
         RecordError: it cannot be written.
     """
+    earlier = tuple(_earlier(plan, cluster, facts, writer, number) for number in range(len(facts.earlier)))
     writer.settle()
     _keep_sources(facts, plan.scenario.script.parent, writer)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
-    variables = rank_variables(plan.nnodes, plan.nproc_per_node)
+    variables = _variables(plan, facts)
     expect, snapshot = plan.scenario.expect, None
     if expect.calls == SNAPSHOT:
         snapshot = _snapshot(plan, evidence, update)
-    judgement, expectations = settle(
-        judge(evidence),
-        expect,
-        evidence,
-        ranks,
-        variables,
-        snapshot,
-        faults.expectations() if faults is not None else (),
-    )
+    bare, attempts = judge(evidence), tuple[Attempt, ...]()
+    if earlier:
+        from lab.verdict.attempts import restarts_used_up, with_story
+
+        attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
+        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.torchrun.max_restarts))
+    others = faults.expectations() if faults is not None else ()
+    judgement, expectations = settle(bare, expect, evidence, ranks, variables, snapshot, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
         verdict=judgement.verdict,
@@ -70,10 +71,51 @@ def outcome(
         outputs=tuple(outputs.brought),
         outputs_left_out=tuple(outputs.left_out),
         outputs_folder=outputs.folder if outputs.brought else None,
+        attempts=attempts,
         exit_code=130 if facts.interrupted else 3 if facts.engine_lost else _EXIT_CODES[judgement.verdict],
     )
     writer.finish(result)
     return result
+
+
+def _earlier(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWriter, number: int) -> Attempt:
+    """An attempt before the last one, whose result is written into its record."""
+    writer.settle(attempt=number)
+    mine = facts.attempt(number)
+    _keep_sources(mine, plan.scenario.script.parent, writer, number)
+    record = Record(path=writer.attempts[number].path)
+    judgement = judge(Evidence(facts=mine, record=record))
+    result = Result(
+        **{**_place(plan, cluster, writer), "run": record.run, "path": record.path},
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        culprit=judgement.culprit,
+        ranks=tuple(_rank_result(rank, writer, number) for rank in mine.ranks),
+        duration_s=round(mine.duration_s, 6),
+        exit_code=_EXIT_CODES[judgement.verdict],
+    )
+    writer.write_result(result, number)
+    return _attempt(judgement, mine, number, writer)
+
+
+def _attempt(judgement: Judgement, facts: RunFacts, number: int, writer: RecordWriter) -> Attempt:
+    times = [time for rank in facts.ranks for time in (rank.started, rank.ended) if time is not None]
+    return Attempt(
+        number=number,
+        verdict=judgement.verdict,
+        reason=judgement.reason,
+        culprit=judgement.culprit,
+        nodes=tuple(rank.node for rank in facts.ranks),
+        duration_s=round(max(times) - min(times), 6) if times else None,
+        path=writer.attempts[number].path,
+    )
+
+
+def _variables(plan: Plan, facts: RunFacts) -> dict[int, RankVariables]:
+    """Those of the ranks that there were: a launcher may have met with fewer or more than were planned."""
+    if not facts.met or len(facts.ranks) == plan.world_size:
+        return rank_variables(plan.nnodes, plan.nproc_per_node)
+    return rank_variables(len(facts.ranks) // plan.nproc_per_node, plan.nproc_per_node)
 
 
 def _snapshot(plan: Plan, evidence: Evidence, update: bool | None) -> Callable[[bool], Sequence[Expectation]]:
@@ -95,16 +137,16 @@ def _place(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, 
     return {**names, "path": writer.path}
 
 
-def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter) -> None:
+def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: int = LATEST) -> None:
     told = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
     if told:
         from lab.verdict.stacks import script_files
 
         for name in script_files(told):
-            writer.keep(folder, name)
+            writer.keep(folder, name, attempt)
 
 
-def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
+def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) -> RankResult:
     over = facts.ended is not None and facts.started is not None
     error = facts.error.strip().splitlines()[0] if facts.error.strip() else ""
     if facts.out_of_memory:
@@ -128,7 +170,7 @@ def _rank_result(facts: RankFacts, writer: RecordWriter) -> RankResult:
         stack=stack,
         notes=dict(facts.notes),
         duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
-        log_path=writer.log_path(facts.rank),
+        log_path=writer.log_path(facts.rank, attempt),
     )
 
 

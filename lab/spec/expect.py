@@ -17,6 +17,8 @@ MAX_RANK = 1024 * 1024 - 1
 """Highest rank of the largest cluster that a scenario may ask for."""
 SNAPSHOT = "snapshot"
 """What `calls` says where they are in a file beside the scenario."""
+_NODE = "node(0|[1-9][0-9]*)"
+_MOST_RESTARTS = 1000
 _TRIED_RANKS = 4
 _MORE_NODES = (0, 1, 3, 63)
 _LONGEST_INTEGER = 1000
@@ -77,6 +79,38 @@ def rank() -> Kind:
             raise value.refused(world.allowed) from None
 
     return Kind("a rank, 0 or more", read, {"type": "integer", "minimum": 0})
+
+
+def restarts() -> Kind:
+    """How often a launcher began the workers anew: a number, or who had failed first each time."""
+    count, culprit = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
+
+    def read_culprit(value: Value) -> Any:
+        if value.kind == "nothing":
+            return None
+        if value.kind == "text" and re.fullmatch(_NODE, value.raw):
+            return value.raw
+        try:
+            return whole_number(0, MAX_RANK).read(value)
+        except InvalidError:
+            raise value.refused(culprit) from None
+
+    item = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{_NODE}$"}, {"type": "null"}]}
+    each = list_of(Kind(culprit, read_culprit, item), "a list of who failed first, such as [1, node2]")
+    allowed = f"{count.allowed}, or {each.allowed}"
+
+    def read(value: Value) -> Any:
+        if value.kind == "list":
+            return each.read(value)
+        try:
+            return count.read(value)
+        except InvalidError:
+            raise value.refused(allowed) from None
+
+    def dump(data: int | Sequence[int | str | None]) -> Any:
+        return data if isinstance(data, int) else list(data)
+
+    return Kind(allowed, read, {"oneOf": [count.schema, each.schema]}, dump)
 
 
 def per_rank(item: Kind) -> Kind:

@@ -101,6 +101,11 @@ class Expect:
     """The verdict that the bare run must have."""
     culprit: int | None = key(None, expect.rank(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit."""
+    restarts: int | Sequence[int | str | None] | None = key(
+        None, expect.restarts(), "restarts: [1, node2]", "not checked"
+    )
+    """How often the launcher began the workers anew: a number, or a list of who failed first each time: a rank, a node,
+    or `null` where nobody did."""
     reason: str | None = key(None, kinds.pattern(), "reason: 'rank 1 .* barrier'", "not checked")
     """What must be found in the run's reason."""
     tolerance: Tolerance = key(Tolerance)
@@ -116,6 +121,7 @@ class Expect:
             "check": self.check,
             "verdict": self.verdict != "passed",
             "culprit": self.culprit is not None,
+            "restarts": self.restarts is not None,
             "reason": self.reason,
         }
         ends = ["exit"] if self.verdict == "passed" or self.exit else []

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lab.errors import ScenarioError
-from lab.record.result import Expectation, RankResult
+from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.problems import near
@@ -30,6 +30,7 @@ def settle(
     ranks: Sequence[RankResult],
     variables: Mapping[int, RankVariables],
     snapshot: Callable[[bool], Sequence[Expectation]] | None = None,
+    attempts: Sequence[Attempt] = (),
     others: Sequence[Expectation] = (),
 ) -> tuple[Judgement, tuple[Expectation, ...]]:
     """The final judgement, and every expectation with whether it was met; of a run that is an error, none.
@@ -48,7 +49,10 @@ def settle(
         from lab.verdict.equal_replicas import check_replicas  # as above
 
         found.append(check_replicas(expect.tolerance, evidence, len(variables)))
-    found += (*_check_whole_run(expect, bare, evidence.facts.check), *others)
+    found += _check_whole_run(expect, bare, evidence.facts.check)
+    if expect.restarts is not None:
+        found.append(_check_restarts(expect.restarts, attempts[:-1]))
+    found += others
     if snapshot is not None:
         found += snapshot(bare.verdict == expect.verdict and all(one.met for one in found))
     unmet = [one for one in found if not one.met]
@@ -152,6 +156,26 @@ def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -
         yield Expectation(what="culprit", expected=expect.culprit, got=rank, met=rank == expect.culprit)
     if expect.reason is not None:
         yield _check_reason(expect.reason, bare.reason)
+
+
+def _check_restarts(expected: int | Sequence[int | str | None], earlier: Sequence[Attempt]) -> Expectation:
+    """How often the launcher began anew, and where they are named, who had failed first each time."""
+    if isinstance(expected, int):
+        return Expectation(what="restarts", expected=expected, got=len(earlier), met=len(earlier) == expected)
+    found = [attempt.culprit for attempt in earlier]
+    names = [(None, None) if one is None else (one.rank, one.node) for one in found]
+    met = len(names) == len(expected) and all(map(_is_named, expected, found))
+    pairs = zip(expected, names, strict=False)
+    got = [node if isinstance(wanted, str) else rank for wanted, (rank, node) in pairs]
+    got += [rank for rank, _ in names[len(expected) :]]
+    return Expectation(what="restarts", expected=list(expected), got=got, met=met)
+
+
+def _is_named(expected: int | str | None, culprit: Culprit | None) -> bool:
+    """Whether a culprit is the expected rank, or on the expected node; None: nobody."""
+    if expected is None or culprit is None:
+        return expected is None and culprit is None
+    return expected == (culprit.node if isinstance(expected, str) else culprit.rank)
 
 
 def _check_reason(pattern: str, reason: str) -> Expectation:

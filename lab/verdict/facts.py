@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import signal
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.node.backend_messages import Named
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
-from lab.record.events import Cancelled, EngineLost, Event, NodeLost, NodeTroubled, NotShipped, Over, Refusal, TimedOut
+from lab.node.start_messages import STARTER
+from lab.record.events import (
+    Cancelled,
+    EngineLost,
+    Event,
+    NodeLost,
+    NodeTroubled,
+    NotShipped,
+    Over,
+    Refusal,
+    Restarted,
+    TimedOut,
+)
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -84,7 +97,7 @@ def returncode(code: int | None, name: str | None) -> int | None:
 
 @dataclass
 class RunFacts:
-    """What is known of a run."""
+    """What is known of a run; where its launcher began the workers anew, of the last attempt."""
 
     ranks: list[RankFacts]
     """In order."""
@@ -103,12 +116,31 @@ class RunFacts:
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
+    starters: list[RankFacts] = field(default_factory=list)
+    """Processes of a launcher that start workers; empty where the lab starts them itself."""
     limits: list[Limited] = field(default_factory=list)
     """Limits that were reached; of the same one, the last counts."""
     named: list[Named] = field(default_factory=list)
     """What ranks named that is not the backend of the run."""
     not_shipped: dict[str, NotShipped] = field(default_factory=dict)
     """By name: modules that ranks did not find, and that are files of the person who started the run."""
+    restarted: bool = False
+    """Whether the launcher began the workers anew after this attempt."""
+    met: bool = False
+    """Whether a launcher says who the ranks are: those that met, whatever was planned; it goes on without others."""
+    earlier: list[RunFacts] = field(default_factory=list)
+    """Of the attempts before this one, in order."""
+    expected_codes: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """By rank: exit codes other than 0 that are no failure."""
+
+    def attempt(self, number: int) -> RunFacts:
+        """The facts of an attempt; -1: of the last one."""
+        return self if number in (-1, len(self.earlier)) else self.earlier[number]
+
+    def begin_attempt(self) -> None:
+        """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
+        self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
+        self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
 
     def rank(self, number: int) -> RankFacts:
         """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
@@ -117,13 +149,17 @@ class RunFacts:
             return self.check
         position = bisect_left(self.ranks, number, key=lambda rank: rank.rank)
         if position == len(self.ranks) or self.ranks[position].rank != number:
-            self.ranks.insert(position, RankFacts(rank=number))
+            code = self.expected_codes.get(number, 0)
+            self.ranks.insert(position, RankFacts(rank=number, expected_code=code))
         return self.ranks[position]
 
     def take(self, event: Event) -> None:
         """Add what an event tells."""
-        if isinstance(event, (Started, Note, Stack, Exited)):
+        if getattr(event, "rank", None) == STARTER:
+            self._take_of_starter(event)
+        elif isinstance(event, (Started, Note, Stack, Exited)):
             rank = self.rank(event.rank)
+            self.met |= isinstance(event, Started) and bool(event.attempt)
             _take(event, rank)
             if self.timed_out and isinstance(event, Exited) and event.rank >= 0:
                 rank.stopped = True  # by the lab, or because it lost a peer that was
@@ -135,11 +171,12 @@ class RunFacts:
             self.troubled.pop(event.node, None)
             self.troubled.update({event.node: event.how} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
-            for rank in self.ranks:
-                rank.node_lost |= not rank.over and rank.node == event.node
+            lost = [rank for rank in (*self.ranks, *self.starters) if rank.node == event.node and not rank.over]
+            for rank in lost:
+                rank.node_lost = True
             if isinstance(event, EngineLost):
                 self.engine_lost = event.reason
-            else:
+            elif not self.met or any(rank.rank != STARTER for rank in lost):
                 self.lost_nodes.append(event)
         elif isinstance(event, Limited):
             self.limits.append(event)
@@ -154,14 +191,26 @@ class RunFacts:
             self.not_shipped[event.module] = event
         elif isinstance(event, Over):
             self.duration_s = event.duration_s
+        elif isinstance(event, Restarted):
+            self.restarted = True
+
+    def _take_of_starter(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self.starters.append(RankFacts(rank=STARTER, node=event.node, local_rank=STARTER, started=event.time))
+        elif isinstance(event, Exited):
+            running = [one for one in self.starters if one.node == event.node and one.ended is None]
+            for starter in running[:1]:
+                _take(event, starter)
+                starter.stopped |= self.timed_out
 
 
 def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts:
     """What is known of a run before it begins."""
     facts = RunFacts(ranks=[], timeout_s=plan.timeout_s or 0.0, memory_bytes=memory_bytes)
+    facts.expected_codes = {worker.rank: worker.expected_code for worker in plan.workers if worker.expected_code}
     for worker in plan.workers:
         rank = facts.rank(worker.rank)
-        rank.node, rank.local_rank, rank.expected_code = worker.node, worker.local_rank, worker.expected_code
+        rank.node, rank.local_rank = worker.node, worker.local_rank
     return facts
 
 

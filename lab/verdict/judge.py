@@ -29,6 +29,16 @@ def _judge(evidence: Evidence) -> Judgement:
         from lab.verdict.failure import judge_failure
 
         return judge_failure(evidence)
+    if facts.starters:
+        from lab.verdict.starters import judge_starters
+
+        of_starters = judge_starters(evidence)
+        if of_starters is not None:
+            return of_starters
+    if facts.restarted:
+        after = format_duration(facts.duration_s)
+        reason = f"interrupted after {after}: the launcher began the workers anew, and none had failed"
+        return Judgement(verdict="error", reason=reason)
     if facts.timed_out:
         from lab.verdict.hang import judge_hang
 

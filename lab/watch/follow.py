@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lab.node.messages import Exited, Halted, Note, Stack, Started
+from lab.node.start_messages import STARTER
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, TimedOut
+from lab.record.index import Piece
 from lab.record.layout import RESULT
-from lab.record.read import Piece, Record
+from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.logs import clean_line
 from lab.report.html.moments import end_text
@@ -60,10 +62,29 @@ class Follower:
         """Steps that ranks are held at."""
         self.began: float | None = None
         """Unix time at which the first worker was let go."""
+        self.attempt = record.number
+        """Which attempt it follows."""
         self._result: Result | None = None
         self._printed = self._event_position = self._output_position = 0
         self._lives: dict[int, Life] = {}
         self._plan = record.plan()
+        self._met: dict[int, str] = {}
+        """By rank: its node, where a launcher decides that."""
+
+    def go_on(self) -> Follower:
+        """The workers were begun anew: take what else was said before, and return who follows the next attempt."""
+        before = self.record.attempt(self.attempt)
+        self.happened = []
+        for event in before.events_from(self._event_position, _LOOK_BYTES)[0]:
+            self._take(event)
+        for piece in before.output_from(self._output_position, _LOOK_BYTES)[0]:
+            self._print(piece)
+        last_words = self.happened
+        self.finish()
+        self.happened = [*last_words, *self.happened]
+        following = Follower(self.record, stepping=self.stepping)
+        following.began, following.lines, following._printed = self.began, self.lines, self._printed
+        return following
 
     def look(self, clock: float) -> tuple[Now, bool]:
         """What the run does at this Unix time, and whether more is waiting to be read."""
@@ -92,11 +113,15 @@ class Follower:
     # -- what is new
 
     def _take(self, event: Event) -> None:
+        if getattr(event, "rank", None) == STARTER:
+            return
         if isinstance(event, (TimedOut, Cancelled, Stack)):
             self.tail.stopped = min(self.tail.stopped, event.time)
         life = self._life(event.rank) if isinstance(event, (Started, Halted, Exited)) else None
         if isinstance(event, Started) and life is not None:
             life.started = event.time
+            if event.attempt:
+                self._met[event.rank] = event.node
             self.began = min(event.time, self.began or event.time)
             self._happen(self._since(event.time), "started", event.rank, f"started on {event.node}")
         elif isinstance(event, Halted) and life is not None:
@@ -153,7 +178,7 @@ class Follower:
             self._result,
             Moment(clock=clock, origin=self.tail.trace.origin, began=self.began or clock, step_of=step_of, over=over),
         )
-        workers = sorted((worker.rank, worker.node) for worker in self._plan.workers)
+        workers = sorted(self._met.items() or ((worker.rank, worker.node) for worker in self._plan.workers))
         ends = [life.ended.time for life in self._lives.values() if life.ended is not None]
         until = max(ends, default=clock) if over else clock
         remarks = []

@@ -65,15 +65,19 @@ class Session:
 
     def _follow(self, ended: threading.Event | None) -> None:
         follower: Follower | None = None
+        shown: Now | None = None
         while True:
             last, more = ended is not None and ended.is_set(), False
             path = self._path()
             if path is not None and (follower is None or follower.record.path != path):
                 follower = Follower(Record(path=path), stepping=self._stepper is not None)
+            while follower is not None and follower.attempt < follower.record.number:
+                follower = self._go_on(follower, shown)
             if follower is not None:
                 now, more = follower.look(time.time())
                 if self._stepper is not None:
                     now = self._stepper.look(now, follower)
+                shown = now
                 self._show(now, follower)
                 last = last if ended is not None else now.over
                 if last and not more:
@@ -84,6 +88,15 @@ class Session:
                 break
             if not more:
                 self._pause()
+
+    def _go_on(self, follower: Follower, shown: Now | None) -> Follower:
+        """The workers were begun anew: show what was left of the attempt before, and follow the next one."""
+        following = follower.go_on()
+        if shown is not None:
+            self._show(shown, follower)
+        if self._stepper is not None:
+            self._stepper.begin_anew()
+        return following
 
     def _show(self, now: Now, follower: Follower) -> None:
         for show in self._shows:

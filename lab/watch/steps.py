@@ -55,6 +55,12 @@ class Stepper:
         self._watched.tell_held(held=False)
         self._watched.run_on()
 
+    def begin_anew(self) -> None:
+        """The workers were begun anew: no call of theirs was let go yet."""
+        self._let_go = {}
+        if self._running_on:
+            self._watched.run_on()
+
     def look(self, now: Now, follower: Follower) -> Now:
         """Do what was asked for, as far as it can be done now; what is next is added to the view."""
         with self._lock:

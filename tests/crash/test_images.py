@@ -67,6 +67,7 @@ def test_an_image_whose_python_has_no_torch_is_refused(docker_lab: Lab, image_wi
     assert f"image {image} has no Python that can import torch" in refused(docker_lab, image)
 
 
+@pytest.mark.long
 def test_an_image_without_python_is_refused(docker_lab: Lab, image_with: Callable[[str], str]):
     image = image_with("ENV PATH=/nonexistent")
     assert f"image {image} has no Python that can import torch" in refused(docker_lab, image)

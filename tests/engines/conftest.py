@@ -36,7 +36,8 @@ from lab.verdict.judge import judge
 from tests.engines.lessons import Lesson, Lessons
 
 SCRIPTS = Path(__file__).parent / "scripts"
-NODES = 5
+NODES = 3
+"""Of the cluster that most tests share: on Docker each node imports torch for itself."""
 ENGINES = ["local", pytest.param("docker", marks=pytest.mark.docker)]
 """Every test here runs on each of them."""
 Run = Callable[..., Result]
@@ -96,7 +97,7 @@ def make_cluster(engine: str, clusters: dict[str, Cluster]) -> MakeCluster:
 
 @pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Cluster:
-    """A cluster of five nodes; most tests use some of them."""
+    """The cluster that most tests share."""
     return make_cluster(nodes=NODES)
 
 
@@ -106,12 +107,12 @@ def lesson(engine: str, make_cluster: MakeCluster, tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # which the workers have in common
-    return Lessons(folder / "lessons" / engine, lambda: make_cluster(nodes=NODES))
+    return Lessons(folder / "lessons" / engine, lambda nodes: make_cluster(nodes=max(nodes, NODES)))
 
 
 @pytest.fixture
 def run(cluster: Cluster, tmp_path: Path) -> Run:
-    """Runs a script of the folder `scripts`, or one at a path, on the cluster of five nodes or another one."""
+    """Runs a script of the folder `scripts`, or one at a path, on the shared cluster or another one."""
 
     def run(script: str | Path, *args: object, on: Cluster | None = None, **options: Any) -> Result:
         scenario = scenario_of(script, *args, **_pick(options, "expect", "env", "timeout_s", "cold", "launcher"))

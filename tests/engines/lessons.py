@@ -46,7 +46,8 @@ class Lessons:
     """Runs of lessons on one engine, kept in a folder that the workers of a session share."""
 
     folder: Path
-    cluster: Callable[[], Cluster]
+    cluster: Callable[[int], Cluster]
+    """One that has at least so many nodes."""
 
     def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
         """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
@@ -61,7 +62,7 @@ class Lessons:
                 short = (
                     load_scenario(FILES[name]).timeout_s < Scenario.timeout_s
                 )  # where the end of its time is the lesson
-                result = self.cluster().run(
+                result = self.cluster(size[0]).run(
                     FILES[name],
                     nodes=nodes,
                     nproc_per_node=nproc_per_node,

@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, LabError, Result
 from lab.spec.volumes import Volume
-from tests.engines.conftest import scenario_of, written
+from tests.engines.conftest import NODES, scenario_of, written
 
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
@@ -136,7 +136,7 @@ def test_a_run_may_use_some_of_the_nodes(run: Run, cluster: Cluster) -> None:
 
 @pytest.mark.local_first
 def test_a_run_that_needs_more_nodes_than_there_are_is_refused_with_what_to_do(run: Run) -> None:
-    with pytest.raises(LabError, match=r"collectives needs 6 nodes, cluster t-\w+ has 5") as refused:
+    with pytest.raises(LabError, match=r"collectives needs 6 nodes, cluster t-\w+ has 3") as refused:
         run("collectives.py", nodes=6)
 
     assert "lab up --nodes 6" in refused.value.hint
@@ -145,9 +145,9 @@ def test_a_run_that_needs_more_nodes_than_there_are_is_refused_with_what_to_do(r
 def test_up_of_the_same_shape_changes_nothing_and_of_another_says_what_differs(engine: str, cluster: Cluster) -> None:
     before = cluster.info()
 
-    again, made = Cluster(name=cluster.name, engine=engine, nodes=5).up()  # type: ignore[arg-type]
+    again, made = Cluster(name=cluster.name, engine=engine, nodes=NODES).up()  # type: ignore[arg-type]
     assert (made, again) == (False, before)
-    with pytest.raises(LabError, match=r"is up in another shape.*nodes: 5, asked for 4"):
+    with pytest.raises(LabError, match=r"is up in another shape.*nodes: 3, asked for 4"):
         Cluster(name=cluster.name, engine=engine, nodes=4).up()  # type: ignore[arg-type]
 
 

@@ -57,11 +57,11 @@ def test_the_rank_that_failed_first_is_the_culprit_and_the_reason_says_how(run: 
 @pytest.mark.parametrize("culprit", [0, 1, 4])
 @pytest.mark.parametrize("way", ["raises", "exits_early", "kills_itself"])
 def test_any_rank_can_be_the_culprit(run: Run, way: str, culprit: int) -> None:
-    result = run("fail.py", way, culprit, nodes=5)
+    result = run("fail.py", way, culprit, nodes=3, nproc_per_node=2)
 
     assert result.verdict == "failed"
     assert result.culprit is not None
-    assert (result.culprit.rank, result.culprit.node) == (culprit, f"node{culprit}"), result.reason
+    assert (result.culprit.rank, result.culprit.node) == (culprit, f"node{culprit // 2}"), result.reason
 
 
 @pytest.mark.local_first
@@ -105,7 +105,7 @@ def test_the_log_of_the_culprit_ends_with_the_traceback_that_python_prints(run: 
 
 @pytest.mark.local_first
 def test_ranks_that_lost_their_peer_are_stopped_or_failed_but_not_blamed(run: Run) -> None:
-    result = run("fail.py", "raises", 1, nodes=5)
+    result = run("fail.py", "raises", 1, nproc_per_node=2)
 
     assert [rank.rank for rank in result.ranks if rank.exit_code == 0] == []
     for rank in result.ranks:

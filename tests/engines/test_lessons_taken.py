@@ -13,7 +13,7 @@ import pytest
 import lab
 from lab.record.read import Record
 from lab.run.options import RunOptions
-from tests.engines.conftest import MakeCluster
+from tests.engines.conftest import NODES, MakeCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def test_a_lesson_says_whether_a_prediction_held(
 ) -> None:
     lesson = lab.learn("scatter", person="anna")
     taken = lesson.take(
-        lesson.question.understand(reply), make_cluster(nodes=5), options=RunOptions(runs=tmp_path / "runs")
+        lesson.question.understand(reply), make_cluster(nodes=NODES), options=RunOptions(runs=tmp_path / "runs")
     )
     assert (taken.prediction.right, taken.prediction.answer) == (held, "[20.0]")
     assert taken.next == "rank_table"
@@ -43,11 +43,11 @@ def test_a_lesson_says_whether_a_prediction_held(
 def test_what_is_computed_is_judged_at_every_size_and_what_is_stated_at_its_own(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
-    options = RunOptions(runs=tmp_path / "runs", nodes=4)
+    options = RunOptions(runs=tmp_path / "runs", nodes=2, nproc_per_node=2)
     ring, barrier = lab.learn("ring_all_reduce", person="anna"), lab.learn("barrier", person="anna")
-    taken = ring.take("6", make_cluster(nodes=5), options=options)
+    taken = ring.take("6", make_cluster(nodes=NODES), options=options)
     assert (taken.prediction.answer, taken.prediction.right) == ("6", True)
-    taken = barrier.take("at once", make_cluster(nodes=5), options=options)
+    taken = barrier.take("at once", make_cluster(nodes=NODES), options=options)
     assert (taken.prediction.answer, taken.prediction.right) == ("", None)
 
 

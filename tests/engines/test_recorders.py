@@ -224,16 +224,18 @@ WHOLE = {"damaged": 0, "gaps": 0, "nul": False}
 
 
 def test_of_a_killed_process_nothing_is_lost_but_the_line_being_written(written: Callable[..., Any]) -> None:
-    for seen in written("kills", "40"):
+    for seen in written("kills", "20"):
         assert seen.items() >= {**WHOLE, "lost": 0}.items()
 
 
+@pytest.mark.local_first
 def test_lines_of_several_threads_are_whole_and_the_file_ends_with_the_last(written: Callable[..., Any]) -> None:
     seen = written("threads")
     assert seen.items() >= {**WHOLE, "rest": 0, "latest": [19_999] * 4, "last": {"k": "stop"}}.items()
     assert seen["passed_on"] == seen["size"] + len('{"k":"stop"}\n')
 
 
+@pytest.mark.long
 @only_compiled  # the one in Python appends, and the agent sets its limit
 def test_a_file_that_is_large_enough_ends_with_the_reason(written: Callable[..., Any]) -> None:
     seen = written("limit")

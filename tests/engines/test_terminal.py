@@ -109,7 +109,7 @@ class Person:
 
 @pytest.fixture
 def command(cluster: Cluster, engine: str, tmp_path: Path) -> Callable[..., list[str]]:
-    """A command that runs the script on the cluster of five nodes."""
+    """A command that runs the script on the shared cluster."""
 
     def command(*words: str, nodes: int, options: list[str]) -> list[str]:
         where = ["--engine", engine, "--name", cluster.name, "--nodes", str(nodes), "--runs", str(tmp_path / "runs")]

@@ -19,8 +19,8 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
-    """Two nodes."""
-    return make_cluster(nodes=2)
+    """The cluster that most tests share."""
+    return make_cluster(nodes=engines.NODES)
 
 
 @pytest.fixture
@@ -31,6 +31,7 @@ def run(cluster: Cluster, tmp_path: Path) -> Iterator[Run]:
     def run(script: str, *args: object, on: Cluster | None = None, **options: Any) -> Result:
         scenario = engines.scenario_of(HERE / script, *args, **engines._pick(options, "expect", "timeout_s", "cold"))
         where = on or cluster
+        options.setdefault("nodes", None if on else 2)
         used[id(where)] = where
         result = where.run(scenario, runs=tmp_path / "runs", **options)
         engines.judge_again(result)

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lab.record.index import IndexEntry, read_index
 from lab.record.layout import INDEX, LOGS, rank_log
-from lab.record.read import IndexEntry, Record, read_index
+from lab.record.read import Record
 from lab.words import format_bytes
 
 MOST_LINES = 6000

@@ -12,6 +12,7 @@ from lab.explain.explain import explain
 from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import RankResult
+from lab.report.html.attempts import attempt_rows
 from lab.report.html.bundle import pack, render
 from lab.report.html.columns import microseconds
 from lab.report.html.environment import facts, variables
@@ -61,7 +62,7 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 
     Args:
         record: any record; one that is cut short makes a report that says what is missing.
-        output: the file, or a folder for it; None: `report.html` in the record.
+        output: the file, or a folder for it; None: `report.html` in the record, and with it those of earlier attempts.
 
     Raises:
         RecordError: the file cannot be written.
@@ -73,10 +74,13 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 def _write(record: Record, output: Path | None) -> Report:
     path = output if output is not None else record.path / REPORT
     if path.is_dir():
-        path = path / (REPORT if path == record.path else f"{record.run}.html")
+        path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
     page = _Page(record)
-    data = page.html()
+    data = page.html(path)
     save(data, path)
+    if path == record.path / REPORT:
+        for earlier in record.earlier_attempts().values():
+            _write(earlier, None)
     return Report(
         path=path,
         run=record.run,
@@ -115,8 +119,8 @@ class _Page:
         self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
         self.origin = origin_of(record, self.trace.origin)
 
-    def html(self) -> bytes:
-        """The page."""
+    def html(self, path: Path) -> bytes:
+        """The page, as it is at its place."""
         shown = sources(self.record)
         results = {rank.rank: rank for rank in self.result.ranks}
         model = self._data()
@@ -133,6 +137,7 @@ class _Page:
             nodes=self.record.workers(),
             tone=VERDICTS[self.result.verdict],
             lesson=lesson_of(self.record),
+            attempts=attempt_rows(self.record, path),
             workers=[(one, results.get(one.rank, RankResult(rank=one.rank))) for one in self.record.plan().workers],
             facts=facts(self.record, self.result, self.trace),
             variables=variables(self.record),

@@ -21,6 +21,7 @@ from lab.engine.select import select_engine
 from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from tests.crash.conftest import wait_until
+from tests.engines.conftest import NODES
 
 MakeCluster = Callable[..., Cluster]
 Create = Callable[..., ClusterInfo]
@@ -35,7 +36,7 @@ def subject(engine: str) -> Engine:
 @pytest.fixture
 def there(make_cluster: MakeCluster) -> ClusterInfo:
     """A cluster that tests only look at."""
-    info = make_cluster(nodes=2).info()
+    info = make_cluster(nodes=NODES).info()
     assert info is not None
     return info
 
@@ -45,10 +46,11 @@ def create(subject: Engine) -> Iterator[Create]:
     """Makes clusters that a test may break; what is left of them is removed."""
     names = []
 
-    def create(nodes: int = 1, run: str | None = None, **more: Any) -> ClusterInfo:
+    def create(
+        nodes: int, run: str | None = None, announce: Callable[[str], None] = lambda _: None, **shape: Any
+    ) -> ClusterInfo:
         names.append(f"t-{uuid.uuid4().hex[:12]}")
-        more.setdefault("announce", lambda _: None)
-        return subject.create(names[-1], Shape(nodes=nodes), run=run, **more)
+        return subject.create(names[-1], Shape(nodes=nodes, **shape), run=run, announce=announce)
 
     yield create
     for name in names:
@@ -86,9 +88,12 @@ def test_requests_are_plain_data_the_same_again_and_make_nothing(subject: Engine
     assert subject.find(name) == []
 
 
-def test_a_cluster_that_was_made_is_ready_and_found_as_it_was_made(subject: Engine, create: Create):
+def test_a_cluster_that_was_made_is_found_as_it_was_asked_for_until_it_is_removed(
+    subject: Engine, there: ClusterInfo, create: Create
+):
     said: list[str] = []
-    made = create(nodes=2, run="20200101-x", announce=said.append)
+    asked = {"nproc_per_node": 3, "env": {"A": "one two"}}
+    made = create(nodes=2, run="20200101-x", announce=said.append, **asked)
     assert (made.engine, made.state, made.owner, made.run, made.stays) == (
         subject.name,
         "ready",
@@ -102,24 +107,17 @@ def test_a_cluster_that_was_made_is_ready_and_found_as_it_was_made(subject: Engi
     ]
     assert len({node.address for node in made.nodes} | {node.handle for node in made.nodes}) == 4
     assert any("2 nodes" in text or "2 local nodes" in text for text in said)
+    assert made.shape == Shape(nodes=2, **asked)
     assert subject.find(made.name) == [made]
-
-
-def test_all_clusters_are_listed_and_one_alone_by_its_name(subject: Engine, there: ClusterInfo, create: Create):
-    other = create()
-    assert {there.name, other.name} <= {info.name for info in subject.find()}
-    assert [info.name for info in subject.find(other.name)] == [other.name]
+    assert {there.name, made.name} <= {info.name for info in subject.find()}
     assert subject.find("t-never-made") == []
 
-
-def test_the_shape_that_was_asked_for_is_told_by_the_cluster_itself(subject: Engine):
-    name, shape = f"t-{uuid.uuid4().hex[:12]}", Shape(nodes=1, nproc_per_node=3, env={"A": "one two"})
-    try:
-        subject.create(name, shape, run=None, announce=lambda _: None)
-        (found,) = subject.find(name)
-        assert (found.shape, found.stays) == (shape, True)
-    finally:
-        subject.remove(name)
+    removed = subject.remove(made.name)
+    assert (removed.clusters, removed.nodes) == ((made.name,), 2)
+    state = settled(subject, made.nodes[0])
+    assert (state.running, state.gone, state.sentence()) == (False, True, "was removed")
+    assert subject.remove(made.name) == Removed()
+    assert [info.name for info in subject.find(there.name)] == [there.name]
 
 
 def test_a_cluster_whose_making_is_interrupted_leaves_nothing(subject: Engine):
@@ -147,7 +145,7 @@ def test_the_agent_of_every_node_answers_on_its_channel_again_and_again(subject:
                 channel.send(HELLO)
             said: list[str] = []
             assert wait_ready(channels, 60.0, said.append) is None
-            assert said[-1].startswith("2/2 nodes ready")
+            assert said[-1].startswith(f"{NODES}/{NODES} nodes ready")
         finally:
             for channel in channels:
                 channel.close()
@@ -176,7 +174,7 @@ def test_a_command_that_does_not_exist_is_a_sentence(subject: Engine, there: Clu
 # -- losing
 
 
-def test_a_killed_node_ends_its_channel_and_is_told_from_its_peers(subject: Engine, create: Create):
+def test_a_killed_node_ends_its_channel_is_told_from_its_peers_and_removed_with_them(subject: Engine, create: Create):
     made = create(nodes=2)
     (channel,) = subject.connect(made, made.nodes[1:])
     subject.kill(made.nodes[1])
@@ -190,6 +188,7 @@ def test_a_killed_node_ends_its_channel_and_is_told_from_its_peers(subject: Engi
         False,
         [True, False],
     )
+    assert subject.remove(made.name, settle=True).clusters == (made.name,)
 
 
 def test_a_stopped_node_stays_so_until_it_is_started_and_is_then_as_it_was_made(subject: Engine, create: Create):
@@ -228,33 +227,6 @@ def test_a_killed_node_can_be_started_and_stopped_ones_are_removed_with_their_cl
     assert subject.find(made.name) == []
 
 
-def test_a_node_that_was_removed_is_gone(subject: Engine, create: Create):
-    made = create()
-    subject.remove(made.name)
-    state = settled(subject, made.nodes[0])
-    assert (state.running, state.gone, state.sentence()) == (False, True, "was removed")
-
-
-# -- removing
-
-
-def test_what_was_removed_is_counted_and_removing_again_finds_nothing(
-    subject: Engine, there: ClusterInfo, create: Create
-):
-    made = create(nodes=2)
-    removed = subject.remove(made.name)
-    assert (removed.clusters, removed.nodes) == ((made.name,), 2)
-    assert subject.remove(made.name) == Removed()
-    assert [info.name for info in subject.find(there.name)] == [there.name]
-
-
-def test_the_remains_of_a_cluster_are_removed_as_a_whole_one_is(subject: Engine, create: Create):
-    made = create(nodes=2)
-    subject.kill(made.nodes[0])
-    settled(subject, made.nodes[0])
-    assert subject.remove(made.name, settle=True).clusters == (made.name,)
-
-
 # -- saying
 
 
@@ -272,7 +244,7 @@ def test_what_was_copied_to_a_node_is_seen_by_all_and_comes_back(
 ) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "c").write_text("text")
-    first, second = there.nodes
+    first, second, *_ = there.nodes
     with pack(tmp_path / "a", "new") as archive:
         subject.write_files(first, there.shared, archive)
     with subject.read_files(second, f"{there.shared}/new") as archive:

@@ -119,9 +119,22 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "replicas": "equal",
         "verdict": "hung",
         "culprit": 0,
+        "restarts": 1,
         "reason": "x",
         "tolerance": Tolerance(),
     }
     assert said.keys() == keys_of(Expect).keys()
-    graded = ["exit", "note a", "note b", "log", "calls", "replicas", "check", "verdict", "culprit", "reason"]
+    graded = [
+        "exit",
+        "note a",
+        "note b",
+        "log",
+        "calls",
+        "replicas",
+        "check",
+        "verdict",
+        "culprit",
+        "restarts",
+        "reason",
+    ]
     assert Expect(**said).graded == graded

@@ -63,6 +63,7 @@ expect:
   replicas: equal
   verdict: failed
   culprit: 1
+  restarts: [1, node2, ~]
   reason: 'rank 1 .*'
   tolerance: {relative: 1e-3, absolute: 0}
 grade: {points: {note loss: 2.5, check: 4}, files: [data]}
@@ -143,6 +144,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             replicas="equal",
             verdict="failed",
             culprit=1,
+            restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
         ),
