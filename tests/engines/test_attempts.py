@@ -12,7 +12,7 @@ from lab.spec.scenario import Expect
 from tests.engines.conftest import Run, judge_again, trace_of
 
 pytestmark = pytest.mark.timeout(120)
-RAISED = "rank 1 (node1) raised ValueError: not yet at attempts.py:20"
+RAISED = "rank 1 (node1) raised ValueError: not yet at attempts.py:21"
 
 
 def restarting(most: int) -> Launching:
@@ -26,12 +26,13 @@ def earlier(result: Result, number: int) -> Result:
     return found
 
 
+@pytest.mark.local_first
 def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run) -> None:
     expect = Expect(notes={"total": [9.0, 9.0], "attempt": {1: 1}}, restarts=(1,))
     result = run("attempts.py", "once", launcher=restarting(1), expect=expect)
     assert result.passed, result.reason
     assert result.reason.startswith(
-        "after 1 restart: rank 1 raised ValueError: not yet at attempts.py:20 in attempt 0; "
+        "after 1 restart: rank 1 raised ValueError: not yet at attempts.py:21 in attempt 0; "
     )
     assert [(one.verdict, one.world_size) for one in result.attempts] == [("failed", 3), ("passed", 3)]
     first = earlier(result, 0)
@@ -60,7 +61,7 @@ def test_restarts_that_are_used_up_are_told(run: Run) -> None:
 def test_a_rank_that_hangs_after_a_restart_is_found_by_the_lab(run: Run) -> None:
     result = run("attempts.py", "hang", launcher=restarting(3), timeout_s=20.0)
     assert result.verdict == "hung"
-    assert result.reason.startswith("in attempt 1, after 1 restart, no end after 20 s: rank 1 was at attempts.py:22 ")
+    assert result.reason.startswith("in attempt 1, after 1 restart, no end after 20 s: rank 1 was at attempts.py:23 ")
     assert result.culprit is not None
     assert result.culprit.rank == 1
     assert earlier(result, 0).reason == RAISED
