@@ -218,7 +218,7 @@ class Joins:
     def _lose(self, stub: _Stub) -> None:
         """The stub was killed: so is its worker."""
         if stub.worker is not None and stub.worker.status is None:
-            stub.worker.stopped = True
+            stub.worker.given_up = True
             stub.worker.signal_all(SIGKILL)
         self._drop(stub)
 

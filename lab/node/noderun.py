@@ -181,7 +181,7 @@ class NodeRun:
             worker.read_stack()
             self._limits.tell(worker)
             unasked_kill = os.WIFSIGNALED(worker.status) and os.WTERMSIG(worker.status) == signal.SIGKILL
-            starved = unasked_kill and not worker.stopped and self._limits.killed_by_kernel()
+            starved = unasked_kill and not (worker.stopped or worker.given_up) and self._limits.killed_by_kernel()
             self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
             self.joins.tell_end(worker)
 

@@ -54,6 +54,8 @@ class Worker:
     """What faulthandler wrote."""
     stopped: bool = False
     """Whether the lab asked it to end."""
+    given_up: bool = False
+    """Whether its starter killed it, as `mpiexec` does with all workers once one of them has failed."""
     output_bytes: int = 0
     """What it has printed, with what was dropped of it."""
     note_bytes: int = 0
@@ -111,7 +113,7 @@ class Worker:
             code=None if killed_by else os.WEXITSTATUS(status),
             signal=processes.signal_name(killed_by),
             out_of_memory=starved or self.out_of_memory,
-            stopped=self.stopped,
+            stopped=self.stopped or (self.given_up and raised is None),
             error=raised.error if raised else "",
             traceback=raised.traceback if raised else "",
             raised=raised.time if raised else None,

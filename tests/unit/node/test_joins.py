@@ -33,7 +33,7 @@ class FakeWorker:
         self.rank = rank
         self.local_rank = local_rank
         self.status: int | None = None
-        self.stopped = False
+        self.stopped = self.given_up = False
         self.signals: list[int] = []
 
     def signal_all(self, number: int) -> None:
@@ -156,7 +156,7 @@ def test_the_worker_of_a_stub_that_was_killed_is_killed(make_node: Callable[...,
     process.kill()
     node.work_until(lambda: bool(node.workers[0].signals))
     assert node.workers[0].signals == [signal.SIGKILL]
-    assert node.workers[0].stopped
+    assert node.workers[0].given_up
 
 
 def test_a_descriptor_that_a_variable_names_goes_with_it(make_node: Callable[..., Node]) -> None:
