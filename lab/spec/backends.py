@@ -40,6 +40,19 @@ _ROWS = (
     Need("monitored barrier", "a barrier that names who does not come",
          dict.fromkeys(("mpi", "nccl"), '"monitored_barrier is only implemented for GLOO backend."'),
          r"\bmonitored_barrier\b"),
+    Need("compared calls", "PyTorch to compare the calls of all ranks (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
+         {"mpi": "PyTorch does that for groups of gloo, nccl, xccl and ucc only"}),
+    Need("noticed ends", "calls that fail when a peer has ended",
+         {"mpi": "a call goes on waiting, and so does MPI_Finalize, which waits for all ranks"}),
+    Need("size by the script", "groups whose rank and size the script says",
+         {"mpi": '"... world_size (2) and rank (0) are ignored since they are assigned by the MPI runtime."'}),
+    Need("place by the script", "a store at the place that the script names",
+         {"mpi": "MPI knows its ranks: it asks no store, and `init_method` is ignored"}),
+    Need("gloo", "gloo itself: it shows what gloo refuses, or does not",
+         {"mpi": "torch-mpi carries out what gloo refuses, and has limits of its own",
+          "nccl": "nccl has limits of its own"}),
+    Need("named backends", "each backend that it names",
+         dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
 )
 # fmt: on
 NEEDS = {row.name: row for row in _ROWS}
@@ -76,7 +89,7 @@ def lacking(backend: str, script: Path, needed: Collection[str]) -> str:
     text = _text(script)
     for need in NEEDS.values():
         if backend in need.lacking and (need.name in needed or (need.pattern and need.pattern.search(text))):
-            return f"it needs {need.what}, and {backend} has none: {need.lacking[backend]}"
+            return f"it needs {need.what}; {backend}: {need.lacking[backend]}"
     return ""
 
 

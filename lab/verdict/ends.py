@@ -70,7 +70,7 @@ def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -
     """`raised ValueError: ... at train.py:30`; if brief, cut short and without addresses of PyTorch's sources."""
     if rank.out_of_memory:
         return _out_of_memory(evidence, rank)
-    if rank.signal:
+    if rank.signal and rank.raised is None:  # else its script was over: whatever killed it then is no cause
         place = evidence.stood(rank)
         return f"was killed by {rank.signal}{f' {place.sentence()}' if place is not None else ''}"
     place = evidence.raised(rank)
@@ -81,7 +81,8 @@ def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -
     expected = f", expected {rank.expected_code}," if rank.expected_code else ""
     said = error.partition("\n")[0].partition(": ")[2].strip()
     last_words = f": {said}" if said and not said.lstrip("-").isdigit() else ""
-    return f"exited with code {rank.code}{expected}{where}{last_words}"
+    code = said if rank.code is None else rank.code
+    return f"exited with code {code}{expected}{where}{last_words}"
 
 
 def _whole_error(rank: RankFacts) -> str:

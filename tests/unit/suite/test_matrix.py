@@ -69,7 +69,7 @@ def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_th
     on_gloo, on_mpi = make_cases([scenario(needs=("monitored barrier",))], matrix, asked={})
     assert (on_gloo.backend, on_gloo.skipped) == ("gloo", "")
     assert (on_mpi.id, on_mpi.backend) == ("train[backend=mpi]", "mpi")
-    assert on_mpi.skipped.startswith("it needs a barrier that names who does not come, and mpi has none: ")
+    assert on_mpi.skipped.startswith("it needs a barrier that names who does not come; mpi: ")
 
 
 def test_a_value_that_is_named_twice_is_refused():

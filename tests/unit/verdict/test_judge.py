@@ -103,6 +103,16 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
         1,
         "killed by SIGSEGV",
     ),
+    "one has raised, and is killed when its script is over": (
+        RunFacts(ranks=[rank(0, None, 5.5, signal="SIGKILL", error="ValueError: a", raised=5.0)]),
+        0,
+        "raised ValueError: a",
+    ),
+    "one has left with a code, and is killed when its script is over": (
+        RunFacts(ranks=[rank(0, None, 5.5, signal="SIGKILL", error="SystemExit: 3", raised=5.0)]),
+        0,
+        "exited with code 3",
+    ),
     "one is killed by a signal at a line": (
         RunFacts(ranks=[rank(0, None, 5.5, signal="SIGABRT", stack=stack(9))]),
         0,
