@@ -26,11 +26,14 @@ def forfeited(facts: RunFacts) -> str:
     It reached a limit, cost a node, or kept it so busy that nobody heard how its ranks ended: whatever it did besides,
     it was not what was asked for.
     """
-    reached = [limit for limit in facts.limits if limit.rank is None or limit.rank >= 0]  # -1 is the check
+    attempts = (*facts.earlier, facts)
+    limits = [limit for one in attempts for limit in one.limits]
+    reached = [limit for limit in limits if limit.rank is None or limit.rank >= 0]  # -1 is the check
     if reached:
         return limits_told(reached).removeprefix("; ")
-    if facts.lost_nodes:
-        return "; ".join(f"{lost.node} {lost.how}" for lost in facts.lost_nodes)
+    lost_nodes = [lost for one in attempts for lost in one.lost_nodes]
+    if lost_nodes:
+        return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)
     unheard = unheard_of(facts)
     return f"when the time was up, nobody heard any more how {name_ranks(unheard)} ended" if unheard else ""
 

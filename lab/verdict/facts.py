@@ -223,6 +223,7 @@ def read_facts(record: Record) -> RunFacts:
         facts.take(event)
     if not events and record.complete:
         _take_result(record.result(), facts)
+    facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
     return facts
 
 

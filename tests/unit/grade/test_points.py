@@ -97,6 +97,7 @@ def test_nothing_counts_of_a_run_that_reached_a_limit_or_cost_a_node() -> None:
     assert forfeited(facts) == "node0 reached its limit of 256 processes and threads"
     lost = RunFacts(ranks=[], lost_nodes=[NodeLost(0.0, "node1", "ran out of memory")])
     assert forfeited(lost) == "node1 ran out of memory"
+    assert forfeited(RunFacts(ranks=[], earlier=[lost])) == "node1 ran out of memory"
     silent = RunFacts(ranks=[RankFacts(rank=rank, started=1.0, ended=2.0 if rank else None) for rank in (0, 1)])
     assert forfeited(silent) == "when the time was up, nobody heard any more how rank 0 ended"
     assert set(earned(result(*ALL), why_not="it reached a limit").values()) == {0}
