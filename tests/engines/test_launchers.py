@@ -1,0 +1,97 @@
+"""Workers that torchrun's own agents start: what they are given, what is on record, and who cannot pass for one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Cluster, LabError, Result
+from lab.record.layout import LOGS
+from lab.spec.launching import TORCHRUN, Launching
+from tests.engines.conftest import SCRIPTS, Run, trace_of
+
+pytestmark = pytest.mark.timeout(120)
+BY_TORCHRUN = Launching(name=TORCHRUN)
+DIFFER = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE")
+"""Variables of torchrun's that are others in each run."""
+
+
+def check_launched(result: Result, nodes: int, processes: int) -> None:
+    size = nodes * processes
+    assert result.passed, result.reason
+    for rank in result.ranks:
+        variables: dict[str, Any] = rank.notes["variables"]
+        assert rank.notes["total"] == [sum(range(size))] * 2
+        assert rank.notes["argv"] == ["launched.py", "--lr", "0.10"]
+        assert variables["RANK"] == str(rank.rank)
+        assert variables["LOCAL_RANK"] == str(rank.rank % processes)
+        assert variables["WORLD_SIZE"] == str(size)
+        assert variables["TORCHELASTIC_MAX_RESTARTS"] == "0"
+        assert rank.notes["asked"].startswith("refused")
+        assert rank.node == f"node{rank.rank // processes}"
+        assert [call.op for call in trace_of(result).ranks[rank.rank].calls] == ["all_reduce"]
+    assert result.path is not None
+    logs = sorted(path.name for path in (result.path / LOGS).glob("launcher-*"))
+    assert logs == [] or logs[0].startswith("launcher-node")
+
+
+def test_workers_that_torchrun_starts_are_workers_of_the_lab_and_no_rank_can_have_one_started(run: Run) -> None:
+    result = run("launched.py", "--lr", "0.10", launcher=BY_TORCHRUN, nodes=2, nproc_per_node=2)
+    check_launched(result, 2, 2)
+
+
+@pytest.mark.long
+def test_in_fresh_interpreters_as_well(run: Run) -> None:
+    result = run("launched.py", "--lr", "0.10", launcher=BY_TORCHRUN, nodes=2, cold=True)
+    check_launched(result, 2, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
+def test_a_script_sees_what_it_sees_under_a_torchrun_of_its_own(run: Run) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "localhost:0",
+    ]
+    ended = subprocess.run(
+        [*command, "--nproc-per-node", "2", str(SCRIPTS / "launched.py")],
+        env={
+            **os.environ,
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": os.getcwd(),
+        },
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    lines = [line.partition("variables ")[2] for line in ended.stdout.splitlines() if line.startswith("variables ")]
+    bare = {int(variables["RANK"]): variables for variables in map(json.loads, lines)}
+    assert sorted(bare) == [0, 1], ended.stderr
+    result = run("launched.py", launcher=BY_TORCHRUN, nodes=1, nproc_per_node=2)
+    for rank in result.ranks:
+        mine: dict[str, str] = rank.notes["variables"]
+        theirs = {name: value for name, value in bare[rank.rank].items() if name not in os.environ}
+        assert theirs.keys() - {"PYTHONPATH"} <= mine.keys()
+        assert {name: mine[name] for name in theirs if name not in (*DIFFER, "PYTHONPATH")} == {
+            name: value for name, value in theirs.items() if name not in (*DIFFER, "PYTHONPATH")
+        }
+
+
+@pytest.mark.parametrize("engine", ["local"], indirect=True)
+def test_what_cannot_be_launched_is_refused_before_anything_starts(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(LabError, match="no rank can have the terminal where torchrun starts it"):
+        cluster.run(SCRIPTS / "launched.py", launcher="torchrun", interactive=0, runs=tmp_path)
+    with pytest.raises(LabError, match="the lab has no launcher 'torchrum'"):
+        cluster.run(SCRIPTS / "launched.py", launcher="torchrum", runs=tmp_path)
