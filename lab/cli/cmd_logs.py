@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", type=int, action="append", help="only this rank, without a prefix; may be repeated")
     node = parser.add_argument("--node", action="append", metavar="NODE", help="only ranks on this node, such as node1")
     shared.completes(node, "nodes")
+    parser.add_argument("--launcher", action="store_true", help="only what the launcher's own processes printed")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
     name = parser.add_argument("--name", metavar="CLUSTER", help="the latest run on this cluster")
     shared.completes(name, "clusters")
@@ -42,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the log; one rank's as it is, several merged with a prefix."""
     record = _record(arguments)
+    if arguments.launcher:
+        return _print_launchers(record, arguments)
     workers = record.workers()
     wanted = _wanted(arguments, workers, record) if workers or not arguments.follow else set()
     if arguments.rank and len(arguments.rank) == 1 and not arguments.follow and not arguments.json:
@@ -75,6 +78,20 @@ def _tell_of_earlier(record: Record, arguments: argparse.Namespace) -> None:
     if earlier:
         last = name_attempts([record.number])
         sys.stderr.write(f"{last}, the last one; --attempt N shows {name_attempts(earlier)}\n")
+
+
+def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
+    """Print what starters printed, a line each with its node."""
+    logs = {node: log for node, log in record.launcher_logs().items() if node in (arguments.node or [node])}
+    for node, log in logs.items():
+        for line in log.decode("utf-8", "backslashreplace").splitlines():
+            if arguments.json:
+                print(json.dumps({"node": node, "text": line}))
+            else:
+                print(f"{node} | {line if arguments.raw else harmless(line)}")
+    if not logs:
+        sys.stderr.write(f"no launcher of {record.run} printed anything\n")
+    return 0
 
 
 def _print_one(log: bytes, *, raw: bool) -> None:

@@ -27,6 +27,7 @@ from lab.record.layout import (
     RESULT,
     RUNS,
     SCENARIO,
+    launcher_log,
     rank_log,
 )
 from lab.record.plan import RecordedPlan
@@ -185,6 +186,12 @@ class Record:
             return path.read_bytes()
         except OSError as error:
             raise RecordError(f"the log of rank {rank} in run {self.run} cannot be read: {error.strerror}") from error
+
+    def launcher_logs(self) -> dict[str, bytes]:
+        """What starters printed, of all attempts, by node; empty where agents started the workers."""
+        logs = (self.run_of_attempt or self).path / LOGS
+        found = ((node, logs / launcher_log(node)) for node in sorted(set(self.workers().values())))
+        return {node: path.read_bytes() for node, path in found if path.is_file()}
 
     def output(self) -> Iterator[Piece]:
         """Everything that all ranks printed, in the order of arrival."""

@@ -47,7 +47,7 @@ def _body_lines(body: Mapping[str, Any], indent: str) -> list[str]:
 
 
 def plan_text(plan: Plan, style: Style) -> str:
-    """Every worker with its node, rank, environment and arguments."""
+    """Every worker with its node, rank, environment and arguments, and what starts the workers."""
     head = (
         f"{plan.scenario.name}: {plural(plan.nnodes, 'node')} x {plural(plan.nproc_per_node, 'worker')} "
         f"= {plural(plan.world_size, 'rank')}, "
@@ -63,9 +63,11 @@ def plan_text(plan: Plan, style: Style) -> str:
         tail.append("trace: off")
     elif plan.trace.values is not None:
         tail.append(f"trace: values of up to {plan.trace.values} elements a call")
-    return "\n".join(
-        [head, f"script: {plan.scenario.script}", table_text(["node", *_SHOWN, "argv"], rows, whole), *tail]
-    )
+    tables = [table_text(["node", *_SHOWN, "argv"], rows, whole)] if plan.ranks_planned else []
+    if plan.starters:
+        started = [[starter.node, " ".join(starter.argv)] for starter in plan.starters]
+        tables.append(table_text(["node", f"{plan.launcher.name} there"], started, whole))
+    return "\n".join([head, f"script: {plan.scenario.script}", *tables, *tail])
 
 
 def _backend(plan: Plan) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
+from lab.errors import UsageError
 from lab.node.users import FIRST_UID, GROUP
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
@@ -118,6 +119,8 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
     if options.calls is not None:
         options.calls.timeout_s = plan.timeout_s
         return options.calls
+    if options.stdin and not plan.ranks_planned:
+        raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
     if options.stdin:
         from lab.run.stdin import FedStdin
 
