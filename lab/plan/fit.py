@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lab.errors import ClusterUnfit
-from lab.plan.cluster import STOPPED, ClusterInfo, Shape, field_text, field_word
+from lab.plan.cluster import ClusterInfo, Shape, field_text, field_word
 from lab.spec.requirements import merged
 from lab.spec.scenario import Resources, Scenario
-from lab.words import listing, plural
 
 _ADDED = ("requirements", "data")
 """Of these a scenario may have its own, and what was asked for is added to them."""
@@ -115,20 +114,13 @@ def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, size: Size) -> None:
     """Refuse a scenario that a cluster cannot run as asked.
 
     Raises:
-        ClusterUnfit: the cluster is too small, has other limits than the scenario wants, or a node of it is stopped.
+        ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
     """
     nodes, _ = size.of_run(scenario, cluster.shape)
     if nodes > cluster.shape.nodes:
         raise ClusterUnfit(
             f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",
             f"`lab down` and `lab up --nodes {nodes}`, or use another cluster with --name",
-        )
-    stopped = [node.name for node in cluster.nodes[:nodes] if node.state == STOPPED]
-    if stopped:
-        raise ClusterUnfit(
-            f"{scenario.name} needs {plural(nodes, 'node')}, and {listing(stopped)} of cluster {cluster.name} "
-            f"{'is' if len(stopped) == 1 else 'are'} stopped",
-            f"`lab start {' '.join(stopped)}`, or take fewer nodes with --nodes",
         )
     asked = ((name, wish, getattr(cluster.shape, name)) for name, wish in _said(scenario).items())
     differences = [

@@ -12,6 +12,7 @@ from lab.node import chosen_backend, rendezvous, warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
+from lab.plan.present import refuse_absence
 from lab.spec.backends import check_backend
 from lab.spec.faults import Fault, fault_data
 from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
@@ -170,6 +171,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         settings=_launching(scenario, options, backend),
     )
     launcher = find_launcher(layout.settings.name)
+    refuse_absence(scenario.name, cluster, nnodes, layout.settings, faults)
     starters = _starters(launcher, layout, options)
     workers = []
     for rank in range(world_size):

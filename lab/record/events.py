@@ -40,6 +40,13 @@ class NodeLost(NamedTuple):
     """How it ended, as the end of a sentence that begins with its name."""
 
 
+class NodeCame(NamedTuple):
+    """A node was taken into the run in mid-run: it was late, or is back."""
+
+    time: float
+    node: str
+
+
 class NodeTroubled(NamedTuple):
     """Something keeps a node from working, as its engine sees it."""
 
@@ -141,9 +148,9 @@ class FaultHealed(NamedTuple):
 
 
 Event = (
-    Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeTroubled | EngineLost | Refusal
-    | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault | FaultFailed
-    | FaultHealed
+    Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
+    | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault
+    | FaultFailed | FaultHealed
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -156,6 +163,7 @@ _KINDS: dict[str, type[Any]] = {
     "limit reached": Limited,
     "clock": Clock,
     "node lost": NodeLost,
+    "node came": NodeCame,
     "node troubled": NodeTroubled,
     "engine lost": EngineLost,
     "refused": Refusal,

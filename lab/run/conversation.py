@@ -63,6 +63,13 @@ class Conversation:
         for channel in list(self.alive.values()):
             self._send(channel, line)
 
+    def add(self, channel: Channel) -> None:
+        """Talk with the agent of one more node, or of one that was lost and is back."""
+        name = channel.node.name
+        self.alive[name], self._readers[name] = channel, wire.LineReader()
+        self.troubles.pop(name, None)
+        self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
+
     def hear(self, descriptor: int, action: Callable[[], object]) -> None:
         """Do something whenever a descriptor becomes readable while this listens."""
         self._selector.register(descriptor, selectors.EVENT_READ, action)

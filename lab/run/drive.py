@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import NodeLost
-from lab.node.messages import Check, Claim, Exited, Go, Prepare, Stacks, Stop
+from lab.node.messages import Claim, Files, Go, Prepare, Stacks, Stop
 from lab.node.start_messages import Store
 from lab.node.watch_messages import Follow
+from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
+from lab.plan.present import HOST
 from lab.record import events
 from lab.record.write import RecordWriter
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.leave import leave
+from lab.run.members import Members
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.ship import file_messages
 from lab.run.starters import Starters
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.verdict.facts import RankFacts, RunFacts
-from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.run.faults import Faults
@@ -61,6 +63,7 @@ class Driver:
         watched: Watched | None = None,
         stdin: Stdin | None = None,
         faults: Faults | None = None,
+        cluster: ClusterInfo | None = None,
     ) -> None:
         self.plan = plan
         self.observer = observer
@@ -85,6 +88,9 @@ class Driver:
         self.starters.ask = self.agents.say
         self.faults = self.collector.faults = faults
         """What is broken on purpose."""
+        self.archive = b""
+        """The scenario's folder."""
+        self.members = Members(plan, engine, cluster, self.agents, self.collector, self._take_in)
 
     def drive(
         self,
@@ -106,8 +112,10 @@ class Driver:
             RecordError: the record cannot be written; the run was cancelled.
         """
         try:
-            self._claim()
-            self._prepare(archive)
+            self.archive = archive
+            for node in list(self.agents.alive):
+                self._claim(node)
+            self._prepare_all()
             if not self._cannot_begin():
                 self._go()
                 meanwhile()
@@ -123,7 +131,7 @@ class Driver:
 
     # -- before the start
 
-    def _claim(self) -> None:
+    def _claim(self, node: str) -> None:
         uid, gid = self.user or (None, None)
         claim = Claim(
             run=self.plan.run,
@@ -136,23 +144,25 @@ class Driver:
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
         )
-        for node in list(self.agents.alive):
-            self.collector.claims_sent[node] = time.time()
-            self.agents.say(node, claim)
-            if self.watched is not None:
-                self.agents.say(node, Follow(self.plan.run, self.watched.step))
+        self.collector.claims_sent[node] = time.time()
+        self.agents.say(node, claim)
+        if self.watched is not None:
+            self.agents.say(node, Follow(self.plan.run, self.watched.step))
 
-    def _prepare(self, archive: bytes) -> None:
-        """Ship the scenario's folder and have every worker wait at its gate, and the store listen."""
-        plan, nodes = self.plan, set(self.agents.alive)
-        files = tuple(file_messages(plan.run, archive))
-        for node, channel in list(self.agents.alive.items()):
-            workers = tuple(self.stdin.start(worker) for worker in plan.workers if worker.node == node)
-            prepare = self.starters.prepare(node, Prepare(plan.run, workers))
-            if channel.node.node_rank == 0:
-                store = Store(plan.master_addr, plan.master_port, plan.world_size)
-                prepare = prepare._replace(store=store, emptied=self.emptied)
-            self.agents.say(node, *files, prepare)
+    def _prepare(self, node: str, files: Iterable[Files]) -> None:
+        """Ship the scenario's folder to a node and have its workers wait at their gate, and the store listen."""
+        plan = self.plan
+        workers = tuple(self.stdin.start(worker) for worker in plan.workers if worker.node == node)
+        prepare = self.starters.prepare(node, Prepare(plan.run, workers))
+        if node == HOST:
+            store = Store(plan.master_addr, plan.master_port, plan.world_size)
+            prepare = prepare._replace(store=store, emptied=self.emptied)
+        self.agents.say(node, *files, prepare)
+
+    def _prepare_all(self) -> None:
+        nodes, files = set(self.agents.alive), tuple(file_messages(self.plan.run, self.archive))
+        for node in nodes:
+            self._prepare(node, files)
         self.agents.await_nodes(
             lambda: self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent),
             _ANSWER_DEADLINE_S,
@@ -167,10 +177,23 @@ class Driver:
 
     # -- while it runs
 
+    def _take_in(self, node: str) -> None:
+        """Have a node take part that came while the others are at it."""
+        self._claim(node)
+        self.starters.again(node)
+        self._prepare(node, file_messages(self.plan.run, self.archive))
+        self.agents.say(node, Go(self.plan.run))
+
+    def _look_for_nodes(self) -> None:
+        """Take in nodes that have come, unless the run is about to end, or one is just being stopped or started."""
+        ending = self.starters.ending or self.facts.timed_out or self._failed()
+        if not (ending or (self.faults is not None and self.faults.pending)):
+            self.members.look()
+
     def _go(self) -> None:
         self.began = time.monotonic()
         if self.faults is not None:
-            self.faults.attend(self.agents, self.collector.fact)
+            self.faults.attend(self.agents, self.collector.fact, self._look_for_nodes)
         self.agents.say_all(Go(self.plan.run))
         if self.watched is not None:
             self.watched.attend(self.agents)
@@ -218,7 +241,7 @@ class Driver:
         )
 
     def _failed(self) -> bool:
-        if self.facts.lost_nodes or self.facts.engine_lost or self.facts.refused:
+        if self.facts.engine_lost or self.facts.refused or not self.members.enough:
             return True
         failed = any(rank.failed for rank in self.facts.ranks)
         return self.starters.failed or (failed and self.plan.ranks_planned)
@@ -240,6 +263,7 @@ class Driver:
     def _tick(self) -> None:
         if self.began:
             running = sum(not rank.over for rank in self.facts.ranks)
+            self._look_for_nodes()
             self.observer.tick(time.monotonic() - self.began, running, self.collector.where)
 
     # -- its end
@@ -250,23 +274,6 @@ class Driver:
                 self.agents.say_all(Stop(self.plan.run, hard))
                 self.agents.listen_for(self._all_over, patience_s)
 
-    def check(
-        self, reference: str, results: list[dict[str, Any]], deadline_s: float, archive: bytes = b""
-    ) -> RankFacts:
-        """Run the check `file.py:function` in node 0, after all ranks have ended and before anything is removed.
-
-        `archive` is the folder that it is in, where that is not the one that was shipped to the ranks.
-        """
-        facts = self.facts.rank(-1)
-        if "node0" in self.agents.alive:
-            files = file_messages(self.plan.run, archive, for_check=True) if archive else ()
-            check = Check(self.plan.run, reference, results, dict(self.plan.workers[0].env))
-            self.agents.say("node0", *files, check)
-            if not self.agents.listen_for(lambda: facts.over, deadline_s):
-                error = f"the check did not end within {format_duration(deadline_s)}"
-                self.collector.fact(Exited(time=time.time(), rank=-1, node="node0", error=error))
-        return facts
-
     def _cancel(self) -> None:
         self.agents.say_all(Stop(self.plan.run, hard=True))
         self.collector.fact(events.Cancelled(time.time()))
@@ -275,6 +282,7 @@ class Driver:
     def _finish(self) -> None:
         wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
         leave(self.agents, self.collector, self.outputs, wanted, self.shared)
+        self.members.close()
 
 
 def _names(nodes: Iterable[str]) -> str:

@@ -76,14 +76,17 @@ def execute(
         watched=watched,
         stdin=_stdin(plan, options, observer),
         faults=faults,
+        cluster=cluster,
     )
 
     def run_check(facts: RunFacts) -> None:
         if scenario.expect.check:
+            from lab.run.check import check
             from lab.run.outcome import results_for_check
 
             results = results_for_check(facts, writer)
-            driver.check(scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive)
+            told = scenario.expect.check, results, _CHECK_DEADLINE_S, options.check_archive
+            check(plan, driver.agents, driver.collector, *told)
 
     try:
         judges = "lab.run.outcome"  # imported while the ranks are busy: nobody waits for it then

@@ -71,8 +71,7 @@ class Faults:
         """Events of before there was a record."""
         self._began: float | None = None
         """Unix time at which the workers were let go."""
-        self.done: Callable[[Fault], object] = lambda _: None
-        """Called once a fault is in force."""
+        self._done: Callable[[], object] = lambda: None
 
     # -- before and while it runs
 
@@ -88,9 +87,9 @@ class Faults:
                 _do(self._ground, one.fault)
                 self._before.append(self._event(one, None))
 
-    def attend(self, agents: Conversation, record: Record) -> None:
-        """Take part in a conversation, as the workers are let go: what was done is noticed while it listens."""
-        self._record, self._began = record, time.time()
+    def attend(self, agents: Conversation, record: Record, done: Callable[[], object]) -> None:
+        """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
+        self._record, self._began, self._done = record, time.time(), done
         for event in self._before:
             record(event)
         agents.hear(self._wake_r, self._look)
@@ -155,7 +154,7 @@ class Faults:
             self._running.remove((one, future))
             error = future.exception()
             if error is None:
-                self.done(one.fault)
+                self._done()
                 continue
             one.wrong = str(getattr(error, "message", error))
             self._record(events.FaultFailed(time.time(), str(one.fault), one.fault.node, one.wrong))

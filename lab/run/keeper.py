@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.engine.protocol import Engine
 from lab.errors import ClusterBusy
-from lab.run.lock import ClusterLock
+from lab.run.lock import ClusterLock, nodes_lock
 
 
 def keeper_lock(engine: str, cluster: str) -> ClusterLock:
@@ -42,5 +42,5 @@ def remove_orphan(engine: Engine, cluster: str, keeper: int | None = None) -> bo
 
 def forget(engine: str, cluster: str) -> None:
     """Take away the locks of a cluster that is gone and whose name nobody will use again; by who holds its keeper's."""
-    for lock in (ClusterLock(engine, cluster), keeper_lock(engine, cluster)):
+    for lock in (ClusterLock(engine, cluster), nodes_lock(engine, cluster), keeper_lock(engine, cluster)):
         lock.path.unlink(missing_ok=True)

@@ -34,6 +34,11 @@ def holder_of(cluster: ClusterInfo) -> dict[str, Any] | None:
     return ClusterLock(cluster.engine, cluster.name).holder()
 
 
+def nodes_lock(engine: str, cluster: str) -> ClusterLock:
+    """The lock that whoever stops or starts single nodes of a cluster holds meanwhile, also beside a run."""
+    return ClusterLock(engine, f"{cluster}.nodes")
+
+
 class ClusterLock:
     """The lock of one cluster."""
 

@@ -15,6 +15,7 @@ from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, Usag
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_asked
 from lab.plan.plan import make_plan
+from lab.plan.present import present
 from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
@@ -225,7 +226,8 @@ class Place:
         try:
             if faults is not None:
                 faults.begin()
-            channels = self.engine.connect(cluster, cluster.nodes[: plan.nnodes])
+            there = present(cluster, plan.nnodes, plan.faults)
+            channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in there])
             try:
                 return execute(plan, cluster, self.engine, channels, writer, observer, options, faults)
             finally:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from lab.errors import ClusterBusy
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
-from lab.run.lock import ClusterLock
+from lab.run.lock import ClusterLock, nodes_lock
 from lab.run.place import Place
 
 _VERBS = "lab "
@@ -70,8 +70,7 @@ class Powered:
     @contextmanager
     def _changing(self, purpose: str) -> Iterator[ClusterInfo]:
         """Hold the cluster where nobody has it; beside a run, only against others who change nodes."""
-        alone = ClusterLock(self._place.engine.name, f"{self._place.name}.nodes")
-        with alone.held(purpose), ExitStack() as stack:
+        with nodes_lock(self._place.engine.name, self._place.name).held(purpose), ExitStack() as stack:
             try:
                 stack.enter_context(self._lock.held(purpose))
             except ClusterBusy:

@@ -60,6 +60,15 @@ class Starters:
                 self._asked[further.node] += 1
                 self.ask(further.node, self._with(Prepare(self._plan.run, ()), [further]))
 
+    def again(self, node: str) -> None:
+        """A node takes part anew: what has ended there is no more."""
+        self._ended[node] = 0
+
+    @property
+    def ending(self) -> bool:
+        """Whether one has ended: the others are about to."""
+        return any(self._ended.values())
+
     def hear(self, event: Exited) -> None:
         """One has ended."""
         self._ended[event.node] += 1

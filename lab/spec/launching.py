@@ -43,6 +43,10 @@ class Launching:
     name: str = LAB
     torchrun: Torchrun = Torchrun()
 
+    def least_nodes(self, nnodes: int) -> int:
+        """With so many of the nodes of a run it begins, and goes on when it has lost the others."""
+        return (self.torchrun.min_nodes or nnodes) if self.name == TORCHRUN else nnodes
+
 
 _SETTINGS = {TORCHRUN: Torchrun}
 """What launchers can be told besides their name."""

@@ -15,6 +15,7 @@ from lab.record.events import (
     Cancelled,
     EngineLost,
     Event,
+    NodeCame,
     NodeLost,
     NodeTroubled,
     NotShipped,
@@ -126,6 +127,8 @@ class RunFacts:
     """By name: modules that ranks did not find, and that are files of the person who started the run."""
     restarted: bool = False
     """Whether the launcher began the workers anew after this attempt."""
+    came: list[str] = field(default_factory=list)
+    """Nodes that were taken in while it went on, for which a launcher may have begun the workers anew."""
     met: bool = False
     """Whether a launcher says who the ranks are: those that met, whatever was planned; it goes on without others."""
     earlier: list[RunFacts] = field(default_factory=list)
@@ -141,6 +144,7 @@ class RunFacts:
         """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
         self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
+        self.came = []
 
     def rank(self, number: int) -> RankFacts:
         """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
@@ -178,6 +182,8 @@ class RunFacts:
                 self.engine_lost = event.reason
             elif not self.met or any(rank.rank != STARTER for rank in lost):
                 self.lost_nodes.append(event)
+        elif isinstance(event, NodeCame):
+            self.came.append(event.node)
         elif isinstance(event, Limited):
             self.limits.append(event)
         elif isinstance(event, Refusal):

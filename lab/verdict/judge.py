@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from lab.record.layout import TRACE
 from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.glance import worth_reading
 from lab.verdict.limits import limits_told
-from lab.words import format_duration
+from lab.words import format_duration, listing
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -18,12 +19,25 @@ def judge(evidence: Evidence) -> Judgement:
     return replace(judgement, reason=judgement.reason + limits_told(evidence.facts.limits))
 
 
+def _nobody_failed_first(facts: RunFacts) -> bool:
+    """Whether all that went wrong is that ranks lost their peers, none of which had ended by itself."""
+    from lab.verdict.peers import lost_a_peer
+
+    failed = [rank for rank in facts.ranks if rank.failed]
+    return not facts.lost_nodes and all(map(lost_a_peer, failed)) and not any(rank.left for rank in facts.ranks)
+
+
 def _judge(evidence: Evidence) -> Judgement:
     facts = evidence.facts
     if facts.engine_lost or facts.refused:
         return Judgement(verdict="error", reason=facts.engine_lost or facts.refused)
     if facts.interrupted:
         return Judgement(verdict="error", reason=f"interrupted after {format_duration(facts.duration_s)}")
+    if facts.restarted and facts.came and _nobody_failed_first(facts):
+        after, came = format_duration(facts.duration_s), listing(facts.came)
+        return Judgement(
+            verdict="error", reason=f"ended after {after}: {came} came, and the launcher began anew with it"
+        )
     # A run that passes needs none of what follows, and does not import it.
     if facts.lost_nodes or any(rank.failed for rank in facts.ranks):
         from lab.verdict.failure import judge_failure

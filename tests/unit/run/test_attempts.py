@@ -14,7 +14,7 @@ from lab.node.messages import Claimed, Exited, Note, Output, Started, Trace
 from lab.node.start_messages import STARTER
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.plan import Plan, PlanOptions, make_plan
-from lab.record.events import NodeLost, Over, TimedOut
+from lab.record.events import NodeCame, NodeLost, Over, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
@@ -498,3 +498,28 @@ def test_who_watches_sees_one_attempt_after_the_other(run: Launched) -> None:
     assert next((rank, text) for _, what, rank, text in seen if what == "exited") == (0, "exit 1: ValueError: no")
     assert (ranks[0], ranks[-1]) == (["node0", "node1"], ["node1", "node0", "node2"])
     assert seen == sorted(seen, key=itemgetter(0))
+
+
+def test_an_attempt_that_ended_because_a_node_came_accuses_nobody_of_what_that_did_to_its_ranks(run: Launched) -> None:
+    run.meet("node0", "node1")
+    run.collector.fact(NodeCame(run.clock, "node2"))
+    run.ends(0, code=None, signal="SIGTERM", stopped=True)
+    run.raises(1, "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1")
+    run.meet("node0", "node1", "node2")
+    for rank in range(3):
+        run.ends(rank)
+    result = run.over()
+    assert "the launcher went from 2 ranks to 3, though nobody had failed, after attempt 0" in result.reason
+    assert result.attempts[0].culprit is None
+    assert "node2 came, and the launcher began anew" in result.attempts[0].reason
+
+
+def test_a_rank_that_fails_by_itself_while_a_node_comes_is_named_all_the_same(run: Launched) -> None:
+    run.meet("node0", "node1")
+    run.collector.fact(NodeCame(run.clock, "node2"))
+    run.fails(1, world=2)
+    run.meet("node0", "node1", "node2")
+    for rank in range(3):
+        run.ends(rank)
+    result = run.over()
+    assert "rank 1 raised ValueError: no" in result.reason

@@ -40,6 +40,7 @@ from lab.record.read import Record
 from lab.record.write import RecordWriter
 from lab.run import conversation, leave
 from lab.run import drive as subject
+from lab.run.check import check
 from lab.run.collect import clock_of
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver
@@ -50,7 +51,7 @@ from lab.run.stdin import Stdin
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RunFacts, begin_facts, read_facts
+from lab.verdict.facts import RankFacts, RunFacts, begin_facts, read_facts
 from lab.verdict.judge import judge
 from tests.unit.fake_engine import ANY_RANK, END, FakeEngine, exits, notes, prints
 
@@ -105,6 +106,9 @@ class Driven:
             self.writer.close()
         assert read_facts(self.record) == facts  # whatever happened
         return facts
+
+    def check(self, results: list[dict[str, Any]], deadline_s: float) -> RankFacts:
+        return check(self.plan, self.driver.agents, self.driver.collector, "c.py:check", results, deadline_s)
 
 
 @pytest.fixture
@@ -465,7 +469,7 @@ def test_what_belongs_to_another_run_is_passed_over(drive):
 def test_the_check_runs_on_the_first_node_after_all_ranks_ended(drive):
     driven = drive(FakeEngine())
     found = []
-    driven.drive(afterwards=lambda facts: found.append(driven.driver.check("c.py:check", [{"rank": 0}], 1.0)))
+    driven.drive(afterwards=lambda facts: found.append(driven.check([{"rank": 0}], 1.0)))
     assert found[0].code == 0
     assert operations(driven)[-2:] == ["check", "finish"]
     assert "check" not in operations(driven, "node1")
@@ -480,7 +484,7 @@ def test_the_check_is_left_out_when_a_rank_failed(drive):
 def test_a_check_that_does_not_end_says_so(drive):
     driven = drive(FakeEngine(answers={"node0": {"check": []}}))
     found = []
-    driven.drive(afterwards=lambda facts: found.append(driven.driver.check("c.py:check", [], 0.1)))
+    driven.drive(afterwards=lambda facts: found.append(driven.check([], 0.1)))
     assert found[0].error == "the check did not end within 100 ms"
 
 
