@@ -225,9 +225,8 @@ class Cluster(OnCluster, Powered):
         if args:
             scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
-        watcher = observer or Silence()
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            result = self._place.run(self._usable(lock), scenario, options, watcher)
+            result = self._place.run(self._usable(lock), scenario, options, observer or Silence())
         import lab.result  # noqa: F401, so that results show themselves; nobody waits for the ranks any more
 
         return result
