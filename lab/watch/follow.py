@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from lab.node.messages import Exited, Halted, Note, Stack, Started
 from lab.node.start_messages import STARTER
-from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, TimedOut
+from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.index import Piece
 from lab.record.layout import RESULT
 from lab.record.read import Record
@@ -36,7 +36,7 @@ class Happening(NamedTuple):
     time_s: float
     """Seconds since the run began."""
     what: str
-    """`started`, `begin`, `end`, `held`, `waits`, `output`, `note`, `exited`, `node`, `timed out`."""
+    """`started`, `begin`, `end`, `held`, `waits`, `output`, `note`, `exited`, `node`, `attempt`, `timed out`."""
     rank: int | None
     text: str
     facts: Mapping[str, Any] = {}
@@ -138,6 +138,8 @@ class Follower:
             self._happen(self._since(event.time), "note", event.rank, text, facts)
         elif isinstance(event, (NodeLost, NodeTroubled)):
             self._happen(self._since(event.time), "node", None, f"{event.node} {event.how or 'works again'}")
+        elif isinstance(event, Restarted):
+            self._happen(self._since(event.time), "attempt", None, f"attempt {self.attempt + 1} begins")
         elif isinstance(event, TimedOut):
             self._happen(self._since(event.time), "timed out", None, "the time limit passed")
 

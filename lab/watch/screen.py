@@ -109,7 +109,7 @@ class Screen:
 
 def _printed(happening: Happening, now: Now, style: Style) -> str:
     """What stays in the terminal: what ranks print and note, and how they end."""
-    if happening.what not in ("output", "note", "node", "timed out") and not (
+    if happening.what not in ("output", "note", "node", "attempt", "timed out") and not (
         happening.what == "exited" and happening.facts.get("code") != 0
     ):
         return ""
