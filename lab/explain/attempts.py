@@ -8,10 +8,12 @@ from lab.verdict.attempts import attempt_sentence
 from lab.verdict.evidence import read_evidence
 from lab.verdict.finding import Finding
 
+_MOST = 20
+
 
 def tell_attempts(record: Record) -> list[Finding]:
-    """What ended each of them, in order; of a record that ends before its result as well."""
-    return [_told(number, earlier) for number, earlier in record.earlier_attempts().items()]
+    """What ended each of them, in order, of many the last; of a record that ends before its result as well."""
+    return [_told(number, earlier) for number, earlier in [*record.earlier_attempts().items()][-_MOST:]]
 
 
 def _told(number: int, record: Record) -> Finding:

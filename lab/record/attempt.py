@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from lab.errors import RecordError
 from lab.record.events import Event, event_line
+from lab.record.index import hold
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.rows import Rows
 
-_LOOKS = 50
 _NEXT_INDEX = f"{LOGS}/.next-index.jsonl"
 """An index whose attempt takes the place of the one before in a moment."""
 
@@ -37,7 +35,7 @@ class AttemptWriter:
         self._heard: dict[int, float] = {}
         name = _NEXT_INDEX if waits else INDEX
         self._append(name, b"")
-        _hold(self._files[name])
+        hold(self._files[name])
 
     def move(self, folder: Path) -> None:
         """Go to another folder with everything, and go on there; the index first, by which others tell."""
@@ -113,18 +111,6 @@ class AttemptWriter:
                 view = view[file.write(view) :]
         except OSError as error:
             raise cannot_write(self.path, error) from error
-
-
-def _hold(file: BinaryIO) -> None:
-    """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
-    for _ in range(_LOOKS):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:  # somebody is just looking whether it is locked
-            time.sleep(0.001)
-        except OSError:  # a file system without locks
-            return
 
 
 def cannot_write(path: Path, error: OSError) -> RecordError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from lab.errors import RecordError
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
-from lab.record.index import Piece, read_index
+from lab.record.index import Piece, is_held, read_index
 from lab.record.layout import (
     ATTEMPTS,
     EVENTS,
@@ -89,18 +88,16 @@ class Record:
 
     @property
     def in_progress(self) -> bool:
-        """Whether somebody is still writing it."""
+        """Whether somebody is still writing it; of an attempt, whether its run goes on."""
+        run = self.run_of_attempt or self
         try:
-            with (self.path / INDEX).open("rb") as index:
-                fcntl.flock(index, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return is_held(run.path / INDEX)
         except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
-            earlier = self.earlier_attempts()
-            return bool(earlier) and earlier[max(earlier)].in_progress
-        except OSError:
-            pass
-        return False
+            earlier = run.earlier_attempts()
+        try:
+            return bool(earlier) and is_held(earlier[max(earlier)].path / INDEX)
+        except FileNotFoundError:
+            return False
 
     def began(self) -> float:
         """The Unix time at which it began, as its files tell."""

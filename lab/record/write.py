@@ -19,6 +19,8 @@ from lab.record.layout import ATTEMPTS, LOGS, PLAN, README, RESULT, SCENARIO, la
 if TYPE_CHECKING:
     from lab.record.result import Result
 
+_KEPT_OPEN = 3
+"""Files of so many attempts are open: there may be a thousand of them."""
 LATEST = -1
 """In the place of an attempt's number."""
 
@@ -57,6 +59,8 @@ class RecordWriter:
         earlier.move(folder)
         later.take_over()
         self.attempts.append(later)
+        for old in self.attempts[-_KEPT_OPEN - 1 : -_KEPT_OPEN]:
+            old.close()  # what is still heard of it opens its files again
         for name in filter(None, (SCENARIO, self._script)):
             with suppress(OSError):  # it is told without its text
                 (folder / name).write_bytes((self.path / name).read_bytes())

@@ -11,6 +11,7 @@ from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.words import capital, clip_middle, format_duration, listing, name_attempts, plural
 
+_MOST_CLAUSES = 6
 _LONGEST = 160
 """Letters of what ended one attempt."""
 
@@ -45,7 +46,9 @@ def _clauses(attempts: Sequence[Attempt]) -> str:
         sizes = attempt.world_size, following.world_size
         went = f"went from {plural(sizes[0], 'rank')} to {sizes[1]}" if sizes[0] != sizes[1] else "began anew"
         found.setdefault(f"the launcher {went}, though nobody had failed, after", []).append(attempt.number)
-    return listing(f"{what} {name_attempts(numbers)}" for what, numbers in found.items())
+    told = [f"{what} {name_attempts(numbers)}" for what, numbers in found.items()]
+    more = len(told) - _MOST_CLAUSES
+    return listing([*told[:_MOST_CLAUSES], f"{more} more"] if more > 1 else told)
 
 
 def _what(attempt: Attempt) -> str:

@@ -12,6 +12,13 @@ from lab.record.read import Record
 from lab.report.palette import VERDICTS
 from lab.words import listing
 
+_MOST_PAGES = 20
+
+
+def with_pages(run: Record) -> list[Record]:
+    """The earlier attempts of a run that have pages of their own once it has one: the last of them."""
+    return [*run.earlier_attempts().values()][-_MOST_PAGES:]
+
 
 def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
     """All attempts of the run; empty where there was but one.
@@ -21,11 +28,12 @@ def attempt_rows(record: Record, page: Path) -> list[dict[str, Any]]:
         page: where the page will be; it leads to others only from its place in the record.
     """
     run, own = record.run_of_attempt or record, page == record.path / REPORT
+    paged = {run.path, *(earlier.path for earlier in with_pages(run))}
     rows = []
     for attempt in run.result().attempts:
-        place = run.path if attempt.number == run.number else run.attempt(attempt.number).path
+        place = attempt.path or run.path
         here = place == record.path
-        link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here else ""
+        link = quote(os.path.relpath(place / REPORT, page.parent)) if own and not here and place in paged else ""
         rows.append(
             {
                 "attempt": attempt,

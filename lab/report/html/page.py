@@ -12,7 +12,7 @@ from lab.explain.explain import explain
 from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import RankResult
-from lab.report.html.attempts import attempt_rows
+from lab.report.html.attempts import attempt_rows, with_pages
 from lab.report.html.bundle import pack, render
 from lab.report.html.columns import microseconds
 from lab.report.html.environment import facts, variables
@@ -79,7 +79,7 @@ def _write(record: Record, output: Path | None) -> Report:
     data = page.html(path)
     save(data, path)
     if path == record.path / REPORT:
-        for earlier in record.earlier_attempts().values():
+        for earlier in with_pages(record):
             _write(earlier, None)
     return Report(
         path=path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -522,3 +523,22 @@ def test_a_rank_that_fails_by_itself_while_a_node_comes_is_named_all_the_same(ru
         run.ends(rank)
     result = run.over()
     assert "rank 1 raised ValueError: no" in result.reason
+
+
+def test_a_thousand_attempts_keep_few_files_open_and_are_told_briefly(run: Launched) -> None:
+    for number in range(40):
+        run.meet("node0", "node1")
+        run.prints(0, f"attempt {number}\n")
+        run.raises(1, f"ValueError: number {number}")
+        run.ends(0, code=None, signal="SIGTERM", stopped=True)
+    first = "node0:29000"
+    run.prints(0, "late\n", key=first)
+    assert len(os.listdir("/proc/self/fd")) < 60
+    result = run.over()
+    assert result.restarts == 39
+    assert Record(path=run.writer.path).attempt(0).log(0) == b"attempt 0\nlate\n"
+    assert "in attempt 5 and 33 more" in result.reason
+    assert [one.number for one in result.attempts] == list(range(40))
+    assert len(write_report(Record(path=run.writer.path)).path.read_text()) > 0
+    assert not (run.writer.path / "attempts" / "0" / "report.html").exists()
+    assert (run.writer.path / "attempts" / "38" / "report.html").exists()
