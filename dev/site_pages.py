@@ -15,8 +15,9 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
+    "mpi/README.md": "torch-mpi.md",
 }
-"""File in the root of the checkout -> page of the site."""
+"""File in the checkout -> page of the site."""
 FILES = ("scenarios/**/*.yaml", "scenarios/*.json", "scenarios/**/*.py", "LICENSE")
 """What pages link to and browsers show as it is."""
 
@@ -38,4 +39,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         for source, name in PAGES.items():
             markdown = markdown.replace(f"]({source})", f"]({name})")
         return markdown
+    markdown = markdown.replace("](../mpi/README.md)", "](torch-mpi.md)")
     return re.sub(r"\]\(\.\./(scenarios/|LICENSE)", r"](\1", markdown)
