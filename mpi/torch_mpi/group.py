@@ -41,7 +41,7 @@ def _told(method: Method) -> Method:
     def call(self: ProcessGroupMPI, *arguments: Any, **named: Any) -> Any:
         try:
             return method(self, *arguments, **named)
-        except (TypeError, ValueError) as error:
+        except (NotImplementedError, TypeError, ValueError) as error:
             raise type(error)(f"{self._what(names.CALLS[method.__name__])}: {error}") from None
 
     return call  # type: ignore[return-value]  # with the signature of the method

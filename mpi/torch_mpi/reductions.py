@@ -55,7 +55,7 @@ def reduction_of(op: str, dtype: torch.dtype) -> Reduction:
     """How to reduce tensors of a type.
 
     Raises:
-        TypeError: this type has no such reduction.
+        NotImplementedError: this type has no such reduction.
     """
     by_way_of: torch.dtype | None = None
     if dtype is torch.bool:
@@ -69,7 +69,7 @@ def reduction_of(op: str, dtype: torch.dtype) -> Reduction:
     else:
         ops, given = {**_SUMS, **_ORDER, **_BITS}, dtype
     if op not in ops or given not in TYPES:
-        raise TypeError(f"no reduction {op} of {dtype}; it has {', '.join(ops) if given in TYPES else 'none'}")
+        raise NotImplementedError(f"no reduction {op} of {dtype}; it has {', '.join(ops) if given in TYPES else 'none'}")
     return Reduction(op=ops[op], type=TYPES[given], by_way_of=by_way_of, mean=op == "AVG")
 
 

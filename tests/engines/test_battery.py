@@ -116,6 +116,36 @@ def test_a_cold_worker_records_what_a_warm_one_does(traced: Callable[..., tuple[
         assert comparable(lines_of(cold, rank)) == comparable(lines_of(warm, rank))
 
 
+@pytest.mark.local_first
+@each_recorder
+def test_calls_over_mpi_are_recorded_as_those_over_gloo(run: Run, recorder: str) -> None:
+    """Its process group is written in Python, and has no backend that could be wrapped."""
+    gloo, mpi = (
+        run("battery.py", nodes=3, env={"LAB_RECORDER": recorder}, backend=backend) for backend in ("gloo", "mpi")
+    )
+
+    assert gloo.passed, gloo.reason
+    assert mpi.passed, mpi.reason
+    for rank in range(3):
+        assert without_backend(lines_of(mpi, rank)) == without_backend(lines_of(gloo, rank))
+
+
+def without_backend(lines: Lines) -> tuple[Lines, Lines]:
+    """What does not depend on who carries the bytes: MPI needs no store, and has no monitored barrier."""
+    monitored = {line["i"] for line in lines if line.get("op") == "monitored_barrier"}
+    numbers = {line["i"] for line in lines if line["k"] == "begin"} - monitored
+    renumbered = {number: place for place, number in enumerate(sorted(numbers))}
+    groups = {line["g"]: place for place, line in enumerate(line for line in lines if line["k"] == "group")}
+    kept = [
+        {key: value for key, value in line.items() if key not in ("seq", "backend", "err")}
+        | ({"i": renumbered[line["i"]]} if "i" in line else {})
+        | ({"g": groups[line["g"]]} if "g" in line and line["k"] != "mark" else {})
+        for line in lines
+        if line["k"] != "store" and line.get("i") not in monitored
+    ]
+    return comparable(kept)
+
+
 def comparable(lines: Lines) -> tuple[Lines, Lines]:
     """What does not differ between traces of the same: beginnings in order, ends in the order of their beginnings."""
     partial = {line["i"] for line in lines if line.get("op") == "reduce"}  # what it leaves elsewhere than at its root

@@ -65,7 +65,7 @@ def build(folder: str) -> str:
         *(f"-I{path}" for path in include),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         *(path for path in sources() if path.endswith(".cpp")),
-        *(f"-L{os.path.join(home, 'lib')}", "-ltorch_cpu", "-lc10", "-o", partial),
+        *(f"-L{os.path.join(home, 'lib')}", "-ltorch_python", "-ltorch_cpu", "-lc10", "-o", partial),
     ]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -75,6 +76,22 @@ def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
     described = [[str(tensor.dtype).partition(".")[2], list(tensor.shape)] for tensor in tensors]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor.layout is torch.strided)
     return {side: described, f"{side[0]}b": size}
+
+
+class CompiledCall(Call):
+    """A call of a group that is written in Python, whose lines the compiled recorder writes."""
+
+    def __init__(self, native: Any, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:
+        self.from_anybody = facts.get("peer") == -1
+        self._open = True
+        op, group, sequence = facts.pop("op"), facts.pop("g"), facts.pop("seq", 0)
+        self._line = native.begin(op, group, sequence, inputs, outputs, json.dumps(facts)[1:-1])
+
+    def end(self, error: BaseException | None = None, **facts: Any) -> None:
+        """Write that the call is over, and why it failed; only the first time counts."""
+        if self._open:
+            self._open = False
+            self._line.write(None if error is None else str(error) or type(error).__name__, facts.get("peer", -1))
 
 
 class RecordedWork(Work):

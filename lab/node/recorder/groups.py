@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -14,9 +15,16 @@ from . import marks, replicas
 from .journal import journal
 from .source import source
 
+_found: Callable[[Any], None] = lambda _: None  # noqa: E731 - replaced by `watch`
 
-def watch(module: ModuleType) -> None:
-    """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys."""
+
+def watch(module: ModuleType, found: Callable[[Any], None]) -> None:
+    """Have the groups recorded that `torch.distributed.distributed_c10d` makes and destroys.
+
+    `found` is called with each that is not torch's own.
+    """
+    global _found
+    _found = found
     public = (module, sys.modules.get("torch.distributed"))
     watched = functools.partial(_watched, module)
     marks.replace((module,), "_new_process_group_helper", watched)
@@ -87,6 +95,8 @@ def _described(module: ModuleType, made: Any, ranks: Any) -> Any:
 def _describe(module: ModuleType, group: Any, ranks: Any) -> None:
     if not isinstance(group, module.ProcessGroup):
         return  # this process is not in it
+    if type(group).__module__ != module.ProcessGroup.__module__:
+        _found(group)
     try:
         journal.add(
             "group",

@@ -22,6 +22,10 @@ _CALLS = (
     "allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "all_gather_single", "gather", "scatter",
     "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single", "alltoall", "alltoall_base", "all_to_all_single",
 )  # fmt: skip
+_watched_classes: set[Any] = set()
+"""Classes of handles."""
+_libraries: tuple[str, ...] = ()
+"""Folders whose files are no scripts, beside torch's."""
 _given: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weakref.WeakKeyDictionary()
 """Of handles that were not waited for yet: when their call began, and its tensors with the version of each."""
 
@@ -29,9 +33,20 @@ _given: weakref.WeakKeyDictionary[Any, tuple[int, list[tuple[Any, int]]]] = weak
 def watch(module: ModuleType) -> None:
     """Have waits for handles recorded, where `torch.distributed.distributed_c10d` hands out those of its class Work."""
     watch_class(module.Work)
+    watch_group(module.ProcessGroup)
+
+
+def watch_group(kind: Any) -> None:
+    """Have the tensors of the calls of groups of this class remembered."""
     for name in _CALLS:
-        if hasattr(module.ProcessGroup, name):
-            setattr(module.ProcessGroup, name, _remembering(getattr(module.ProcessGroup, name)))
+        if hasattr(kind, name):
+            setattr(kind, name, _remembering(getattr(kind, name)))
+
+
+def add_library(folder: str) -> None:
+    """Say that what lies in a folder is no script, but a library that takes the place of a part of torch."""
+    global _libraries
+    _libraries = (*_libraries, folder)
 
 
 def _remembering(method: Any) -> Any:
@@ -47,6 +62,8 @@ def _remembering(method: Any) -> Any:
         try:
             tensors = [(weakref.ref(tensor), tensor._version) for tensor in _tensors(arguments[:-1])]
             _given[work] = began, tensors
+            if type(work) not in _watched_classes and not type(work).__module__.startswith("torch."):  # a library's own
+                watch_class(type(work))
         except (RuntimeError, TypeError):
             pass  # tensors without versions, or a handle of a kind of its own
         return work
@@ -75,6 +92,7 @@ def watch_class(work: Any) -> None:
     Whoever takes the future of a handle waits for that, unseen, and whoever is told that a call is done need not wait:
     so these count as if the wait had been then.
     """
+    _watched_classes.add(work)
     for names, watched in ((_WAITS, _watched), (_ASKS, _watched_question)):
         for name in names:
             if hasattr(work, name):
@@ -84,7 +102,7 @@ def watch_class(work: Any) -> None:
 def _watched(method: Any) -> Any:
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
-        if not journal.on or _is_torch(sys._getframe(1).f_code.co_filename):
+        if not journal.on or not _by_script():
             return method(self, *arguments, **named)
         return _waiting(lambda: method(self, *arguments, **named), **_changed(self))
 
@@ -95,7 +113,7 @@ def _watched_question(method: Any) -> Any:
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         done = method(self, *arguments, **named)
-        if done and journal.on and not _is_torch(sys._getframe(1).f_code.co_filename):
+        if done and journal.on and _by_script():
             _waiting(lambda: None)
         return done
 
@@ -110,9 +128,13 @@ def _waiting(action: Callable[[], Any], **facts: int) -> Any:
         journal.add("wait", e=1)
 
 
-def _is_torch(path: str) -> bool:
-    """Whether a file is PyTorch's, which itself waits for every call without a handle: its lines have that already."""
-    return path.startswith((_folder_of_torch(), _OWN))
+def _by_script() -> bool:
+    """Whether the caller's caller is not PyTorch, which waits for every call without a handle: its lines have that."""
+    try:
+        path = sys._getframe(2).f_code.co_filename
+    except ValueError:  # C++, in a thread without any line of Python
+        return False
+    return not path.startswith((_folder_of_torch(), _OWN, *_libraries))
 
 
 @functools.cache

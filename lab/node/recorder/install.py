@@ -104,9 +104,15 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
 
         module.ProcessGroup = RecordedGroup  # type: ignore[attr-defined]
         handles.watch_class(RecordedWork)
-    groups.watch(module)
+    groups.watch(module, functools.partial(_record_group_in_python, compiled))
     handles.watch(module)
     threads.watch(module)
+
+
+def _record_group_in_python(compiled: Any, group: Any) -> None:
+    from .groups_in_python import record
+
+    record(group, compiled)
 
 
 def _hidden_folders(torch: Any) -> list[str]:

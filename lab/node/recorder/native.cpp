@@ -9,8 +9,7 @@
 #include "native_backend.hpp"
 #include "native_log.hpp"
 #include "native_source.hpp"
-
-PYBIND11_DECLARE_HOLDER_TYPE(T, c10::intrusive_ptr<T>, true)
+#include "native_told.hpp"
 
 namespace recorder {
 
@@ -51,6 +50,7 @@ PYBIND11_MODULE(lab_recorder_native, module) {
   module.def(
       "write", [](const pybind11::bytes& line) { log().write(line); }, "Append one whole line, if recording.");
   module.def("wrap", &RecordingBackend::wrap, "A backend that records what it forwards to the given one.");
+  add_told(module);
   module.add_object("mark", pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&kMark, nullptr)));
   module.def("stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
 }

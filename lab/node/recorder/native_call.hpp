@@ -127,6 +127,12 @@ class Begin {
     return async(given.asyncOp);
   }
 
+  Begin& facts(const std::string& inside_of_object) {
+    if (!inside_of_object.empty())
+      json_.raw(",").raw(inside_of_object);
+    return *this;
+  }
+
   Begin& async(bool asked) {
     json_.key("async").boolean(asked);
     return *this;

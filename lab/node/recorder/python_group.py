@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -60,7 +60,6 @@ class RecordedGroup(PlainGroup, metaclass=_LooksPlain):
         super().__init__(rank, size)  # type: ignore[call-arg]
         plain: Any = PlainGroup  # its constructor is another in each version of torch
         self._plain = plain(*arguments)
-        self._sequence = itertools.count(1)
 
     def getBackendName(self) -> str:  # noqa: D102, N802 - PyTorch's
         return str(self._plain.name())
@@ -68,22 +67,29 @@ class RecordedGroup(PlainGroup, metaclass=_LooksPlain):
 
 def _recorded(op: str, name: str) -> Callable[..., Any]:
     """A method of the plain group whose calls are written down."""
-    plain_method = getattr(PlainGroup, name)
+    return recorded(op, getattr(PlainGroup, name), lambda self: self._plain)
+
+
+def recorded(
+    op: str, plain_method: Any, plain_of: Callable[[Any], Any], begin: Callable[..., Call] = Call
+) -> Callable[..., Any]:
+    """A method of a group whose calls are written down; `plain_of` gives what it is then called with."""
 
     @functools.wraps(plain_method)
-    def method(self: RecordedGroup, *arguments: Any, **named: Any) -> Any:
+    def method(self: Any, *arguments: Any, **named: Any) -> Any:
+        plain = plain_of(self)
         if not journal.on:
-            return plain_method(self._plain, *arguments, **named)
+            return plain_method(plain, *arguments, **named)
         try:
             facts, inputs, outputs = _describe(op, (*arguments, *named.values()))
-            number = {} if "peer" in facts else {"seq": next(self._sequence)}
-            call = Call({"op": op, "g": self.group_name, **number, **facts}, inputs, outputs)
+            number = {} if "peer" in facts else {"seq": next(_sequence_of(self))}
+            call = begin({"op": op, "g": self.group_name, **number, **facts}, inputs, outputs)
         except Exception as error:  # arguments that nobody thought of: the script goes on, without a record
             journal.cut(f"{op} cannot be recorded: {type(error).__name__}: {error}")
-            return plain_method(self._plain, *arguments, **named)
+            return plain_method(plain, *arguments, **named)
         waits = facts.get("async") is False
         try:
-            work = plain_method(self._plain, *arguments, **named)
+            work = plain_method(plain, *arguments, **named)
             if work is not None and waits:
                 work.wait()  # the caller does it next; waited for here, the call ends here
         except BaseException as error:
@@ -95,6 +101,12 @@ def _recorded(op: str, name: str) -> Callable[..., Any]:
         return RecordedWork(work, call) if "peer" in facts else call.end_with(work)
 
     return method
+
+
+def _sequence_of(group: Any) -> Iterator[int]:
+    """Numbers of a group's collectives."""
+    numbers: Iterator[int] = vars(group).setdefault("_recorded_sequence", itertools.count(1))
+    return numbers
 
 
 def _describe(op: str, given: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:

@@ -17,9 +17,14 @@ _told = False
 
 def watch(module: ModuleType) -> None:
     """Have it told of these methods too."""
+    watch_group(module.ProcessGroup)
+
+
+def watch_group(kind: Any) -> None:
+    """Have it told of these methods of groups of this class."""
     for name in _CALLS:
-        if hasattr(module.ProcessGroup, name):
-            setattr(module.ProcessGroup, name, _telling(getattr(module.ProcessGroup, name)))
+        if hasattr(kind, name):
+            setattr(kind, name, _telling(getattr(kind, name)))
 
 
 def tell() -> None:

@@ -58,7 +58,8 @@ for work in dist.batch_isend_irecv(exchange):  # batch
 assert received[0] == left
 
 dist.barrier()  # barrier
-dist.monitored_barrier(timeout=dt.timedelta(seconds=60))  # monitored_barrier
+if dist.get_backend() == "gloo":  # torch lets no other one do it
+    dist.monitored_barrier(timeout=dt.timedelta(seconds=60))  # monitored_barrier
 objects = [None] * world_size
 dist.all_gather_object(objects, {"rank": rank})  # all_gather_object
 assert objects[1] == {"rank": 1}
@@ -91,7 +92,7 @@ dist.all_reduce(sparse)  # sparse
 dist.barrier()  # last
 try:  # gloo's barrier waits for all that is not cleared away yet: after this it would now and then raise this error
     dist.all_reduce(full(rank), op=dist.ReduceOp.BAND)  # refused
-    raise AssertionError("gloo has no bitwise operations on floats")
+    raise AssertionError("there are no bitwise operations on floats")
 except RuntimeError as error:
     print("refused:", error)
 dist.destroy_process_group()
