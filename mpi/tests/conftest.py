@@ -26,7 +26,11 @@ def mpiexec() -> Mpiexec:
 
     def run(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("MASTER_", "WORLD_"))}
-        environment |= {"OMP_NUM_THREADS": "1", "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "10"}
+        environment |= {
+            "OMP_NUM_THREADS": "1",
+            "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+            "MPIR_CVAR_POLLS_BEFORE_YIELD": "10",
+        }
         environment |= {"PYTHONPATH": os.pathsep.join([str(HERE), *search_path()])}
         return subprocess.run(
             [program, *options(), "-n", str(ranks), sys.executable, *arguments],

@@ -69,7 +69,9 @@ def reduction_of(op: str, dtype: torch.dtype) -> Reduction:
     else:
         ops, given = {**_SUMS, **_ORDER, **_BITS}, dtype
     if op not in ops or given not in TYPES:
-        raise NotImplementedError(f"no reduction {op} of {dtype}; it has {', '.join(ops) if given in TYPES else 'none'}")
+        raise NotImplementedError(
+            f"no reduction {op} of {dtype}; it has {', '.join(ops) if given in TYPES else 'none'}"
+        )
     return Reduction(op=ops[op], type=TYPES[given], by_way_of=by_way_of, mean=op == "AVG")
 
 
