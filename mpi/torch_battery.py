@@ -2,9 +2,9 @@
 
     python mpi/torch_battery.py mpi gloo [--ranks 3] [--only PATTERN] [--json]
 
-They are those of `torch.testing._internal.distributed.distributed_test`, which come with torch's wheel. All ranks go through
-them in one process each, as long as all goes well; after a failure they are started again with the next one. What needs
-a GPU, or another backend, is skipped by the tests themselves.
+They are those of `torch.testing._internal.distributed.distributed_test`, which come with torch's wheel. All ranks go
+through them in one process each, as long as all goes well; after a failure they are started again with the next one.
+What needs a GPU, or another backend, is skipped by the tests themselves.
 """
 
 from __future__ import annotations
@@ -81,9 +81,15 @@ def _run_from(first: int, backend: str, ranks: int, only: str, folder: Path) -> 
     command = [str(beside) if beside.exists() else "mpiexec", "-n", str(ranks), sys.executable, __file__]
     environment = {
         **os.environ,
-        **{"BACKEND": backend, "WORLD_SIZE": str(ranks), "TEMP_DIR": str(folder), "OMP_NUM_THREADS": "1"},
-        **{"BATTERY_FIRST": str(first), "BATTERY_ONLY": only, "PYTHONWARNINGS": "ignore"},
-        **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555"},
+        "BACKEND": backend,
+        "WORLD_SIZE": str(ranks),
+        "TEMP_DIR": str(folder),
+        "BATTERY_FIRST": str(first),
+        "BATTERY_ONLY": only,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29555",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
     }
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -199,12 +205,13 @@ def _try(case: Any, name: str, reasons: dict[int, str]) -> dict[str, str]:
         if left.code in reasons:
             return {"outcome": "skipped", "why": reasons[int(left.code or 0)]}
         return {"outcome": "failed" if left.code else "passed", "why": f"sys.exit({left.code})"}
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever a test raises
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
         said = " ".join(str(error).split())[:220]
-        return {"outcome": "failed", "why": f"{type(error).__name__}: {said} ({Path(place.filename).name}:{place.lineno})"}
+        why = f"{type(error).__name__}: {said} ({Path(place.filename).name}:{place.lineno})"
+        return {"outcome": "failed", "why": why}
     return {"outcome": "passed", "why": ""}
 
 

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import (
 )
 from torch.distributed import DistBackendError
 
-from torch_mpi import arguments, collectives, lifetime, monitored, names
+from torch_mpi import arguments, collectives, lifetime, monitored, names, profiled
 from torch_mpi.buffers import Tensors, as_bytes, checked, put_back, to_read, to_write
 from torch_mpi.callqueue import CallQueue
 from torch_mpi.identity import Identity
@@ -138,7 +138,7 @@ class ProcessGroupMPI(Identity):
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         comm, (tensor,) = self._comm, arguments.dense(arguments.listed(inputs))
         given = self._one_each(arguments.first_list(outputs), tensor)
-        return self._do("all_gather", lambda: collectives.all_gather(comm, given, tensor), given, opts)
+        return self._do("all_gather", lambda: collectives.all_gather(comm, given, tensor), given, opts, [tensor])
 
     @_told
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
@@ -150,7 +150,9 @@ class ProcessGroupMPI(Identity):
             for given, tensor in zip(lists, tensors, strict=True):
                 collectives.all_gather(comm, given, tensor)
 
-        return self._do("all_gather_coalesced", action, [tensor for given in outputs for tensor in given], opts)
+        return self._do(
+            "all_gather_coalesced", action, [tensor for given in outputs for tensor in given], opts, tensors
+        )
 
     @_told
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
@@ -169,7 +171,7 @@ class ProcessGroupMPI(Identity):
             for output, tensor in pairs:
                 collectives.all_gather_single(comm, output, tensor)
 
-        return self._do(call, action, outputs, opts)
+        return self._do(call, action, outputs, opts, inputs)
 
     @_told
     def gather(
@@ -179,7 +181,7 @@ class ProcessGroupMPI(Identity):
         comm, target, given = self._comm, arguments.member(opts.rootRank, self._size), arguments.first_list(outputs)
         if self._rank == target:
             self._one_each(given, tensor)
-        return self._do("gather", lambda: collectives.gather(comm, given, tensor, target), given, opts)
+        return self._do("gather", lambda: collectives.gather(comm, given, tensor, target), given, opts, [tensor])
 
     @_told
     def scatter(
@@ -189,7 +191,7 @@ class ProcessGroupMPI(Identity):
         comm, source, given = self._comm, arguments.member(opts.rootRank, self._size), arguments.first_list(inputs)
         if self._rank == source:
             self._one_each(given, output)
-        return self._do("scatter", lambda: collectives.scatter(comm, output, given, source), [output], opts)
+        return self._do("scatter", lambda: collectives.scatter(comm, output, given, source), [output], opts, given)
 
     @_told
     def reduce_scatter(
@@ -204,7 +206,9 @@ class ProcessGroupMPI(Identity):
             reduction_of(name_of(opts.reduceOp), output.dtype),
         )
         comm = self._comm
-        return self._do("reduce_scatter", lambda: collectives.reduce_scatter(comm, output, given, how), [output], opts)
+        return self._do(
+            "reduce_scatter", lambda: collectives.reduce_scatter(comm, output, given, how), [output], opts, given
+        )
 
     @_told
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Any:
@@ -225,14 +229,14 @@ class ProcessGroupMPI(Identity):
             for (output, tensor), how in zip(pairs, hows, strict=True):
                 collectives.reduce_scatter_single(comm, output, tensor, how)
 
-        return self._do(call, action, outputs, opts)
+        return self._do(call, action, outputs, opts, inputs)
 
     @_told
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         arguments.check_count(outputs, self._size, "output tensors")
         arguments.check_count(inputs, self._size, "input tensors")
         comm, given, tensors = self._comm, arguments.dense(outputs), arguments.dense(inputs)
-        return self._do("all_to_all", lambda: collectives.all_to_all(comm, given, tensors), outputs, opts)
+        return self._do("all_to_all", lambda: collectives.all_to_all(comm, given, tensors), outputs, opts, tensors)
 
     @_told
     def all_to_all_single(
@@ -251,6 +255,7 @@ class ProcessGroupMPI(Identity):
             lambda: collectives.all_to_all_single(comm, output, tensor, rows_out, rows_in),
             [output],
             opts,
+            [tensor],
         )
 
     @_told
@@ -274,7 +279,9 @@ class ProcessGroupMPI(Identity):
             """Nothing is left to do; until now the memory had to stay."""
 
         peer = arguments.member(destination, self._size)
-        return self._message(f"send to {peer}", tensor, lambda: self._comm.Isend(as_bytes(data), peer, tag), sent)
+        return self._message(
+            "send", f"send to {peer}", tensor, lambda: self._comm.Isend(as_bytes(data), peer, tag), sent
+        )
 
     @_told
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> MessageWork:
@@ -297,17 +304,26 @@ class ProcessGroupMPI(Identity):
                 raise ValueError(f"takes {room.nbytes} bytes, and {found} came from rank {sender} of the group")
             put_back(tensor, room)
 
-        return self._message(what, tensor, lambda: self._comm.Irecv(as_bytes(room), source, tag), arrived)
+        title = "recv" if source >= 0 else "recvAnySource"
+        return self._message(title, what, tensor, lambda: self._comm.Irecv(as_bytes(room), source, tag), arrived)
 
     def _message(
         self,
+        title: str,
         what: str,
         tensor: torch.Tensor,
         begin: Callable[[], MPI.Request],
         arrived: Callable[[MPI.Status], None],
     ) -> MessageWork:
+        event = profiled.begin(title, [tensor])
+
+        def over(status: MPI.Status) -> None:
+            if event is not None:
+                profiled.end(event)
+            arrived(status)
+
         try:
-            return MessageWork(self._what(what), tensor, begin(), arrived)
+            return MessageWork(self._what(what), tensor, begin(), over)
         except MPI.Exception as error:
             raise DistBackendError(f"{self._what(what)}: {reason_of(error)}") from error
 
@@ -347,11 +363,17 @@ class ProcessGroupMPI(Identity):
     def _what(self, call: str) -> str:
         return f"mpi: {call} on rank {self._rank} of group {self._name or 'default_pg'!r}"
 
-    def _do(self, call: str, action: Callable[[], None], result: Sequence[torch.Tensor], opts: Any) -> Any:
-        """Do it now if the caller waits and nothing is under way, else after all that was called before."""
+    def _do(
+        self, call: str, action: Callable[[], None], result: Tensors, opts: Any, taken: Tensors | None = None
+    ) -> Any:
+        """Do it now if the caller waits and nothing is under way, else after all that was called before.
+
+        `taken` are the tensors that it takes, where these are not those that it fills.
+        """
         self._collectives += 1
         given = list(result)
-        if opts is not None and not opts.asyncOp:
+        event = profiled.begin(call, given if taken is None else taken)
+        if event is None and opts is not None and not opts.asyncOp:
             try:
                 if self._queue.do_now(action):
                     return DoneWork(call, given)
@@ -366,6 +388,8 @@ class ProcessGroupMPI(Identity):
                 failed = self._failed(call, error)
                 failed.__cause__ = error
                 work.fail(failed)
+            if event is not None:
+                profiled.end(event)
 
         self._queue.put(attempt, work.finish)
         return work
