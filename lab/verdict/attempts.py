@@ -70,7 +70,8 @@ def restarts_used_up(facts: RunFacts, allowed: int) -> str:
     for attempt in (*facts.earlier, facts):
         for node in {rank.node for rank in attempt.ranks if rank.failed}:
             failures[node] = failures.get(node, 0) + 1
-    if not allowed or max(failures.values(), default=0) <= allowed:
+    gave_up = not facts.starters or any(starter.failed for starter in facts.starters)
+    if not (allowed and gave_up) or max(failures.values(), default=0) <= allowed:
         return ""
     if allowed == 1:
         return "the restart that max_restarts: 1 allows is used up"
