@@ -48,6 +48,10 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         findings += _give_account(evidence, timed=not stepped)
     findings[len(causes) : len(causes)] = tell_attempts(record)
     findings += find_named_backends(evidence.facts.named)
+    if evidence.facts.joined:
+        from lab.verdict.started import tell_started  # few runs have any
+
+        findings += tell_started(record)
     return Explanation(
         run=record.run,
         scenario=result.scenario,

@@ -7,7 +7,8 @@ import selectors
 import time
 from collections.abc import Callable, Sequence
 
-from . import limits, messages, processes, warm, wire
+from . import joined, limits, messages, processes, warm, wire
+from .joined_messages import Joining, Leaving
 from .rank_process import Worker
 from .statement import waiting_statements
 from .terminal_messages import ANSWERS, Grant, Input, Taken, Window
@@ -40,6 +41,8 @@ class Hearing:
         self._workers = workers
         self._limits = told
         self._emit = emit
+        self.joiners = joined.Joiners(run, node, emit)
+        """Processes that workers started and that joined a process group."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
 
@@ -50,6 +53,7 @@ class Hearing:
                 selector.register(fd, selectors.EVENT_READ)
             if worker.inlet.waiting is not None:
                 selector.register(worker.inlet.waiting, selectors.EVENT_WRITE)
+        self.joiners.register(selector)
 
     def pass_on(self, ready: set[int]) -> None:
         """Pass on what can be read and written by those descriptors that are ready."""
@@ -60,6 +64,10 @@ class Hearing:
                 self._read_stream(worker, fd)
             if worker.inlet.waiting in ready:
                 self._tell_taken(worker.rank, *worker.inlet.flush())
+        if self.joiners.see_ends(ready):
+            for worker in self._workers:  # what they said last
+                self.read_notes(worker)
+            self.joiners.tell_of_ends()
 
     def _read_stream(self, worker: Worker, fd: int) -> int:
         try:
@@ -86,9 +94,17 @@ class Hearing:
             while left > 0 and (got := self._read_stream(worker, fd)):
                 left -= got
 
+    def hear_out(self) -> None:
+        """Take what was printed and stated last, now that every process of the run is dead."""
+        for worker in self._workers:
+            self.read_all(worker)
+            self.read_notes(worker)
+        self.joiners.end()
+
     def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
-        return any(self.send_trace(worker, congested) for worker in self._workers)
+        left = any(self.send_trace(worker, congested) for worker in self._workers)
+        return left or self.joiners.send_traces(congested)
 
     def send_trace(self, worker: Worker, congested: Callable[[], bool] = lambda: False) -> bool:
         """The same of one."""
@@ -99,13 +115,16 @@ class Hearing:
         return False
 
     def read_notes(self, worker: Worker) -> None:
-        """Take what a worker has stated."""
-        for told, size in waiting_statements(worker.notes, worker.rank):
+        """Take what a worker has stated, or a process that it started."""
+        for letter in waiting_statements(worker.notes):
+            told, size = letter.told, letter.bytes
+            if self.joiners.take(worker.rank, letter, worker.attempt) or told.rank != worker.rank:
+                continue
             if isinstance(told, Raised):  # later than now is a lie that would move the blame
                 worker.raised = told._replace(time=min(told.time, time.time()))
             elif isinstance(told, Imported):
                 self.imported.update({*told.names}.intersection(warm.missing_modules()))
-            elif self._limits.has_room_for_note(worker, size):
+            elif not isinstance(told, (Joining, Leaving)) and self._limits.has_room_for_note(worker, size):
                 told = told._replace(node=self._node, run=self._run)
                 self._emit(told._replace(attempt=worker.attempt) if isinstance(told, messages.Note) else told)
 

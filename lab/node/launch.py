@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import calls, inlet, processes, starter, trace_file, warm, worker
+from . import calls, inlet, joining, processes, starter, statement, trace_file, warm, worker
 from .messages import Claim
 from .rank_process import Worker
 from .start_messages import STARTER, WorkerStart
@@ -96,11 +96,9 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
 
 def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
     """The socket for the notes of one rank, which no other can write to where ranks are users of their own."""
-    notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    notes.bind(context.note_socket)
+    notes = statement.bind_notes(context.note_socket)
     os.chmod(context.note_socket, 0o600)
     context.users.give(context.note_socket, start.local_rank)
-    notes.setblocking(False)
     return notes
 
 
@@ -134,6 +132,9 @@ def _become_worker(
         processes.prefer_as_oom_victim()
         changed = {name: value for name, value in start.env.items() if os.environ.get(name) != value}
         os.environ.update(start.env)
+        if trace is not None:
+            before = os.environ.get("PYTHONPATH", "")
+            os.environ.update(joining.environment(context.folder, context.claim.trace_values, before))
         spec: dict[str, Any] = {
             "rank": start.rank,
             "argv": start.argv,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from .backend_messages import Named
 from .config import OUTPUT_BYTES
+from .joined_messages import Joined, LeftRunning
 from .output_messages import Fetch, Made, Piece
 from .start_messages import Store, WorkerStart
 from .terminal_messages import Breakpoint, Continued, Grant, Input, Taken, Window
@@ -290,4 +291,4 @@ class Note(NamedTuple):
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
                 Finish, Fetch]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
-               Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Finished]  # fmt: skip
+               Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished]  # fmt: skip

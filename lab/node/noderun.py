@@ -9,12 +9,14 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from . import (
     check,
     hearing,
     joins,
     launch,
+    leftovers,
     limits,
     messages,
     note,
@@ -188,7 +190,8 @@ class NodeRun:
     def look(self) -> None:
         """Keep it within those of its limits that no kernel looks after."""
         if self.going:
-            self._watch.look(self.workers, self.store_pid)
+            self._watch.look(self.workers, self.store_pid, self.heard.joiners.traces)
+            self.heard.joiners.tell_of_ends()
 
     @property
     def running(self) -> bool:
@@ -200,23 +203,26 @@ class NodeRun:
     def stop(self, number: int) -> None:
         """Send a signal to every worker that still runs, and to the processes of its session."""
         self.joins.refuse_more()
+        self.heard.joiners.stop()
         for worker in self.workers:
             if worker.status is None:
                 worker.stopped = True
                 worker.signal_all(number)
 
     def request_stacks(self) -> None:
-        """Have every running worker write its Python stack."""
+        """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
+        self.heard.joiners.ask_for_stacks()
         for worker in self.workers:
             if worker.rank != STARTER:  # which may be any program
                 worker.begin_stack()
 
     def report_stacks(self) -> None:
-        """Send what the workers wrote."""
+        """Send what they wrote."""
+        self.heard.joiners.tell_stacks()
         for worker in self.workers:
             worker.read_stack()
             if worker.status is None and worker.rank != STARTER:
-                worker.read_stacks_of_forks()
+                worker.read_stacks_of_forks({process.pid for process in self.heard.joiners})
                 text = worker.stack.decode("utf-8", "replace")
                 stack = messages.Stack(worker.rank, time.time(), self.config.node, self.run, text, worker.attempt)
                 self.emit(stack)
@@ -249,8 +255,9 @@ class NodeRun:
         self.stop(signal.SIGKILL)
         self.joins.close()
         keep = {self.store_pid} if self.store_pid else set()
+        told = partial(leftovers.tell_of_left, self.workers, self.run, self.config.node, self._tell)
         keep.update(worker.pid for worker in self.workers if worker.status is None)
-        if self.workers and processes.kill_descendants(keep, _PATIENCE_S) and self.users.many:
+        if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=told) and self.users.many:
             for user in {self.users.worker(worker.local_rank) for worker in self.workers}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found
         if self.workers and (pids := processes.kill_descendants(keep, _KILL_DEADLINE_S, self._tell_of_cleaning)):
@@ -266,8 +273,7 @@ class NodeRun:
             self.store_pid = None
 
     def _pass_on_last_words(self, congested: Callable[[], bool], drain: Callable[[], None]) -> None:
-        for worker in self.workers:
-            self.heard.read_all(worker)
+        self.heard.hear_out()
         while self.heard.send_traces(congested):
             drain()
         for worker in self.workers:

@@ -143,12 +143,18 @@ def catching(number: int, pids: list[int]) -> list[int]:
     return found
 
 
-def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], object] = lambda: None) -> list[int]:
+def kill_descendants(
+    keep: set[int],
+    deadline_s: float,
+    tell: Callable[[], object] = lambda: None,
+    first: Callable[[list[int]], object] = lambda _: None,
+) -> list[int]:
     """Kill everything below this process but the children in `keep`, again and again until none is left.
 
-    `tell` is called every time that some are left. Returns those that are left at the deadline.
+    `tell` is called every time that some are left, `first` before the first is killed, with all that are there. Returns
+    those that are left at the deadline.
     """
-    me, end = os.getpid(), time.monotonic() + deadline_s
+    me, end, looked = os.getpid(), time.monotonic() + deadline_s, False
     while True:
         for pid in children_by_parent().get(me, ()):
             if pid not in keep:
@@ -157,8 +163,11 @@ def kill_descendants(keep: set[int], deadline_s: float, tell: Callable[[], objec
         left = [pid for pid in descendants(me) if pid not in keep]
         if not left or time.monotonic() > end:
             return left
+        if not looked:
+            looked = True
+            first(left)
         tell()
-        kill([pid for pid in left if not _is_zombie(pid)])  # the parent of a zombie has to go first
+        kill([pid for pid in left if not is_zombie(pid)])  # the parent of a zombie has to go first
         time.sleep(min(0.001 + len(left) * 2e-5, 0.05))  # they need the cores to end
 
 
@@ -185,7 +194,8 @@ def kill_all_of(uid: int, gid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def _is_zombie(pid: int) -> bool:
+def is_zombie(pid: int) -> bool:
+    """Whether a process has ended, or there is none."""
     return _state(pid) in ("Z", "")
 
 

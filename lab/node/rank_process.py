@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -142,12 +143,15 @@ class Worker:
             known = len(self.stack)
             time.sleep(_STACK_PAUSE_S)
 
-    def read_stacks_of_forks(self) -> None:
-        """Where the worker waits for processes that it forked, such as a DataLoader's, add their stacks to its own."""
+    def read_stacks_of_forks(self, but: Collection[int] = ()) -> None:
+        """Where the worker waits for processes that it forked, such as a DataLoader's, add their stacks to its own.
+
+        Not those of `but`.
+        """
         if b"/multiprocessing/" not in self.stack:
             return
         forks = processes.catching(worker.STACK_SIGNAL, processes.descendants(self.pid))
-        for pid in forks[:_MOST_FORKS]:
+        for pid in [pid for pid in forks if pid not in but][:_MOST_FORKS]:
             self.stack += b"Process %d, started by this worker:\n" % pid
             self.ask_for_stack(pid)
 

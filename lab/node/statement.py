@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import os
 import socket
+import struct
 from collections.abc import Iterator
-from typing import Any, get_args
+from contextlib import suppress
+from typing import Any, NamedTuple, get_args
 
 from . import wire
 from .worker_messages import Imported, Statement
@@ -17,18 +21,53 @@ _LATEST = 1e11
 """Unix times beyond are none."""
 _LONGEST_BYTES = 1 << 18
 _MOST_AT_ONCE = 1000
+_CREDENTIALS = struct.Struct("3i")
+_MORE_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(2 * struct.calcsize("i"))
+"""Room for the sender's identity and two descriptors; the kernel closes what comes beyond."""
 
 
-def waiting_statements(notes: socket.socket, rank: int) -> Iterator[tuple[Statement, int]]:
-    """What waits in a rank's socket, each with its bytes; no more than fits in there, however fast somebody writes."""
+class Letter(NamedTuple):
+    """A statement, and what is known of where it comes from."""
+
+    told: Statement
+    bytes: int
+    pid: int
+    """Of the process that sent it, as the kernel knows it; 0 where it does not."""
+    fds: list[int]
+    """Descriptors that came with it; who takes them over removes them here."""
+
+
+def bind_notes(path: str) -> socket.socket:
+    """A socket for the statements of one rank, that waits for nobody and is told who sends."""
+    notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notes.bind(path)
+    notes.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    notes.setblocking(False)
+    return notes
+
+
+def waiting_statements(notes: socket.socket) -> Iterator[Letter]:
+    """What waits in a rank's socket; no more than fits in there, however fast somebody writes."""
     for _ in range(_MOST_AT_ONCE):
         try:
-            data = notes.recv(_LONGEST_BYTES)
+            data, more, flags, _ = notes.recvmsg(_LONGEST_BYTES, _MORE_BYTES, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
-        told = read_statement(data)
-        if told is not None and told.rank == rank:  # else not from `note`, or about another rank
-            yield told, len(data)
+        pid, fds = 0, list[int]()
+        for level, kind, content in more:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
+                pid = _CREDENTIALS.unpack(content)[0]
+            elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                whole = len(content) // array.array("i").itemsize * array.array("i").itemsize
+                fds += array.array("i", content[:whole])
+        try:
+            told = read_statement(data)
+            if told is not None and not flags & socket.MSG_CTRUNC:  # nobody sends more than there is room for
+                yield Letter(told, len(data), pid, fds)
+        finally:
+            for fd in fds:
+                with suppress(OSError):
+                    os.close(fd)
 
 
 def read_statement(datagram: bytes) -> Statement | None:

@@ -25,12 +25,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TraceFile:
-    """A file that a worker appends lines to while the agent reads them; after `limit_bytes` nothing more is sent."""
+    """A file that a worker appends lines to while the agent reads them; after `limit_bytes` nothing more is sent.
 
-    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self.fd = os.memfd_create("trace")
-        """Open for reading and appending; the worker gets a duplicate."""
-        fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
+    Args:
+        limit_bytes: see above.
+        made: the file, where the worker has made it.
+    """
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES, made: int | None = None) -> None:
+        self.fd = os.memfd_create("trace") if made is None else made
+        """Open for reading and appending; the worker has a duplicate."""
+        if made is None:
+            fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
         self.exceeded: tuple[str, int] | None = None
         """Of what there was more than so many bytes, so that the rest is dropped."""
         self._limit = limit_bytes

@@ -39,9 +39,9 @@ class Watch:
             users = {self._users.worker(local_rank) for local_rank in local_ranks}
             self._disk = Disk(self._config.disk_bytes, folders, users, alone=self._users.many)
 
-    def look(self, workers: Collection[Worker], keep: int | None) -> None:
-        """End what takes too much; `keep` is the pid of the store."""
-        traces = [worker.trace for worker in workers if worker.trace is not None]
+    def look(self, workers: Collection[Worker], keep: int | None, more: Collection[trace_file.TraceFile] = ()) -> None:
+        """End what takes too much; `keep` is the pid of the store, `more` are traces of others than workers."""
+        traces = [*(worker.trace for worker in workers if worker.trace is not None), *more]
         trace_file.bound_held(traces)
         if self._config.memory_bytes:
             self._look_at_memory(workers, keep, self._config.memory_bytes - sum(trace.held_bytes for trace in traces))

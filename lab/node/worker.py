@@ -22,12 +22,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import calls, chosen_backend, debugger, destroyed_groups, note, rendezvous, warm
+from . import calls, chosen_backend, debugger, destroyed_groups, joining, note, rendezvous, warm
+from .raised import raised, without_frames
 from .recorder import install as recorder
-from .worker_messages import Imported, Raised
+from .worker_messages import Imported
 
-STACK_SIGNAL = signal.SIGRTMAX - 2
-"""Makes a worker write its Python stack; far from the signals that scripts use."""
+STACK_SIGNAL = joining.STACK_SIGNAL
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 0.1
 _OWN_CODE = (
@@ -96,6 +96,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     calls.prepare(spec)
     if spec.get("trace_fd") is not None:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
+        joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
     path = os.path.join(spec["folder"], spec["script"])
     names = vars(_main_module(path))
     return _run_script(path, names, spec), names
@@ -171,28 +172,8 @@ def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
 
 
 def _without_own_frames(error: BaseException) -> BaseException:
-    """The error, and those that it came from, without the frames of the worker and its recorder in their tracebacks."""
-    waiting: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while waiting:
-        current = waiting.pop()
-        if current is None or id(current) in seen:
-            continue
-        seen.add(id(current))
-        current.__traceback__ = _without_own(current.__traceback__)
-        waiting += [current.__cause__, current.__context__]
-    return error
-
-
-def _without_own(first: types.TracebackType | None) -> types.TracebackType | None:
-    kept: list[types.TracebackType] = []
-    while first is not None:
-        if not first.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
-            kept.append(first)
-        first = first.tb_next
-    for entry, following in zip(kept, [*kept[1:], None]):
-        entry.tb_next = following
-    return kept[0] if kept else None
+    """The error without the frames of the worker and its recorder."""
+    return without_frames(error, _OWN_CODE)
 
 
 def _exit_code(value: Any) -> int:
@@ -206,12 +187,8 @@ def _exit_code(value: Any) -> int:
 
 def _report(error: BaseException, spec: dict[str, Any]) -> None:
     """Tell the agent what was raised, before anything else can fail because of it."""
-    name = type(error).__qualname__
-    if type(error).__module__ not in ("builtins", "__main__"):
-        name = f"{type(error).__module__}.{name}"
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     with suppress(OSError, ValueError):  # the traceback is still printed
-        note.send(spec["note_socket"], Raised(spec["rank"], time.time(), f"{name}: {error}"[:4000], text[-60_000:]))
+        note.send(spec["note_socket"], raised(spec["rank"], error))
 
 
 def _report_imports(spec: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Union
 
 from .backend_messages import Named
+from .joined_messages import Joining, Leaving
 from .messages import Note
 from .terminal_messages import Breakpoint, Continued
 
@@ -25,4 +26,4 @@ class Imported(NamedTuple):
     names: list[str]
 
 
-Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued]
+Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving]

@@ -9,6 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 from lab.node.backend_messages import Named
+from lab.node.joined_messages import Joined, LeftRunning, is_joined, worker_of
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.start_messages import STARTER
 from lab.node.statement import problem_with
@@ -150,7 +151,7 @@ class FaultHealed(NamedTuple):
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
     | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault
-    | FaultFailed | FaultHealed
+    | FaultFailed | FaultHealed | Joined | LeftRunning
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -160,6 +161,8 @@ _KINDS: dict[str, type[Any]] = {
     "stack": Stack,
     "halted": Halted,
     "exited": Exited,
+    "joined": Joined,
+    "left running": LeftRunning,
     "limit reached": Limited,
     "clock": Clock,
     "node lost": NodeLost,
@@ -199,4 +202,5 @@ def read_event(data: Any) -> Event | None:
     deep = isinstance(event, Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None
-    return event if STARTER <= (getattr(event, "rank", None) or 0) < MOST_RANKS else None
+    rank = getattr(event, "rank", None) or 0
+    return event if STARTER <= (worker_of(rank) if is_joined(rank) else rank) < MOST_RANKS else None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lab.node.joined_messages import is_joined, nth_of, worker_of
+
 RUNS = Path(".lab") / "runs"
 README = "README.txt"
 SCENARIO = "scenario.yaml"
 PLAN = "plan.json"
 EVENTS = "events.jsonl"
 RESULT = "result.json"
+STARTED = "started.json"
 PREDICTION = "prediction.json"
 LOGS = "logs"
 INDEX = "logs/index.jsonl"
@@ -46,6 +49,9 @@ FILES = {
     f"same, else below {OUTPUTS}/rank<N>",
     f"{ATTEMPTS}/<N>/...": "where a launcher began the workers anew: the record of an earlier attempt, the first is "
     "0; what stands beside this list is of the last one",
+    STARTED: "where scripts started processes that joined a process group: which of them are the ranks of the run",
+    f"{TRACE}/worker<N>.jsonl": "what a worker called that is no rank, because its script started those",
+    f"{TRACE}/process<N>.<M>.jsonl": "what the Mth process of those called that worker N started, where it is no rank",
     REPORT: "the run as one page, once `lab report` has written it",
     DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it",
     PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
@@ -73,5 +79,7 @@ def launcher_log(node: str) -> str:
 
 
 def rank_trace(rank: int) -> str:
-    """Name of a rank's trace."""
+    """Name of a rank's trace, or of one of a process that a script started and that is no rank."""
+    if is_joined(rank):
+        return f"process{worker_of(rank)}.{nth_of(rank)}.jsonl"
     return f"rank{rank}.jsonl"

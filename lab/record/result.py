@@ -58,7 +58,9 @@ class RankResult:
     duration_s: float | None = None
     """Seconds from its start to its end."""
     log_path: Path | None = None
-    """Its log on the host."""
+    """Its log on the host; None of a rank that has none, because a script started it."""
+    parent: int | None = None
+    """The worker whose script started it; None of a worker."""
 
     @property
     def ended(self) -> str:
@@ -153,6 +155,9 @@ class Result:
     cluster: str = "?"
     culprit: Culprit | None = None
     ranks: tuple[RankResult, ...] = ()
+    parents: tuple[RankResult, ...] = ()
+    """Workers that are no ranks, because those are processes that their scripts started; what these printed is in the
+    logs of their workers."""
     expectations: tuple[Expectation, ...] = ()
     duration_s: float | None = 0.0
     """Seconds from the start of the first worker to the verdict; None where the record ends before that."""
@@ -218,13 +223,17 @@ class Result:
             Misfit: something is missing or damaged; where `lenient`, the verdict.
         """
         result = read(cls, data, lenient=lenient)
-        ranks = (replace(rank, log_path=folder / LOGS / rank_log(rank.rank)) for rank in result.ranks)
+
+        def with_log(rank: RankResult) -> RankResult:
+            return replace(rank, log_path=None if rank.parent is not None else folder / LOGS / rank_log(rank.rank))
+
+        ranks, parents = map(with_log, result.ranks), map(with_log, result.parents)
         last = result.restarts
         attempts = (
             replace(one, path=folder if one.number == last else folder / ATTEMPTS / str(one.number))
             for one in result.attempts
         )
-        return replace(result, path=folder, ranks=tuple(ranks), attempts=tuple(attempts))
+        return replace(result, path=folder, ranks=tuple(ranks), parents=tuple(parents), attempts=tuple(attempts))
 
     def _repr_html_(self) -> str | None:
         return None if Result.view is None else Result.view(self)
@@ -236,6 +245,6 @@ class Result:
             data[name] = str(data[name]) if data[name] else None
         for attempt in data["attempts"]:
             attempt["path"] = str(attempt["path"]) if attempt["path"] else None
-        for rank in data["ranks"]:
+        for rank in (*data["ranks"], *data["parents"]):
             rank["log_path"] = str(rank["log_path"]) if rank["log_path"] else None
         return data

@@ -8,16 +8,30 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.record.attempt import AttemptWriter, cannot_write
 from lab.record.events import Event
-from lab.record.layout import ATTEMPTS, LOGS, PLAN, README, RESULT, SCENARIO, launcher_log, readme
+from lab.record.layout import (
+    ATTEMPTS,
+    LOGS,
+    PLAN,
+    README,
+    RESULT,
+    SCENARIO,
+    STARTED,
+    TRACE,
+    launcher_log,
+    rank_trace,
+    readme,
+)
 
 if TYPE_CHECKING:
     from lab.record.result import Result
+    from lab.record.started import Started
 
 _KEPT_OPEN = 3
 """Files of so many attempts are open: there may be a thousand of them."""
@@ -105,6 +119,24 @@ class RecordWriter:
         """Write the result of an earlier attempt, whole or not at all."""
         self.attempts[attempt].settle()
         self._write_whole(RESULT, json.dumps(result.to_json(), indent=2), self.attempts[attempt].path)
+
+    def place(self, started: Started) -> None:
+        """Say which processes are the ranks of the last attempt, and name their traces as those of ranks are.
+
+        Of workers that are none, the traces keep theirs with another beginning.
+        """
+        folder, kept = self.path / TRACE, {one.rank for one in started.ranks if one.process is None}
+        try:
+            if started.ranks and folder.is_dir():
+                for path in sorted(folder.glob("rank*.jsonl")):
+                    if path.name not in {rank_trace(rank) for rank in kept}:
+                        path.rename(folder / path.name.replace("rank", "worker", 1))
+                for one in started.ranks:
+                    if one.process is not None and (folder / rank_trace(one.process)).exists():
+                        (folder / rank_trace(one.process)).rename(folder / rank_trace(one.rank))
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        self._write_whole(STARTED, json.dumps(asdict(started), indent=2))
 
     def finish(self, result: Result) -> None:
         """Write the result, whole or not at all, and close."""

@@ -20,9 +20,10 @@ _TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$"
 def last_lines_text(result: Result) -> str:
     """The last lines of each rank, of a traceback its last; the one that the verdict shows is left out."""
     told = {result.culprit.rank} if result.culprit is not None and result.culprit.traceback else set()
-    parts = [lines for rank in result.ranks[:_MOST_RANKS] for lines in _part(rank, without_traceback=rank.rank in told)]
-    if parts and len(result.ranks) > _MOST_RANKS:
-        parts.append(f"  and {plural(len(result.ranks) - _MOST_RANKS, 'rank')} more: lab logs --run {result.run}")
+    ranks = [*result.parents, *(rank for rank in result.ranks if rank.parent is None)]
+    parts = [lines for rank in ranks[:_MOST_RANKS] for lines in _part(rank, without_traceback=rank.rank in told)]
+    if parts and len(ranks) > _MOST_RANKS:
+        parts.append(f"  and {plural(len(ranks) - _MOST_RANKS, 'rank')} more: lab logs --run {result.run}")
     return "\n".join(parts)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lab.errors import ClusterBusy, NodeLost
 from lab.node import wire
 from lab.node.backend_messages import Named
+from lab.node.joined_messages import Joined, LeftRunning
 from lab.node.messages import (
     Busy,
     Claimed,
@@ -102,7 +103,7 @@ class Collector:
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
             self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
-        elif isinstance(message, (Started, Note, Named, Halted, Exited, Limited)):
+        elif isinstance(message, (Started, Note, Named, Halted, Exited, Limited, Joined, LeftRunning)):
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))

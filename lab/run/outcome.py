@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Attempt, Expectation, RankResult, Result
+from lab.record.started import Started
 from lab.record.write import LATEST, RecordWriter
 from lab.run.outputs import Outputs
 from lab.spec.expect import SNAPSHOT
@@ -44,10 +45,14 @@ def outcome(
     """
     earlier = tuple(_earlier(plan, cluster, facts, writer, number) for number in range(len(facts.earlier)))
     writer.settle()
+    started = _place_started(facts, writer)
     _keep_sources(facts, plan.scenario.script.parent, writer)
     evidence = Evidence(facts=facts, record=Record(path=writer.path))
     ranks = tuple(_rank_result(rank, writer) for rank in facts.ranks)
     variables = _variables(plan, facts)
+    parents = tuple(_rank_result(rank, writer) for rank in facts.parents)
+    if started is not None:
+        variables |= {rank.rank: _of_started(rank, started, variables) for rank in ranks if rank.parent is not None}
     expect, snapshot = plan.scenario.expect, None
     if expect.calls == SNAPSHOT:
         snapshot = _snapshot(plan, evidence, update)
@@ -58,13 +63,14 @@ def outcome(
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.torchrun.max_restarts))
     others = faults.expectations() if faults is not None else ()
-    judgement, expectations = settle(bare, expect, evidence, ranks, variables, snapshot, attempts, others)
+    judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
         verdict=judgement.verdict,
         reason=judgement.reason,
         culprit=judgement.culprit,
         ranks=ranks,
+        parents=parents,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
         faults=faults.told() if faults is not None else (),
@@ -116,6 +122,24 @@ def _variables(plan: Plan, facts: RunFacts) -> dict[int, RankVariables]:
     if not facts.met or len(facts.ranks) == plan.world_size:
         return rank_variables(plan.nnodes, plan.nproc_per_node)
     return rank_variables(len(facts.ranks) // plan.nproc_per_node, plan.nproc_per_node)
+
+
+def _place_started(facts: RunFacts, writer: RecordWriter) -> Started | None:
+    """Have the processes that scripts started be the ranks, where they are; None where there were none of those."""
+    if not facts.joined:
+        return None
+    from lab.verdict.started import find_started, place_started  # few runs have any
+
+    started = find_started(facts, Record(path=writer.path))
+    writer.place(started)
+    place_started(facts, started)
+    return started
+
+
+def _of_started(rank: RankResult, started: Started, variables: Mapping[int, RankVariables]) -> RankVariables:
+    """What expressions may use for a rank that a script started, of which no launcher has said anything else."""
+    known = next(iter(variables.values()))
+    return known._replace(rank=rank.rank, local_rank=rank.rank, world_size=started.world_size)
 
 
 def _snapshot(plan: Plan, evidence: Evidence, update: bool | None) -> Callable[[bool], Sequence[Expectation]]:
@@ -170,7 +194,8 @@ def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) 
         stack=stack,
         notes=dict(facts.notes),
         duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
-        log_path=writer.log_path(facts.rank, attempt),
+        log_path=writer.log_path(facts.rank, attempt) if facts.parent is None else None,
+        parent=facts.parent,
     )
 
 

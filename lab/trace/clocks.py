@@ -32,7 +32,7 @@ def align(starts: Mapping[int, Mapping[str, Any]], record: Record) -> Clocks:
     if not starts:
         return Clocks({}, 0.0, 0.0)
     clocks = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
-    nodes, kernels = record.workers(), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
+    nodes, kernels = record.ranks(), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
     walls: dict[str, int] = {}
     """By kernel: nanoseconds to be added to its clock to have Unix time."""
     errors = [_SHARED_CLOCK_ERROR_S]

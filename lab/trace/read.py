@@ -27,7 +27,7 @@ from lab.words import plural
 
 def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
-    expected = sorted(record.workers())
+    expected = sorted(record.ranks())
     found = trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
     readers = [RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]

@@ -16,7 +16,7 @@ from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, returncode
 from lab.verdict.finding import Judgement
-from lab.verdict.limits import limits_told
+from lab.verdict.limits import told_besides
 from lab.verdict.patterns import TooLong, found_in, found_in_log
 
 _LONGEST_SHOWN = 200
@@ -59,9 +59,7 @@ def settle(
     final, as_expected = bare, expect.verdict != "passed"
     if unmet and (as_expected or bare.verdict == "passed"):
         more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
-        final = replace(
-            bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}{limits_told(evidence.facts.limits)}"
-        )
+        final = replace(bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}{told_besides(evidence.facts)}")
     elif as_expected:
         final = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
     return final, tuple(found)
@@ -79,6 +77,10 @@ def check_expectations(
     """
     found: list[Expectation] = []
     for result in sorted(ranks, key=lambda result: result.rank):
+        if result.parent is not None:  # no scenario knows of it: what it noted has to be right, and is not missed
+            for name in expect.notes.keys() & result.notes.keys():
+                found.extend(_check_note(name, expect.notes[name], result, variables.get(result.rank), expect))
+            continue
         if result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped):
             found.append(_check_exit(result, expect.exit.get(result.rank, 0)))
         for name, expected in expect.notes.items():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.node.backend_messages import Named
+from lab.node.joined_messages import Joined, LeftRunning, is_joined
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.start_messages import STARTER
 from lab.record.events import (
@@ -66,6 +67,10 @@ class RankFacts:
     notes: dict[str, Any] = field(default_factory=dict)
     expected_code: int = 0
     """The exit code that is no failure; -9 stands for an end by signal 9."""
+    parent: int | None = None
+    """The worker whose script started it; None of a worker."""
+    outlived: bool = False
+    """Whether what started it ended as expected, however it ended itself."""
 
     @property
     def over(self) -> bool:
@@ -80,7 +85,7 @@ class RankFacts:
     @property
     def failed(self) -> bool:
         """Whether it ended, other than expected, without being stopped."""
-        if self.stopped or self.ended is None:
+        if self.stopped or self.ended is None or self.outlived:
             return False
         return returncode(self.code, self.signal) != self.expected_code
 
@@ -102,6 +107,13 @@ class RunFacts:
 
     ranks: list[RankFacts]
     """In order."""
+    parents: list[RankFacts] = field(default_factory=list)
+    """Workers that are no ranks, because those are processes that scripts started; known once the run is over."""
+    started: dict[int, RankFacts] = field(default_factory=dict)
+    """Processes that scripts started and that joined a process group, by their number."""
+    joined: dict[int, Joined] = field(default_factory=dict)
+    """How they did; by the same number."""
+    left_running: list[LeftRunning] = field(default_factory=list)
     timeout_s: float = 0.0
     memory_bytes: int | None = None
     """Memory limit of a node."""
@@ -145,9 +157,12 @@ class RunFacts:
         self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
         self.came = []
+        self.started, self.joined = {}, {}
 
     def rank(self, number: int) -> RankFacts:
         """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
+        if is_joined(number):
+            return self.started.setdefault(number, RankFacts(rank=number))
         if number < 0:
             self.check = self.check or RankFacts(rank=-1, node="node0", local_rank=-1)
             return self.check
@@ -165,8 +180,14 @@ class RunFacts:
             rank = self.rank(event.rank)
             self.met |= isinstance(event, Started) and bool(event.attempt)
             _take(event, rank)
-            if self.timed_out and isinstance(event, Exited) and event.rank >= 0:
+            if self.timed_out and isinstance(event, Exited) and event.rank != -1:
                 rank.stopped = True  # by the lab, or because it lost a peer that was
+        elif isinstance(event, Joined):
+            self.joined[event.rank] = event
+            rank = self.rank(event.rank)
+            rank.node, rank.started = event.node, event.time
+        elif isinstance(event, LeftRunning):
+            self.left_running.append(event)
         elif isinstance(event, Named):
             self.named.append(event)
         elif isinstance(event, Halted) and not self.timed_out:
@@ -175,7 +196,11 @@ class RunFacts:
             self.troubled.pop(event.node, None)
             self.troubled.update({event.node: event.how} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
-            lost = [rank for rank in (*self.ranks, *self.starters) if rank.node == event.node and not rank.over]
+            lost = [
+                rank
+                for rank in (*self.ranks, *self.started.values(), *self.starters)
+                if rank.node == event.node and not rank.over
+            ]
             for rank in lost:
                 rank.node_lost = True
             if isinstance(event, EngineLost):
@@ -230,6 +255,11 @@ def read_facts(record: Record) -> RunFacts:
     if not events and record.complete:
         _take_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
+    started = record.started()
+    if started is not None:
+        from lab.verdict.started import place_started  # few runs have any
+
+        place_started(facts, started)
     return facts
 
 

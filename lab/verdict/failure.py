@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lab.record.result import Culprit
@@ -42,6 +43,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if outside and not own:
         culprit = Culprit(rank=outside[0].ranks[0], node=outside[0].node, error=outside[0].what)
         return Judgement(verdict="failed", reason="; ".join(blow.what for blow in outside), culprit=culprit)
+    starter = min((one for one in facts.parents if one.failed), key=_failed_at, default=None)
+    if starter is not None and (not failed or _failed_at(starter) < _failed_at(failed[0])):
+        return _blame_starter(evidence, starter)
     victim = failed[0]
     then = how_it_failed(evidence, victim)
     odd = find_odd_one(failed)
@@ -77,6 +81,16 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if missed is None:
         return _blame(victim, then)
     return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback)
+
+
+def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
+    """A worker that failed by itself after its script had started the ranks: it is none of them."""
+    ranks = [rank.rank for rank in evidence.facts.ranks if rank.parent == starter.rank]
+    whose = f", whose script started {name_ranks(ranks)}," if ranks else ""
+    error = how_it_failed(evidence, starter)
+    what = f"worker {starter.rank} ({starter.node}){whose} {error}"
+    culprit = replace(blame(starter, error), rank=None)
+    return Judgement(verdict="failed", reason=what, culprit=culprit)
 
 
 def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "") -> Judgement:

@@ -9,14 +9,14 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.glance import worth_reading
-from lab.verdict.limits import limits_told
+from lab.verdict.limits import told_besides
 from lab.words import format_duration, listing
 
 
 def judge(evidence: Evidence) -> Judgement:
     """Say how a run went and whose fault it was; the same at its end as from its record."""
     judgement = _judge(evidence)
-    return replace(judgement, reason=judgement.reason + limits_told(evidence.facts.limits))
+    return replace(judgement, reason=judgement.reason + told_besides(evidence.facts))
 
 
 def _nobody_failed_first(facts: RunFacts) -> bool:
@@ -39,7 +39,7 @@ def _judge(evidence: Evidence) -> Judgement:
             verdict="error", reason=f"ended after {after}: {came} came, and the launcher began anew with it"
         )
     # A run that passes needs none of what follows, and does not import it.
-    if facts.lost_nodes or any(rank.failed for rank in facts.ranks):
+    if facts.lost_nodes or any(rank.failed for rank in (*facts.ranks, *facts.parents)):
         from lab.verdict.failure import judge_failure
 
         return judge_failure(evidence)
@@ -59,6 +59,10 @@ def _judge(evidence: Evidence) -> Judgement:
         return judge_hang(evidence)
     who = f"all {len(facts.ranks)} ranks" if len(facts.ranks) > 1 else "1 rank"
     reason = f"{who} ended as expected in {format_duration(facts.duration_s)}"
+    if any(rank.outlived and (rank.code or rank.signal) for rank in facts.ranks):
+        from lab.verdict.started import tell_outlived
+
+        reason = tell_outlived(evidence)
     if worth_reading(evidence.record.path / TRACE):
         from lab.verdict.silent import wrong_all_the_same
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.node.messages import Limited
+from lab.verdict.facts import RunFacts
 from lab.words import format_bytes, format_limit
+
+
+def told_besides(facts: RunFacts) -> str:
+    """What follows the reason of a verdict: limits that were reached, processes that were left."""
+    told = limits_told(facts.limits)
+    if facts.left_running:
+        from lab.verdict.left_running import left_told  # most scripts leave none
+
+        told += left_told(facts.left_running)
+    return told
 
 
 def limits_told(reached: Sequence[Limited]) -> str:

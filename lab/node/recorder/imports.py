@@ -36,7 +36,8 @@ class _Watch(importlib.abc.MetaPathFinder):
         return spec
 
 
-_watch = _Watch()
+watch = _Watch()
+"""That of this process."""
 
 
 def when_imported(name: str, action: Action) -> None:
@@ -45,6 +46,6 @@ def when_imported(name: str, action: Action) -> None:
     if module is not None:
         action(module)
         return
-    _watch.actions.setdefault(name, []).append(action)
-    if _watch not in sys.meta_path:
-        sys.meta_path.insert(0, _watch)
+    watch.actions.setdefault(name, []).append(action)
+    if watch not in sys.meta_path:
+        sys.meta_path.insert(0, watch)

@@ -23,6 +23,11 @@ VALUES_VARIABLE = "LAB_TRACE_VALUES"
 CHOICES = ("auto", "compiled", "python", "off")
 PRELOADED = f"{__package__}.python_group"
 """What an agent imports so that its workers need not; it needs torch, as nothing else here does."""
+_UNKNOWN_RANK = -1
+_patched = False
+"""Whether what is recorded of a training step is patched in this process, or will be once it is imported."""
+_begin_again: Callable[[int], None] | None = None
+"""Records to another file, once this process, or the one that it is a fork of, has recorded to one."""
 
 
 @functools.cache
@@ -46,7 +51,29 @@ def start(rank: int, fd: int, folder: str, values: int | None, step_fd: int | No
         gate.close(step_fd)
     asked = os.environ.get(VALUES_VARIABLE, "") if values is None else str(values)
     limit = int(asked) if asked.isdecimal() and len(asked) < 10 else DEFAULT_VALUES
-    _when_imported("torch.distributed.distributed_c10d", lambda module: _open(module, choice, rank, fd, folder, limit))
+    pid = os.getpid()  # a fork must not write to the trace of the process that it is a fork of
+
+    def open_trace(module: ModuleType) -> None:
+        if os.getpid() == pid:
+            _open(module, choice, rank, fd, folder, limit)
+
+    _when_imported("torch.distributed.distributed_c10d", open_trace)
+    _patch()
+
+
+def start_in_started(fd: int, folder: str, values: int | None) -> None:
+    """As `start`, for a process that a script started: a fork of one that is recorded, or another interpreter."""
+    if _begin_again is not None:
+        _begin_again(fd)
+    else:
+        start(_UNKNOWN_RANK, fd, folder, values)
+
+
+def _patch() -> None:
+    global _patched
+    if _patched:
+        return
+    _patched = True
     for name, patch in marks.PATCHES.items():
         _when_imported(name, patch)
     _when_imported("torch.nn.parallel.distributed", ddp.watch)
@@ -82,10 +109,24 @@ def _hide_from_dynamo(module: ModuleType) -> None:
 
 
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
+    global _begin_again
     torch = sys.modules["torch"]
     compiled = find_compiled() if choice in ("auto", "compiled") else None
     kind = "compiled" if compiled is not None else "python"
-    journal.open(fd, rank=rank, recorder=kind, torch=str(torch.__version__), values=values)
+
+    def begin(to: int, who: int) -> None:
+        journal.open(to, rank=who, recorder=kind, torch=str(torch.__version__), values=values)
+
+    def write_compiled(to: int) -> None:
+        if compiled is not None:
+            journal.write_through(compiled.write, compiled.stop)
+            compiled.start(to, source.folder, source.hidden, values, LIMIT_BYTES)
+
+    def begin_again(to: int) -> None:
+        begin(to, _UNKNOWN_RANK)
+        write_compiled(to)
+
+    begin(fd, rank)
     if choice not in CHOICES:
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
@@ -94,8 +135,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         return
     source.start(folder, _hidden_folders(torch))
     if compiled is not None:
-        journal.write_through(compiled.write, compiled.stop)
-        compiled.start(fd, source.folder, source.hidden, values, LIMIT_BYTES)
+        write_compiled(fd)
         marks.use_compiled(compiled.mark)
         compiled_group.wrap_backends(compiled, module.ProcessGroup)
     else:
@@ -107,6 +147,7 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     groups.watch(module, functools.partial(_record_group_in_python, compiled))
     handles.watch(module)
     threads.watch(module)
+    _begin_again = begin_again
 
 
 def _record_group_in_python(compiled: Any, group: Any) -> None:

@@ -26,6 +26,7 @@ class Journal:
 
     def open(self, fd: int, *, rank: int, recorder: str, torch: str, values: int) -> None:
         """Begin with a `start` line, in a file that is open for appending."""
+        self._put, self._stop = self._append, lambda: True
         self._fd, self.values, self.on = fd, values, True
         facts = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
         now, wall = time.monotonic_ns(), time.time_ns()

@@ -17,7 +17,7 @@ _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "a
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """Everything that is known of the communication of a run; all times count from its first line."""
-    nodes = record.workers()
+    nodes = record.ranks()
     marks = sorted((mark for rank in trace.ranks.values() for mark in rank.marks), key=lambda mark: mark.begin)
     return {
         "run": record.run,

@@ -68,7 +68,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     steps = [match(trace) for trace in traces]
     found, twins = compare(*records, traces), counterparts(traces)
     pairs = _pairs(steps, twins)
-    known = [{*trace.ranks, *record.workers()} for record, trace in zip(records, traces, strict=True)]
+    known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
     models = [
         _data(record, trace, of, sorted(own), odd)
@@ -81,7 +81,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         {"where": lambda one: where_changed(one, found), "lines": block_lines},
         found=found,
         runs=[
-            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.workers(),
+            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.ranks(),
              "steps": len(of), "ranks": len(trace.ranks), "odd": len(odd)}
             for record, result, of, trace, odd in zip(
                 records, results, steps, traces, (twins.removed, twins.added), strict=True

@@ -24,7 +24,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     lives: dict[int, Line] = defaultdict(dict)
     notes: list[Line] = []
     faults: list[Line] = []
-    nodes = record.workers()
+    nodes = record.ranks()
     for event in record.events():
         t = microseconds(event.time - origin)
         if isinstance(event, Started):

@@ -115,7 +115,7 @@ class _Page:
         if len(self.drawn) < len(self.steps):
             drawn = f"{len(self.drawn)} of {len(self.steps)} steps"
             self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
-        ranks = sorted({*self.trace.ranks, *record.workers()})
+        ranks = sorted({*self.trace.ranks, *record.ranks()})
         self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
         self.origin = origin_of(record, self.trace.origin)
 
@@ -134,7 +134,7 @@ class _Page:
                 "tones": operation_tones,
             },
             **vars(self),
-            nodes=self.record.workers(),
+            nodes=self.record.ranks(),
             tone=VERDICTS[self.result.verdict],
             lesson=lesson_of(self.record),
             attempts=attempt_rows(self.record, path),

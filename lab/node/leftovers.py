@@ -1,0 +1,47 @@
+"""Processes that scripts started and that are there when all workers have ended: named before they are stopped."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+
+from . import processes, wire
+from .joined_messages import LeftRunning
+from .rank_process import Worker
+
+_MOST = 16
+_LONGEST_COMMAND = 200
+_OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""They end by themselves, a moment after whom they serve."""
+_PATIENCE_S = 0.1
+_PAUSE_S = 0.005
+
+
+def tell_of_left(
+    workers: Collection[Worker], run: str, node: str, emit: Callable[[wire.Message], None], pids: Iterable[int]
+) -> None:
+    """Name those that do not end within a moment, where all workers have ended by themselves."""
+    if any(worker.stopped or worker.status is None for worker in workers):
+        return
+    sessions = {worker.pid: worker.rank for worker in workers if worker.rank >= 0}
+    there = {pid: command for pid in pids if (command := _command(pid)) and not any(map(command.count, _OF_PYTHON))}
+    end = time.monotonic() + _PATIENCE_S
+    while there and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+        there = {pid: command for pid, command in there.items() if _command(pid)}
+    for pid, command in [*there.items()][:_MOST]:
+        rank = None
+        with suppress(OSError):
+            rank = sessions.get(os.getsid(pid))
+        emit(LeftRunning(time.time(), node, run, pid, rank, command[:_LONGEST_COMMAND]))
+
+
+def _command(pid: int) -> str:
+    """The words that a process was started with; empty of one that has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read(1 << 14).rstrip(b"\0").split(b"\0")
+        if words != [b""] and not processes.is_zombie(pid):
+            return b" ".join(words).decode("utf-8", "replace")
+    return ""

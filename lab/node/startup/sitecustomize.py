@@ -1,0 +1,42 @@
+"""Loaded by every Python that a script starts: has it recorded if it joins a process group, and costs nothing before.
+
+The folder of this file is on PYTHONPATH for that, and nothing else is. A `sitecustomize` that this one stands before is
+loaded as ever.
+"""
+
+import os
+import sys
+
+SETTINGS = "LAB_STARTED"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.dirname(_HERE)
+_MODULE = "torch.distributed.distributed_c10d"
+
+
+class _Finder:
+    """Waits for the import of torch.distributed."""
+
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            started = __import__(os.path.basename(_PACKAGE) + ".joining", fromlist=["prepare_started"])
+            return started.prepare_started(os.environ[SETTINGS], name, path, target)
+        except Exception:  # what is not recorded still runs
+            return None
+
+
+def _load_the_other() -> None:
+    for finder in sys.meta_path:
+        spec = finder.find_spec("sitecustomize", None) if hasattr(finder, "find_spec") else None
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module(sys.modules["sitecustomize"])
+            return
+
+
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
+if SETTINGS in os.environ and "LAB_WORKER_SPEC" not in os.environ:
+    sys.path.append(os.path.dirname(_PACKAGE))  # as workers have it, for `import lab`
+    sys.meta_path.insert(0, _Finder())
+_load_the_other()
