@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -160,11 +161,8 @@ class Record:
 
     def events(self) -> Iterator[Event]:
         """Every fact in order; lines that are damaged or cut short are left out."""
-        try:
-            with (self.path / EVENTS).open("rb") as file:
-                yield from filter(None, map(_event, file))
-        except OSError:
-            return
+        with suppress(OSError), (self.path / EVENTS).open("rb") as file:
+            yield from filter(None, map(_event, file))
 
     def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
         """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
@@ -251,10 +249,9 @@ def _event(line: bytes) -> Event | None:
 
 
 def _size(path: Path) -> int:
-    try:
+    with suppress(OSError):
         return path.lstat().st_size
-    except OSError:
-        return 0
+    return 0
 
 
 def _is_attempt(path: Path) -> bool:
