@@ -58,7 +58,7 @@ class RankResult:
     duration_s: float | None = None
     """Seconds from its start to its end."""
     log_path: Path | None = None
-    """Its log on the host; None of a rank that has none, because a script started it."""
+    """Its log on the host; of a rank that a script started, that of its worker."""
     parent: int | None = None
     """The worker whose script started it; None of a worker."""
 
@@ -225,7 +225,8 @@ class Result:
         result = read(cls, data, lenient=lenient)
 
         def with_log(rank: RankResult) -> RankResult:
-            return replace(rank, log_path=None if rank.parent is not None else folder / LOGS / rank_log(rank.rank))
+            printer = rank.rank if rank.parent is None else rank.parent
+            return replace(rank, log_path=folder / LOGS / rank_log(printer))
 
         ranks, parents = map(with_log, result.ranks), map(with_log, result.parents)
         last = result.restarts

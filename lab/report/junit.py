@@ -120,7 +120,7 @@ def _output(outcome: Outcome) -> str:
 
 def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
     """The end of what each rank printed, each under its name."""
-    for rank in (*result.parents, *result.ranks):
+    for rank in (*result.parents, *(rank for rank in result.ranks if rank.parent is None)):
         if rank.log_path is None or not rank.log_path.exists():
             continue
         with rank.log_path.open("rb") as log:

@@ -194,7 +194,7 @@ def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) 
         stack=stack,
         notes=dict(facts.notes),
         duration_s=round(facts.ended - facts.started, 6) if over and facts.ended and facts.started else None,
-        log_path=writer.log_path(facts.rank, attempt) if facts.parent is None else None,
+        log_path=writer.log_path(facts.rank if facts.parent is None else facts.parent, attempt),
         parent=facts.parent,
     )
 
