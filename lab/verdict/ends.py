@@ -80,7 +80,7 @@ def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -
         return f"raised {telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)}{where}"
     expected = f", expected {rank.expected_code}," if rank.expected_code else ""
     said = error.partition("\n")[0].partition(": ")[2].strip()
-    if rank.code is None:
+    if rank.code is None and not said:
         return f"ended{where}, and nobody saw how"
     last_words = f": {said}" if said and not said.lstrip("-").isdigit() else ""
     code = said if rank.code is None else rank.code
