@@ -27,13 +27,12 @@ from lab.record.layout import (
     RESULT,
     RUNS,
     SCENARIO,
-    STARTED,
     launcher_log,
     rank_log,
 )
 from lab.record.plan import RecordedPlan
 from lab.record.result import Result
-from lab.record.started import Started, no_log
+from lab.record.started import no_log, read_started
 from lab.words import name_attempts
 
 if TYPE_CHECKING:
@@ -142,16 +141,6 @@ class Record:
         """The node of each worker; empty where the record has no plan."""
         return {worker.rank: worker.node for worker in self.plan().workers}
 
-    def started(self) -> Started | None:
-        """Which processes that scripts started are its ranks; None where there are none of those."""
-        data = self._json(STARTED) if (self.path / STARTED).exists() else None
-        return None if data is None else Started.from_json(data)
-
-    def ranks(self) -> dict[int, str]:
-        """The node of each rank: of the workers, unless scripts started the ranks; empty where that is not known."""
-        started = self.started()
-        return {one.rank: one.node for one in started.ranks} if started and started.ranks else self.workers()
-
     def scenario_text(self) -> str:
         """The scenario as it was resolved; empty where it is missing."""
         try:
@@ -187,7 +176,7 @@ class Record:
             ranks = sorted(self.workers())
             if rank in ranks:
                 return b""
-            raise no_log(self.run, rank, ranks, self.started())
+            raise no_log(self.run, rank, ranks, read_started(self.path))
         try:
             return path.read_bytes()
         except OSError as error:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lab.errors import RecordError
 from lab.node.typed import read
-from lab.record.layout import MOST_RANKS
+from lab.record.layout import MOST_RANKS, STARTED
+
+if TYPE_CHECKING:
+    from lab.record.read import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +38,21 @@ class Started:
     aside: tuple[int, ...] = ()
     """Numbers of the processes that are no ranks of the run: they met in groups beside that of the ranks, or before."""
 
-    @classmethod
-    def from_json(cls, data: Any) -> Started:
-        """What a record says, without what is damaged."""
-        found = read(cls, data, lenient=True)
-        return replace(found, ranks=tuple(one for one in found.ranks if 0 <= one.rank < MOST_RANKS))
+
+def read_started(folder: Path) -> Started | None:
+    """What a record says, without what is damaged; None where no script started a rank."""
+    try:
+        data = json.loads((folder / STARTED).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    found = read(Started, data if isinstance(data, dict) else {}, lenient=True)
+    return replace(found, ranks=tuple(one for one in found.ranks if 0 <= one.rank < MOST_RANKS))
+
+
+def ranks_of(record: Record) -> dict[int, str]:
+    """The node of each rank: of the workers, unless scripts started the ranks; empty where that is not known."""
+    started = read_started(record.path)
+    return {one.rank: one.node for one in started.ranks} if started and started.ranks else record.workers()
 
 
 def no_log(run: str, rank: int, workers: Sequence[int], started: Started | None) -> RecordError:

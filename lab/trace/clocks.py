@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from lab.record.events import Clock
 from lab.record.read import Record
+from lab.record.started import ranks_of
 from lab.trace.fields import number
 
 _SHARED_CLOCK_ERROR_S = 1e-6
@@ -32,7 +33,7 @@ def align(starts: Mapping[int, Mapping[str, Any]], record: Record) -> Clocks:
     if not starts:
         return Clocks({}, 0.0, 0.0)
     clocks = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
-    nodes, kernels = record.ranks(), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
+    nodes, kernels = ranks_of(record), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
     walls: dict[str, int] = {}
     """By kernel: nanoseconds to be added to its clock to have Unix time."""
     errors = [_SHARED_CLOCK_ERROR_S]

@@ -15,6 +15,7 @@ from lab.node.messages import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE
 from lab.record.read import Record
+from lab.record.started import ranks_of
 from lab.trace.buckets import assign_buckets
 from lab.trace.clocks import align
 from lab.trace.fields import DAMAGE, buffers, number, whole
@@ -27,7 +28,7 @@ from lab.words import plural
 
 def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
-    expected = sorted(record.ranks())
+    expected = sorted(ranks_of(record))
     found = trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
     readers = [RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]

@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.node.joined_messages import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.started import Started, StartedRank
+from lab.record.started import Started, StartedRank, read_started
 from lab.verdict.ends import full_name, how_it_failed
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts
@@ -123,7 +123,7 @@ def tell_outlived(evidence: Evidence) -> str:
 
 def tell_started(record: Record) -> list[Finding]:
     """That the ranks of a run are no workers, or that there were others beside them."""
-    started, found = record.started(), list[Finding]()
+    started, found = read_started(record.path), list[Finding]()
     if started is None:
         return []
     by_worker: dict[int, list[int]] = {}

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from lab.record.read import Record
+from lab.record.started import ranks_of
 from lab.trace.model import Buffer, Call, Mark, Trace
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations, size_of
@@ -17,7 +18,7 @@ _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "a
 
 def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str, Any]:
     """Everything that is known of the communication of a run; all times count from its first line."""
-    nodes = record.ranks()
+    nodes = ranks_of(record)
     marks = sorted((mark for rank in trace.ranks.values() for mark in rank.marks), key=lambda mark: mark.begin)
     return {
         "run": record.run,

@@ -13,6 +13,7 @@ from itertools import accumulate, islice
 
 from lab.node.messages import Note
 from lab.record.read import Record
+from lab.record.started import ranks_of
 from lab.report.export.slices import Slice, lay_out
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
@@ -44,7 +45,7 @@ def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[Ran
     destination, and from whoever came last to all others; where somebody never came, there are none. Viewers let an
     arrow point to what began later only, so in a call that had to wait the arrow goes to the part after the waiting.
     """
-    nodes = record.ranks()
+    nodes = ranks_of(record)
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
     arrows = _Arrows(steps)
     tracks = {rank.rank: _rank_tracks(rank, nodes.get(rank.rank, ""), step_of, arrows) for rank in trace.ranks.values()}

@@ -9,6 +9,7 @@ from typing import Any
 
 from lab.record.layout import DIFF_REPORT
 from lab.record.read import Record
+from lab.record.started import ranks_of
 from lab.report.diff_view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
 from lab.report.html.bundle import pack, render
 from lab.report.html.moments import origin_of
@@ -68,7 +69,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     steps = [match(trace) for trace in traces]
     found, twins = compare(*records, traces), counterparts(traces)
     pairs = _pairs(steps, twins)
-    known = [{*trace.ranks, *record.ranks()} for record, trace in zip(records, traces, strict=True)]
+    known = [{*trace.ranks, *ranks_of(record)} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
     models = [
         _data(record, trace, of, sorted(own), odd)
@@ -81,7 +82,7 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         {"where": lambda one: where_changed(one, found), "lines": block_lines},
         found=found,
         runs=[
-            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": record.ranks(),
+            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": ranks_of(record),
              "steps": len(of), "ranks": len(trace.ranks), "odd": len(odd)}
             for record, result, of, trace, odd in zip(
                 records, results, steps, traces, (twins.removed, twins.added), strict=True

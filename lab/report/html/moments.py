@@ -7,6 +7,7 @@ from collections import defaultdict
 from lab.node.messages import Exited, Note, Started
 from lab.record.events import Fault, FaultHealed
 from lab.record.read import Record
+from lab.record.started import ranks_of
 from lab.report.html.columns import Line, microseconds
 from lab.words import format_value
 
@@ -24,7 +25,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     lives: dict[int, Line] = defaultdict(dict)
     notes: list[Line] = []
     faults: list[Line] = []
-    nodes = record.ranks()
+    nodes = ranks_of(record)
     for event in record.events():
         t = microseconds(event.time - origin)
         if isinstance(event, Started):

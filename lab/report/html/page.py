@@ -12,6 +12,7 @@ from lab.explain.explain import explain
 from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import RankResult
+from lab.record.started import ranks_of
 from lab.report.html.attempts import attempt_rows, with_pages
 from lab.report.html.bundle import pack, render
 from lab.report.html.columns import microseconds
@@ -115,7 +116,7 @@ class _Page:
         if len(self.drawn) < len(self.steps):
             drawn = f"{len(self.drawn)} of {len(self.steps)} steps"
             self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
-        ranks = sorted({*self.trace.ranks, *record.ranks()})
+        ranks = sorted({*self.trace.ranks, *ranks_of(record)})
         self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
         self.origin = origin_of(record, self.trace.origin)
 
@@ -134,7 +135,7 @@ class _Page:
                 "tones": operation_tones,
             },
             **vars(self),
-            nodes=self.record.ranks(),
+            nodes=ranks_of(self.record),
             tone=VERDICTS[self.result.verdict],
             lesson=lesson_of(self.record),
             attempts=attempt_rows(self.record, path),

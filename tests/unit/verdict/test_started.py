@@ -11,7 +11,7 @@ from lab.node.joined_messages import Joined, LeftRunning, number_of
 from lab.node.messages import Exited
 from lab.record.layout import TRACE
 from lab.record.read import Record
-from lab.record.started import Started
+from lab.record.started import Started, ranks_of, read_started
 from lab.record.write import RecordWriter
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts
@@ -159,5 +159,5 @@ def test_the_record_names_traces_by_rank_once_it_is_known_which_those_are(tmp_pa
         "rank0.jsonl": str(number_of(0, 1)),
         "process0.2.jsonl": str(number_of(0, 2)),
     }
-    assert Record(path=writer.path).started() == started
-    assert Record(path=writer.path).ranks() == {0: "node0", 1: "node0"}
+    assert read_started(writer.path) == started
+    assert ranks_of(Record(path=writer.path)) == {0: "node0", 1: "node0"}
