@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from lab.errors import RecordError
 from lab.record.events import Event, event_line
-from lab.record.index import hold
+from lab.record.held import hold
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.rows import Rows
 

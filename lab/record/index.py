@@ -1,13 +1,10 @@
-"""The index of what ranks printed: a line for each piece, in the order of arrival; locked while the run goes on."""
+"""The index of what ranks printed: a line for each piece, in the order of arrival."""
 
 from __future__ import annotations
 
-import fcntl
 import json
-import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from lab.record.layout import MOST_RANKS
 
@@ -15,7 +12,6 @@ _LONGEST_LOG = 1 << 50
 _LONGEST_PIECE = 1 << 26
 _LATEST = 1e11
 """Indices, bytes and Unix times beyond these are damage."""
-_LOOKS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,29 +45,3 @@ def read_index(line: bytes) -> IndexEntry | None:
         return None
     sane = -1 <= entry.rank < MOST_RANKS and 0 <= entry.offset < _LONGEST_LOG and 0 <= entry.length < _LONGEST_PIECE
     return entry if sane and 0 <= entry.time < _LATEST else None
-
-
-def hold(file: BinaryIO) -> None:
-    """Lock a file until it is closed or this process is dead: so one can see that the run goes on."""
-    for _ in range(_LOOKS):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:  # somebody is just looking whether it is locked
-            time.sleep(0.001)
-        except OSError:  # a file system without locks
-            return
-
-
-def is_held(index: Path) -> bool:
-    """Whether somebody has locked it; raises FileNotFoundError."""
-    try:
-        with index.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        raise
-    except OSError:
-        pass
-    return False

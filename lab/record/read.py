@@ -15,7 +15,8 @@ from lab.errors import RecordError
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
-from lab.record.index import Piece, is_held, read_index
+from lab.record.held import is_held
+from lab.record.index import Piece, read_index
 from lab.record.layout import (
     ATTEMPTS,
     EVENTS,
