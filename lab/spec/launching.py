@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.spec import kinds
 from lab.spec.keys import dump_keys, key, keys_of, read_keys
@@ -36,8 +36,7 @@ class Torchrun:
     """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Launching:
+class Launching(NamedTuple):
     """What starts the workers of a scenario."""
 
     name: str = LAB
