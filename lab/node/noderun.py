@@ -206,7 +206,7 @@ class NodeRun:
         self.heard.joiners.stop()
         for worker in self.workers:
             if worker.status is None:
-                worker.stopped = True
+                worker.stopped |= not worker.given_up  # then it has been killed already
                 worker.signal_all(number)
 
     def request_stacks(self) -> None:
