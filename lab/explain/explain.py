@@ -13,6 +13,7 @@ from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.steps import Step
+from lab.verdict.attempts import judge_replaced
 from lab.verdict.causes import find_causes
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence, problems, read_evidence
@@ -34,7 +35,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     missing = [*([] if record.complete else [result.reason]), *problems(evidence)]
     ended_well = _ended_well(evidence, result)
     culprit = result.culprit
-    ended_well = ended_well or _was_replaced(evidence)
+    ended_well = ended_well or _ended_from_outside(evidence)
     causes = find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
     findings = [*causes]
     if evidence.trace.recorded:
@@ -69,10 +70,11 @@ def _ended_well(evidence: Evidence, result: Result) -> bool:
     return result.passed and result.culprit is None and not hung
 
 
-def _was_replaced(evidence: Evidence) -> bool:
-    """Whether it is an attempt that the launcher ended, and not one of its ranks: nobody was late, or left early."""
+def _ended_from_outside(evidence: Evidence) -> bool:
+    """Whether it is an attempt that its launcher ended, or failed with, and no rank: nobody was late, or left early."""
     facts = evidence.facts
-    return facts.restarted and not (facts.lost_nodes or any(rank.failed for rank in facts.ranks))
+    gave_up = any(starter.failed for starter in facts.starters) and not any(rank.failed for rank in facts.ranks)
+    return judge_replaced(facts) is not None or (gave_up and not (facts.lost_nodes or facts.timed_out))
 
 
 def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:

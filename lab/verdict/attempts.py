@@ -61,6 +61,27 @@ def _what(attempt: Attempt) -> str:
     return clip_middle(error if named else f"rank {culprit.rank} {error}", _LONGEST)
 
 
+def judge_replaced(facts: RunFacts) -> Judgement | None:
+    """That the launcher ended an attempt, and none of its ranks; None where one did, or where a node was lost.
+
+    Where a node came, agents of the launcher end their workers one after the other, and some lose their peers.
+    """
+    failed = [rank for rank in facts.ranks if rank.failed]
+    if facts.lost_nodes or not facts.restarted:
+        return None
+    if failed:
+        from lab.verdict.peers import lost_a_peer
+
+        if not (facts.came and all(map(lost_a_peer, failed))) or any(rank.left for rank in facts.ranks):
+            return None
+    after, came = format_duration(facts.duration_s), listing(facts.came)
+    if came:
+        reason = f"ended after {after}: {came} came, and the launcher began anew with it"
+    else:
+        reason = f"interrupted after {after}: the launcher began the workers anew, and none had failed"
+    return Judgement(verdict="error", reason=reason)
+
+
 def restarts_used_up(facts: RunFacts, allowed: int) -> str:
     """That a launcher could not begin anew once more, as a clause; empty where it could, or where that is not known.
 

@@ -133,10 +133,10 @@ def what_it_did(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> s
 
 
 def last_call(evidence: Evidence, number: int) -> str:
-    """Where in its calls a rank ended: `after 2 calls, the last of them all_reduce #2 at train.py:9`."""
+    """Where in its calls a rank ended: `after 2 calls, the last of them all_reduce #2 at a.py:9`; empty: unknown."""
     calls = evidence.calls(number)
     if not calls:
-        return "before its first call"
+        return "before its first call" if _has_called_nothing(evidence, number) else ""
     last = calls[-1]
     step = evidence.step(last)
     title = step.title if step is not None and (step.op == last.op or step.message) else f"{last.op} #{last.seq}"
@@ -146,10 +146,16 @@ def last_call(evidence: Evidence, number: int) -> str:
     return f"after {plural(len(calls), 'call')}, the last of them {where}"
 
 
+def _has_called_nothing(evidence: Evidence, number: int) -> bool:
+    """Whether a trace shows no call of a rank, and would: what a node had not sent is lost with it."""
+    rank, trace = evidence.ranks.get(number), evidence.trace.ranks.get(number)
+    return trace is not None and trace.recorded and not (trace.calls or (rank is not None and rank.node_lost))
+
+
 def _after(evidence: Evidence, number: int) -> str:
     calls = evidence.calls(number)
     if not calls:
-        return ", before its first call" if evidence.trace.recorded else ""
+        return ", before its first call" if _has_called_nothing(evidence, number) else ""
     step = evidence.step(calls[-1])
     return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
 

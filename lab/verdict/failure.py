@@ -215,7 +215,8 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     else:
         return []
     hit = _hit(evidence, first)
-    sentence = f"{head}, {last_call(evidence, first.rank)}." if evidence.trace.recorded else f"{head}."
+    last = last_call(evidence, first.rank)
+    sentence = f"{head}, {last}." if last else f"{head}."
     sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
     found = [call for _, calls in hit for call in calls]
     return [
@@ -267,7 +268,7 @@ def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
     if len(gone) <= len(step.calls) or not all(rank in ranks and ranks[rank].left for rank in gone):
         return None
     ended = {last_call(evidence, rank) for rank in gone}
-    how = f" {next(iter(ended))}" if len(ended) == 1 else ""
+    how = f" {next(iter(ended))}".rstrip() if len(ended) == 1 else ""
     sentence = (
         f"{full_name(first)} went on alone: it called {step.title}{at_lines([call])}, which {name_ranks(gone)} never "
         f"{'called' if not step.message else 'answered'}; they had ended with code 0{how}."

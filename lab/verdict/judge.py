@@ -6,11 +6,10 @@ from dataclasses import replace
 
 from lab.record.layout import TRACE
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.glance import worth_reading
 from lab.verdict.limits import told_besides
-from lab.words import format_duration, listing
+from lab.words import format_duration
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -19,25 +18,18 @@ def judge(evidence: Evidence) -> Judgement:
     return replace(judgement, reason=judgement.reason + told_besides(evidence.facts))
 
 
-def _nobody_failed_first(facts: RunFacts) -> bool:
-    """Whether all that went wrong is that ranks lost their peers, none of which had ended by itself."""
-    from lab.verdict.peers import lost_a_peer
-
-    failed = [rank for rank in facts.ranks if rank.failed]
-    return not facts.lost_nodes and all(map(lost_a_peer, failed)) and not any(rank.left for rank in facts.ranks)
-
-
 def _judge(evidence: Evidence) -> Judgement:
     facts = evidence.facts
     if facts.engine_lost or facts.refused:
         return Judgement(verdict="error", reason=facts.engine_lost or facts.refused)
     if facts.interrupted:
         return Judgement(verdict="error", reason=f"interrupted after {format_duration(facts.duration_s)}")
-    if facts.restarted and facts.came and _nobody_failed_first(facts):
-        after, came = format_duration(facts.duration_s), listing(facts.came)
-        return Judgement(
-            verdict="error", reason=f"ended after {after}: {came} came, and the launcher began anew with it"
-        )
+    if facts.restarted:
+        from lab.verdict.attempts import judge_replaced
+
+        replaced = judge_replaced(facts)
+        if replaced is not None:
+            return replaced
     # A run that passes needs none of what follows, and does not import it.
     if facts.lost_nodes or any(rank.failed for rank in (*facts.ranks, *facts.parents)):
         from lab.verdict.failure import judge_failure
@@ -49,10 +41,6 @@ def _judge(evidence: Evidence) -> Judgement:
         of_starters = judge_starters(evidence)
         if of_starters is not None:
             return of_starters
-    if facts.restarted:
-        after = format_duration(facts.duration_s)
-        reason = f"interrupted after {after}: the launcher began the workers anew, and none had failed"
-        return Judgement(verdict="error", reason=reason)
     if facts.timed_out:
         from lab.verdict.hang import judge_hang
 

@@ -445,3 +445,27 @@ def test_many_attempts_keep_few_files_open_and_are_told_briefly(run: Launched) -
     assert "in attempt 5 and 17 more" in result.reason
     assert [one.number for one in result.attempts] == list(range(24))
     assert [one.number for one in with_pages(Record(path=run.writer.path))] == list(range(3, 23))
+
+
+def test_what_a_lost_node_had_not_sent_is_not_told_as_if_it_had_not_happened(run: Launched) -> None:
+    run.meet("node0", "node1")
+    start = {"k": "start", "t": 1, "wall": 1_000_000_000_000, "recorder": "python", "torch": "2.13", "boot": "b"}
+    for rank in (0, 1):
+        run.say(f"node{rank}", Trace("r", rank, json.dumps(start).encode() + b"\n", run.key))
+    run.collector.fact(NodeLost(run.clock, "node1", "was killed"))
+    run.raises(0)
+    run.over()
+    told = [finding.sentence for finding in explain(Record(path=run.writer.path)).findings]
+    assert any("node1, went away" in sentence for sentence in told)
+    assert not any("before its first call" in sentence for sentence in told)
+
+
+def test_an_end_by_a_launcher_accuses_no_rank_in_the_explanation(run: Launched) -> None:
+    run.say("node0", Started(STARTER, 1.0, "node0"))
+    run.meet("node0", "node1")
+    run.say("node0", Exited(STARTER, run.clock, "node0", signal="SIGKILL"))
+    for rank in (0, 1):
+        run.ends(rank, code=None, signal="SIGTERM", stopped=True)
+    result = run.over()
+    assert result.reason == "the launcher on node0 was killed by SIGKILL, though no rank had failed"
+    assert not [finding for finding in explain(Record(path=run.writer.path)).findings if finding.ranks]
