@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import main
+from lab.record.layout import LOGS, launcher_log
 from lab.record.read import Record
 from tests.unit.launched import Launched, restarted
 
@@ -47,6 +48,21 @@ def test_an_attempt_is_shown_explained_printed_and_reported_by_its_number(runs: 
     name = f"{next(Path(runs).iterdir()).name}/attempts/0"
     assert main(["show", name, "--json", "--runs", runs]) == 0
     assert json.loads(capsys.readouterr().out)["run"] == name
+
+
+def test_what_the_launcher_printed_is_shown_by_itself_node_by_node(runs: str, capsys: Words) -> None:
+    assert main(["logs", "--launcher", "--runs", runs]) == 0
+    assert "no launcher of" in capsys.readouterr().err
+    (run,) = Path(runs).iterdir()
+    (run / LOGS / launcher_log("node1")).write_bytes(b"failed (exitcode: 1)\n\x1b[2Jdone")
+    for of_attempt in ([], ["--attempt", "0"]):
+        assert main(["logs", "--launcher", *of_attempt, "--runs", runs]) == 0
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == "node1 | failed (exitcode: 1)"
+        assert second.startswith("node1 | ")
+        assert "\x1b" not in second
+    assert main(["logs", "--launcher", "--json", "--node", "node1", "--runs", runs]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0]) == {"node": "node1", "text": "failed (exitcode: 1)"}
 
 
 @pytest.mark.parametrize("verb", ["show", "explain", "logs", "trace", "report"])

@@ -125,6 +125,15 @@ def test_a_dry_run_only_looks_whether_there_is_a_cluster(lab, engine: FakeEngine
     assert set(engine.calls) == {"find"}
 
 
+def test_a_dry_run_shows_what_starts_the_workers(lab):
+    shown = lab("run", "s/one.yaml", "--launcher", "torchrun", "--dry-run")[1]
+    assert "torchrun there" in shown
+    assert "--local-addr node0" in shown
+    found = as_json(lab("run", "s/one.yaml", "--launcher", "torchrun", "--dry-run", "--json"))
+    assert found["launcher"] == "torchrun"
+    assert [starter["node"] for starter in found["starters"]] == [f"node{rank}" for rank in range(found["nnodes"])]
+
+
 def test_a_dry_run_needs_no_engine(lab, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(select.OPENERS, "docker", no_local)
     assert as_json(lab("run", "s/one.yaml", "--dry-run", "--json"))["world_size"] == 2
