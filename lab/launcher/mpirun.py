@@ -15,6 +15,7 @@ _ASKS = "HYDRA_LAUNCH: "
 _PROXY, _NUMBER = "hydra_pmi_proxy", "--proxy-id"
 _MPICH = {
     "MPIR_CVAR_CH4_CMA_ENABLE": "0",  # one process reads another's memory: no worker of the lab may
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",  # who waits makes room for who computes: nodes share cores
 }
 _MODULES = ("mpi4py", "torch_mpi")
 """What PyTorch needs for the backend `mpi`."""
