@@ -469,3 +469,19 @@ def test_an_end_by_a_launcher_accuses_no_rank_in_the_explanation(run: Launched) 
     result = run.over()
     assert result.reason == "the launcher on node0 was killed by SIGKILL, though no rank had failed"
     assert not [finding for finding in explain(Record(path=run.writer.path)).findings if finding.ranks]
+
+
+def test_a_lab_that_is_killed_between_two_attempts_leaves_a_record_that_opens(run: Launched) -> None:
+    run.meet("node0", "node1")
+    run.prints(0, "said\n")
+    run.fails(0, world=2)
+    run.writer.attempts[0].move(run.writer.path / "attempts" / "0")
+    record = Record(path=run.writer.path)
+    assert record.in_progress
+    run.writer.close()
+    assert not record.in_progress
+    assert list_records(run.writer.path.parent) == [record]
+    assert record.attempt(0).log(0) == b"said\n"
+    assert (record.log(0), [*record.output()], [*record.events()]) == (b"", [], [])
+    assert "the record ends before a result" in explain(record).sentence
+    write_report(record)
