@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lab.record.layout import TRACE
 from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.glance import worth_reading
 from lab.verdict.limits import told_besides
@@ -16,6 +17,13 @@ def judge(evidence: Evidence) -> Judgement:
     """Say how a run went and whose fault it was; the same at its end as from its record."""
     judgement = _judge(evidence)
     return replace(judgement, reason=judgement.reason + told_besides(evidence.facts))
+
+
+def _not_begun_anew(facts: RunFacts) -> str:
+    """That the time was up before launchers that went on after a failure had begun the workers anew; else empty."""
+    if not (facts.timed_out and facts.starters) or any(starter.failed for starter in facts.starters):
+        return ""
+    return f"; the launcher had not begun anew when the time was up, after {format_duration(facts.timeout_s)}"
 
 
 def _judge(evidence: Evidence) -> Judgement:
@@ -34,7 +42,8 @@ def _judge(evidence: Evidence) -> Judgement:
     if facts.lost_nodes or any(rank.failed for rank in (*facts.ranks, *facts.parents)):
         from lab.verdict.failure import judge_failure
 
-        return judge_failure(evidence)
+        judgement = judge_failure(evidence)
+        return replace(judgement, reason=judgement.reason + _not_begun_anew(facts))
     if facts.starters:
         from lab.verdict.starters import judge_starters
 

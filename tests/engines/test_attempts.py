@@ -58,10 +58,15 @@ def test_restarts_that_are_used_up_are_told(run: Run) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
 def test_a_rank_that_hangs_after_a_restart_is_found_by_the_lab(run: Run) -> None:
-    result = run("attempts.py", "hang", launcher=restarting(3), timeout_s=20.0)
+    for timeout_s in (20.0, 150.0):  # longer where the launcher had not begun anew by then
+        result = run("attempts.py", "hang", launcher=restarting(3), timeout_s=timeout_s)
+        if result.attempts and all("attempt" in rank.notes for rank in result.ranks):
+            break
     assert result.verdict == "hung"
-    assert result.reason.startswith("in attempt 1, after 1 restart, no end after 20 s: rank 1 was at attempts.py:23 ")
+    assert result.reason.startswith("in attempt 1, after 1 restart, no end after ")
+    assert ": rank 1 was at attempts.py:23 " in result.reason
     assert result.culprit is not None
     assert result.culprit.rank == 1
     assert earlier(result, 0).reason == RAISED

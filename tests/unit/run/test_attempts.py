@@ -485,3 +485,15 @@ def test_a_lab_that_is_killed_between_two_attempts_leaves_a_record_that_opens(ru
     assert (record.log(0), [*record.output()], [*record.events()]) == (b"", [], [])
     assert "the record ends before a result" in explain(record).sentence
     write_report(record)
+
+
+def test_a_launcher_that_takes_longer_to_begin_anew_than_there_is_time_is_told(run: Launched) -> None:
+    run.say("node0", Started(STARTER, 1.0, "node0"))
+    run.meet("node0", "node1")
+    run.fails(1, world=2)
+    run.collector.fact(TimedOut(run.clock, 60.0))
+    run.say("node0", Exited(STARTER, run.clock, "node0", signal="SIGKILL", stopped=True))
+    assert run.over().reason == (
+        "rank 1 (node1) raised ValueError: no at train.py:3; "
+        "the launcher had not begun anew when the time was up, after 1m"
+    )
