@@ -197,7 +197,13 @@ class Driver:
         self.agents.say_all(Go(self.plan.run))
         if self.watched is not None:
             self.watched.attend(self.agents)
+        if self.starters and self.plan.ranks_planned:  # those that are not there yet could be given nothing to read
+            until = min(self.began + _ANSWER_DEADLINE_S, self._deadline())
+            self.agents.listen(lambda: self._all_there() or self._all_over() or self._failed(), until)
         self.stdin.begin(self.agents)
+
+    def _all_there(self) -> bool:
+        return all(rank.started is not None for rank in self.facts.ranks)
 
     def _follow(self) -> None:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lab import Result
+from lab import Result, distributed
 from lab.spec.launching import Launching
 
 Run = Callable[..., Result]
@@ -37,3 +37,17 @@ def test_a_rank_that_raises_is_the_culprit_though_mpi_ends_all_of_them(run: Run)
     assert result.culprit is not None
     assert result.culprit.rank == 1
     assert "raised ValueError: as it was told at by_mpi.py:16" in result.reason
+
+
+@pytest.mark.long
+def test_functions_are_called_on_ranks_that_mpirun_starts(engine: str):
+    @distributed(nodes=2, engine=engine, backend="mpi")
+    def total(rank: int) -> float:
+        import torch
+        import torch.distributed as dist
+
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x)
+        return x.item()
+
+    assert total() == [1.0, 1.0]
