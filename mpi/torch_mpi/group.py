@@ -319,7 +319,7 @@ class ProcessGroupMPI(Identity):
 
         def over(status: MPI.Status) -> None:
             if event is not None:
-                profiled.end(event)
+                profiled.end_message(event)
             arrived(status)
 
         try:

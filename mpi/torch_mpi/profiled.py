@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from torch.autograd import (  # what torch.profiler itself is written upon
@@ -21,3 +22,10 @@ def begin(call: str, tensors: Tensors) -> Any | None:
 def end(event: Any) -> None:
     """The event is over. In another thread than that of its beginning, the profiler takes it to be asynchronous."""
     _record_function_with_args_exit(event)
+
+
+def end_message(event: Any) -> None:
+    """The event of a message is over, which the profiler takes to be asynchronous whoever waits for it."""
+    thread = threading.Thread(target=end, args=(event,), name="mpi-event")
+    thread.start()
+    thread.join()
