@@ -18,6 +18,8 @@ FILES = {str(path.relative_to(LIBRARY).with_suffix("")): path for path in find_s
 Lesson = Callable[..., Result]
 PATIENCE_S = 150.0
 """How long a lesson may take on a machine that is busy."""
+LONG = ("elastic/",)
+"""What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost."""
 ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
 """What runs on the Docker engine in the short run too: its image has the compiled recorder. The rest does there what
 it does on the local engine, with the same recorder, and runs there in the long run."""
@@ -35,7 +37,7 @@ def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
     docker, long = pytest.mark.docker, pytest.mark.long
     rows = []
     for name in names:
-        rows.append(pytest.param("local", name, id=f"local-{name}"))
+        rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
         marks = docker if name.startswith(ON_DOCKER) else (docker, long)
         rows.append(pytest.param("docker", name, id=f"docker-{name}", marks=marks))
     return pytest.mark.parametrize(("engine", "name"), rows, indirect=["engine"])

@@ -1,0 +1,42 @@
+"""Training that goes on while the world shrinks or grows.
+
+It has to reach a certain size of the world, and trains some steps more there. The steps are those of one process that
+nothing disturbs, but for rounding: 2 ranks add other partial sums than 3.
+"""
+
+import sys
+
+import torch.distributed as dist
+from steps import Training, alone, checkpoint_path, train
+
+try:
+    from lab import note
+except ImportError:
+    note = print
+
+MORE_STEPS = 10
+
+
+def main():
+    wanted = int(sys.argv[1])
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    training, path = Training(), checkpoint_path()
+    training.resume(path)
+    first = training.next
+    print(f"rank {rank} of {world_size} goes on at step {first}", flush=True)
+
+    def before(step):
+        if rank == 0 and step % 5 == 0:
+            note("step", step)
+
+    train(training, lambda step: world_size == wanted and step >= first + MORE_STEPS, path, before)
+    note("world_size", world_size)
+    note("went_on", first > 0)
+    note("off_by", (training.weights() - alone(training.next)).abs().max().item())
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
