@@ -52,7 +52,7 @@ class Record:
     def run(self) -> str:
         """Name of the run; of an earlier attempt `RUN/attempts/N`, by which it is found too."""
         of = self.run_of_attempt
-        return self.path.name if of is None else f"{of.path.name}/{ATTEMPTS}/{self.path.name}"
+        return self.path.name if of is None else f"{of.path.absolute().name}/{ATTEMPTS}/{self.path.name}"
 
     @property
     def run_of_attempt(self) -> Record | None:

@@ -87,3 +87,12 @@ def test_results_of_attempts_are_in_the_json_of_the_run(runs: str, capsys: Words
     ]
     assert found[0]["culprit"]["rank"] == 1
     assert Record(path=Path(found[0]["path"])).complete
+
+
+def test_an_attempt_is_shown_by_its_folder_too(runs: str, capsys: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = next(Path(runs).iterdir())
+    monkeypatch.chdir(folder)
+    assert main(["show", "attempts/0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"] == f"{folder.name}/attempts/0"
+    assert main(["explain", "attempts/0"]) == 0
+    assert f"run {folder.name}/attempts/0" in capsys.readouterr().out
