@@ -43,9 +43,9 @@ def _clauses(attempts: Sequence[Attempt]) -> str:
         if attempt.culprit is not None or attempt.verdict != "error":
             found.setdefault(f"{_what(attempt)} in", []).append(attempt.number)
             continue
-        sizes = attempt.world_size, following.world_size
-        went = f"went from {plural(sizes[0], 'rank')} to {sizes[1]}" if sizes[0] != sizes[1] else "began anew"
-        found.setdefault(f"the launcher {went}, though nobody had failed, after", []).append(attempt.number)
+        resized = attempt.world_size != following.world_size  # not all that were to meet need have begun
+        size = f" with {plural(following.world_size, 'rank')}" if resized else ""
+        found.setdefault(f"the launcher began anew{size}, though nobody had failed, after", []).append(attempt.number)
     told = [f"{what} {name_attempts(numbers)}" for what, numbers in found.items()]
     more = len(told) - _MOST_CLAUSES
     return listing([*told[:_MOST_CLAUSES], f"{more} more"] if more > 1 else told)

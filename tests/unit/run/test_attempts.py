@@ -200,7 +200,7 @@ def test_a_world_that_grows_was_nobodys_fault(tmp_path: Path) -> None:
     result = run.over()
     assert result.passed
     assert result.reason == (
-        "after 1 restart: the launcher went from 2 ranks to 3, though nobody had failed, after attempt 0; "
+        "after 1 restart: the launcher began anew with 3 ranks, though nobody had failed, after attempt 0; "
         "then all 3 ranks ended as expected in 5 s"
     )
     first = result.attempts[0]
@@ -412,7 +412,7 @@ def test_an_attempt_that_ended_because_a_node_came_accuses_nobody_of_what_that_d
     for rank in range(3):
         run.ends(rank)
     result = run.over()
-    assert "the launcher went from 2 ranks to 3, though nobody had failed, after attempt 0" in result.reason
+    assert "the launcher began anew with 3 ranks, though nobody had failed, after attempt 0" in result.reason
     assert result.attempts[0].culprit is None
     assert "node2 came, and the launcher began anew" in result.attempts[0].reason
 
