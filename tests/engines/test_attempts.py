@@ -60,7 +60,7 @@ def test_restarts_that_are_used_up_are_told(run: Run) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_rank_that_hangs_after_a_restart_is_found_by_the_lab(run: Run) -> None:
-    for timeout_s in (20.0, 150.0):  # longer where the launcher had not begun anew by then
+    for timeout_s in (20.0, 80.0):  # longer where the launcher had not begun anew by then
         result = run("attempts.py", "hang", launcher=restarting(3), timeout_s=timeout_s)
         if result.attempts and all("attempt" in rank.notes for rank in result.ranks):
             break
