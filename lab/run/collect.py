@@ -29,7 +29,7 @@ from lab.node.output_messages import Made, Piece
 from lab.node.recorder.journal import boot_id
 from lab.node.start_messages import STARTER
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
-from lab.record.events import Clock, Event, Misunderstood, NodeTroubled, Refusal
+from lab.record.events import Clock, Event, Fault, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.attempts import Attempts
 from lab.run.observe import Observer
@@ -157,10 +157,14 @@ class Collector:
             from lab.explain.backend import clause
 
             self.observer.progress(clause(self.facts.named))
-        if isinstance(event, (Halted, NodeTroubled)):
+        if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault)):
             self.observer.progress(self._from_outside(event))
 
-    def _from_outside(self, event: Halted | NodeTroubled) -> str:
+    def _from_outside(self, event: Halted | NodeTroubled | NodeCame | Fault) -> str:
+        if isinstance(event, Fault):
+            return f"{event.fault}, on purpose: {event.why or 'before the run'}"
+        if isinstance(event, NodeCame):
+            return f"{event.node} takes part"
         if isinstance(event, NodeTroubled):
             return f"{event.node} {event.how or 'works again'}"
         return f"rank {event.rank} ({event.node}) " + (f"was stopped by {event.signal}" if event.signal else "goes on")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from lab.plan.present import HOST
 from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
@@ -38,7 +39,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
         ranks = [rank.rank for rank in facts.ranks if rank.node == lost.node]
         what = f"{lost.node} {lost.how} in mid-run"
         culprit = Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what)
-        return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there", culprit=culprit)
+        met = ", and the launcher's processes met there" if facts.starters and lost.node == HOST else ""
+        return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there{met}", culprit=culprit)
     outside = blows(facts)
     if outside and not own:
         culprit = Culprit(rank=outside[0].ranks[0], node=outside[0].node, error=outside[0].what)

@@ -497,3 +497,16 @@ def test_a_launcher_that_takes_longer_to_begin_anew_than_there_is_time_is_told(r
         "rank 1 (node1) raised ValueError: no at train.py:3; "
         "the launcher had not begun anew when the time was up, after 1m"
     )
+
+
+def test_the_loss_of_the_node_where_the_launcher_meets_is_told_as_that(run: Launched) -> None:
+    for node in ("node0", "node1", "node2"):
+        run.say(node, Started(STARTER, 1.0, node))
+    run.meet("node0", "node1", "node2")
+    run.collector.fact(NodeLost(run.clock, "node0", "was killed (SIGKILL)"))
+    result = run.over()
+    assert result.reason == (
+        "node0 was killed (SIGKILL) in mid-run; rank 0 ran there, and the launcher's processes met there"
+    )
+    assert result.culprit is not None
+    assert result.culprit.node == "node0"

@@ -16,6 +16,7 @@ from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed
 from lab.record.read import Record
 from lab.report.verdict import fault_told
+from lab.run.observe import Silence
 from lab.spec.faults import START, Fault, When
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
@@ -76,6 +77,20 @@ def test_the_first_event_that_fits_sets_a_fault_off_once_and_the_node_runs_again
     assert result.path is not None
     (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultEvent)]
     assert (event.fault, event.node, event.why) == ("stop node1", "node1", why)
+
+
+def test_whoever_watches_is_told_what_is_done_on_purpose() -> None:
+    class Watcher(Silence):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def progress(self, text: str) -> None:
+            self.told.append(text)
+
+    watcher = Watcher()
+    fault = Fault(stop="node1", when=When(note="step"))
+    Cluster(2, name="c", engine=Powered({0: STEPS})).run("s.py", nodes=2, faults=[fault], observer=watcher)
+    assert "stop node1, on purpose: rank 0 noted step = 1" in watcher.told
 
 
 def test_a_fault_whose_event_never_comes_is_told_and_is_a_failure() -> None:
