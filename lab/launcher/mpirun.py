@@ -36,8 +36,6 @@ class Launcher:
         hosts = ",".join(f"{address}:{layout.nproc_per_node}" for address in layout.addresses)
         argv = (
             *("mpiexec", "-launcher", "manual", "-localhost", layout.addresses[0], "-hosts", hosts),
-            # MPICH 5.0 takes it for a failure when many ranks end at once; what has failed the lab ends itself.
-            "-disable-auto-cleanup",
             *("-genvnone", "-wdir", "/"),  # each proxy has the variables of its own node, and its agent the folder
             *("-n", str(len(layout.addresses) * layout.nproc_per_node)),
             *(PYTHON, "-I", "-S", "-E", STUB, *layout.argv),

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import calls, chosen_backend, debugger, destroyed_groups, joining, note, rendezvous, warm
+from . import calls, chosen_backend, debugger, destroyed_groups, joining, native_exit, note, rendezvous, warm
 from .raised import raised, without_frames
 from .recorder import install as recorder
 from .worker_messages import Imported
@@ -92,6 +92,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     rendezvous.use_run_store()
     chosen_backend.choose(spec["rank"], spec["folder"], spec["note_socket"])
     destroyed_groups.keep()
+    native_exit.watch()
     debugger.prepare(spec)
     calls.prepare(spec)
     if spec.get("trace_fd") is not None:
@@ -230,7 +231,7 @@ def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
     if code < 0:  # only now, as an interpreter that was interrupted
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    os._exit(code)
+    native_exit.leave(code)
 
 
 def _has_threads_of_torch(cold: bool) -> bool:

@@ -48,9 +48,9 @@ _ROWS = (
          {"mpi": '"... world_size (2) and rank (0) are ignored since they are assigned by the MPI runtime."'}),
     Need("place by the script", "a store at the place that the script names",
          {"mpi": "MPI knows its ranks: it asks no store, and `init_method` is ignored"}),
-    Need("gloo", "gloo itself: it shows what gloo refuses, or does not",
-         {"mpi": "torch-mpi carries out what gloo refuses, and has limits of its own",
-          "nccl": "nccl has limits of its own"}),
+    Need("gloo", "gloo itself, and shows what that refuses, or how PyTorch calls it",
+         {"mpi": "torch-mpi carries out what gloo refuses, and PyTorch calls it otherwise",
+          "nccl": "nccl has limits of its own, and PyTorch calls it otherwise"}),
     Need("named backends", "each backend that it names",
          dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
 )
