@@ -25,7 +25,7 @@ LIMIT_S = 90.0
 """For one test."""
 GRACE_S = 8.0
 """How long the others have after a rank has failed."""
-START_S = 120.0
+START_S = 300.0
 
 
 def main() -> int:
