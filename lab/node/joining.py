@@ -137,9 +137,18 @@ def _beginning(module: ModuleType, init: Any) -> Any:
         if not _process.started or _process.trace >= 0:
             return init(*arguments, **named)
         _process.record()
-        return module.init_process_group(*arguments, **named)  # which is recorded from now on
+        try:
+            return module.init_process_group(*arguments, **named)  # which is recorded from now on
+        except BaseException:  # perhaps before it came to where others are met
+            _process.join(_number(named, "rank"), _number(named, "world_size"), "")
+            raise
 
     return marks.unseen(wrapper)
+
+
+def _number(named: dict[str, Any], name: str) -> int:
+    given = named.get(name)
+    return given if isinstance(given, int) else -1
 
 
 def _meeting(make: Any) -> Any:
