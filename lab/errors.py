@@ -70,6 +70,10 @@ class ClusterUnfit(ClusterError):
     exit_code = 2
 
 
+class NeedsGpu(ClusterUnfit):
+    """This machine has not as many GPUs as are asked for; nothing was run."""
+
+
 class ClusterBusy(ClusterUnfit):
     """Another run or another command has the cluster."""
 

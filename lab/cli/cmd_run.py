@@ -14,7 +14,7 @@ from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cluster import Cluster
-from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
+from lab.errors import EngineUnavailable, Interrupted, LabError, NeedsGpu, UsageError
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
@@ -164,7 +164,7 @@ def _run_many(
         say(summary_text(outcomes, time.monotonic() - began, style))
     if arguments.report:
         _report_all([outcome for outcome in outcomes if isinstance(outcome, Result)])
-    return max(outcome.exit_code for outcome in outcomes)
+    return max(0 if isinstance(outcome, NeedsGpu) else outcome.exit_code for outcome in outcomes)
 
 
 def _report(results: list[Result], *, open_it: bool) -> None:
@@ -197,7 +197,8 @@ def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, o
 
     if isinstance(outcome, Result):
         return outcome.to_json()
-    error = {"verdict": "error", "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}
+    verdict = "skipped" if isinstance(outcome, NeedsGpu) else "error"
+    error = {"verdict": verdict, "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}
     return {**error, "exit_code": outcome.exit_code}
 
 

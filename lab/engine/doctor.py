@@ -39,6 +39,8 @@ class Wanted:
     nproc_per_node: int = 1
     image: str | None = None
     gpus: int = 0
+    gpu_test: bool = False
+    """Whether the GPUs that are there are tried."""
 
 
 def examine_machine(wanted: Wanted) -> list[Check]:

@@ -12,6 +12,7 @@ from lab.node import chosen_backend, rendezvous, warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import Size, refuse_unfit
+from lab.plan.gpus import gpu_variables
 from lab.plan.present import refuse_absence
 from lab.spec.backends import check_backend
 from lab.spec.faults import Fault, fault_data
@@ -176,13 +177,14 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     workers = []
     for rank in range(world_size):
         node_rank, local_rank = divmod(rank, nproc_per_node)
+        gpus = gpu_variables(cluster, nproc_per_node, rank)
         workers.append(
             WorkerPlan(
                 rank=rank,
                 local_rank=local_rank,
                 node_rank=node_rank,
                 node=f"node{node_rank}",
-                env={**_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster.master_addr), **shared},
+                env={**gpus, **_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster.master_addr), **shared},
                 argv=layout.argv,
                 expected_code=codes.get(rank, 0),
             )

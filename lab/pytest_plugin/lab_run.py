@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab.cluster import DEFAULT_NODES
+from lab.engine.gpus import refusal
 from lab.errors import LabError
 from lab.plan.fit import has_wishes
 from lab.pytest_plugin.item import cluster_for, engine_for
@@ -22,7 +23,6 @@ from lab.run.options import RunOptions
 from lab.spec.lessons import SIGN
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Scenario
-from lab.words import plural
 
 
 def cluster_of(item: pytest.Item) -> WarmCluster:
@@ -104,6 +104,6 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
 
 
 def _skip_without_gpus(wanted: int) -> None:
-    there = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    if wanted > there:
-        pytest.skip(f"needs GPU: {plural(wanted, 'GPU')} a node, and this machine has {there or 'none'}")
+    why = refusal(wanted) if wanted else ""
+    if why:
+        pytest.skip(why)

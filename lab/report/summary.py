@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lab.errors import LabError
+from lab.errors import LabError, NeedsGpu
 from lab.record.result import Result
 from lab.report.palette import STATUSES
 from lab.report.style import Style
@@ -17,7 +17,7 @@ _LONGEST_REASON = 140
 
 def progress_line(number: int, total: int, scenario: Scenario, outcome: Result | LabError, style: Style) -> str:
     """One run that has ended: `[ 3/61] ✔ passed  scatter  3 ranks  72 ms`."""
-    verdict, reason = ("error", outcome.message) if isinstance(outcome, LabError) else (outcome.verdict, outcome.reason)
+    verdict, reason = _status(outcome), outcome.message if isinstance(outcome, LabError) else outcome.reason
     if isinstance(outcome, Result) and outcome.passed:
         reason = f"{plural(len(outcome.ranks), 'rank')}  {format_duration(outcome.duration_s)}"
     return ended_line(number, total, verdict, scenario.name, reason, style)
@@ -32,8 +32,14 @@ def ended_line(number: int, total: int, status: str, name: str, told: str, style
 
 def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style: Style) -> str:
     """How many came to which verdict: `58 passed, 1 failed, 1 hung in 14.2 s`."""
-    counts = Counter[str]("error" if isinstance(o, LabError) else o.verdict for o in outcomes)
+    counts = Counter(map(_status, outcomes))
     return counts_text(counts, elapsed_s, style)
+
+
+def _status(outcome: Result | LabError) -> str:
+    if isinstance(outcome, LabError):
+        return "skipped" if isinstance(outcome, NeedsGpu) else "error"
+    return outcome.verdict
 
 
 def counts_text(counts: Mapping[str, int], elapsed_s: float, style: Style) -> str:

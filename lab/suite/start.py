@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,7 @@ def cases_of(asked: Asked, there: ClusterInfo | None = None, seed: int | None = 
         repeat=asked.repeat,
         seed=seed,
     )
+    cases = [_or_skipped(case) for case in cases]
     if asked.only:
         meant = matching(asked.only)
         chosen = [case for case in cases if meant(case)]
@@ -84,6 +85,15 @@ def cases_of(asked: Asked, there: ClusterInfo | None = None, seed: int | None = 
             raise UsageError(f"none of {len(cases)} cases is meant by -k {asked.only!r}", "--list shows them all")
         return chosen
     return cases
+
+
+def _or_skipped(case: Case) -> Case:
+    """A case, skipped where this machine lacks GPUs for it."""
+    if case.skipped or not case.shape.gpus:
+        return case
+    from lab.engine.gpus import refusal  # few scenarios want any
+
+    return replace(case, skipped=refusal(case.shape.gpus))
 
 
 def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:

@@ -9,7 +9,9 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.state import nodeless
 from lab.engine.doctor import Check, Wanted
+from lab.engine.gpus import gpu_checks, look, self_test_command, told_steps
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
+from lab.errors import LabError
 from lab.node.recorder import build
 
 _PROBE = f"""
@@ -20,6 +22,7 @@ echo "{{\\"tc\\": $(has tc), \\"recorder\\": $(built)"
 echo ", \\"netem\\": $(try netem delay 1ms), \\"tbf\\": $(try tbf rate 1mbit burst 32kbit latency 50ms)}}"
 """
 _PROBE_DEADLINE_S = 30
+_GPU_DEADLINE_S = 300
 _MIN_API = (1, 40)
 
 
@@ -28,7 +31,9 @@ def examine(connection: Connection, wanted: Wanted) -> list[Check]:
     image = wanted.image or DEFAULT_IMAGE
     checks = [_version(connection), _image(connection, image), *_orphans(connection)]
     if wanted.gpus:
-        checks.append(_gpus(connection))
+        checks += gpu_checks(look(connection.call(connection.api.info).get("Runtimes", {})), wanted.gpus, wanted.nodes)
+    if wanted.gpu_test:
+        checks += _gpu_test(connection, image)
     if inspect_image(connection.client, image) is not None:
         checks += _inside(connection, image)
     return checks
@@ -63,11 +68,38 @@ def _orphans(connection: Connection) -> list[Check]:
     ]
 
 
-def _gpus(connection: Connection) -> Check:
-    runtimes = connection.call(connection.api.info).get("Runtimes", {})
-    if "nvidia" in runtimes:
-        return Check("ok", "gpus", "the NVIDIA runtime is installed")
-    return Check("failed", "gpus", "no NVIDIA runtime", "install the NVIDIA container toolkit")
+def _gpu_test(connection: Connection, image: str) -> list[Check]:
+    """The self-test in a container that has all GPUs."""
+    if inspect_image(connection.client, image) is None:
+        return [Check("failed", "gpu test", f"{image} is not there yet", "lab up")]
+    from docker.types import DeviceRequest
+
+    words, variables = self_test_command()
+    config = connection.api.create_host_config(
+        device_requests=[DeviceRequest(count=-1, capabilities=[["gpu"]])], shm_size=1 << 30
+    )
+    probe = connection.call(
+        lambda: connection.api.create_container(
+            image,
+            entrypoint=["/bin/sh", "-c", 'exec "$(command -v python3 || command -v python)" "$@"', "sh"],
+            command=words,
+            environment=variables,
+            host_config=config,
+            labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
+        )
+    )["Id"]
+    try:
+        connection.call(lambda: connection.api.start(probe))
+        code = connection.call(lambda: connection.api.wait(probe, timeout=_GPU_DEADLINE_S))["StatusCode"]
+        said = connection.call(lambda: connection.api.logs(probe, stderr=False))
+        errors = connection.call(lambda: connection.api.logs(probe, stdout=False))
+    except LabError as error:  # the engine has no such device, and says so in words of its own
+        mend = "`lab doctor --gpus 1` says what is missing"
+        return [Check("failed", "a container with GPUs", error.message, mend)]
+    finally:
+        connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
+    steps = told_steps(said.decode("utf-8", "replace"), code, errors.decode("utf-8", "replace"))
+    return [Check("ok", "a container with GPUs", image), *steps]
 
 
 def _inside(connection: Connection, image: str) -> list[Check]:

@@ -92,6 +92,10 @@ class DockerEngine:
         from lab.engine.docker.create import create
         from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
 
+        if shape.gpus:
+            from lab.engine.gpus import refuse_missing
+
+            refuse_missing(shape.gpus)
         image = shape.image or DEFAULT_IMAGE
         if shape.requirements:
             self.prepare(image, shape.requirements, announce=announce)

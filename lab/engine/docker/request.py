@@ -92,15 +92,16 @@ def requests_for(
             body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
         *(
-            Request(what=f"container {network}-{node}", body=_container(node, network, shape, limits, labels, image))
-            for node in (f"node{rank}" for rank in range(shape.nodes))
+            Request(what=f"container {network}-{node}", body=_container(rank, network, shape, limits, labels, image))
+            for rank, node in ((rank, f"node{rank}") for rank in range(shape.nodes))
         ),
     ]
 
 
 def _container(
-    node: str, network: str, shape: Shape, limits: Limits, labels: Mapping[str, str], image: str | None
+    rank: int, network: str, shape: Shape, limits: Limits, labels: Mapping[str, str], image: str | None
 ) -> dict[str, Any]:
+    node = f"node{rank}"
     config = {
         "node": node,
         "root": _AGENT_ROOT,
@@ -140,7 +141,7 @@ def _container(
             "NetworkMode": network,
             "SecurityOpt": ["no-new-privileges"],
             "ShmSize": min(_SHM_BYTES, (limits.memory_bytes or 2 * _SHM_BYTES) // 2),
-            **_limits(shape, limits),
+            **_limits(shape, limits, rank),
             **({"ReadonlyRootfs": True, "Tmpfs": _in_memory(limits)} if shape.strict else {}),
         },
         "NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": [node]}}},
@@ -159,7 +160,12 @@ def _size(limits: Limits) -> str:
     return f"size={limits.disk_bytes}" if limits.disk_bytes else "size=50%"
 
 
-def _limits(shape: Shape, limits: Limits) -> dict[str, Any]:
+def gpus_of(node_rank: int, gpus: int) -> list[str]:
+    """The numbers of a node's GPUs: each node has its own, because nccl refuses two ranks on one."""
+    return [str(node_rank * gpus + number) for number in range(gpus)]
+
+
+def _limits(shape: Shape, limits: Limits, node_rank: int) -> dict[str, Any]:
     config: dict[str, Any] = {}
     if limits.memory_bytes:
         config |= {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes}
@@ -168,5 +174,5 @@ def _limits(shape: Shape, limits: Limits) -> dict[str, Any]:
     if shape.cpus:
         config["NanoCpus"] = int(shape.cpus * 1e9)
     if shape.gpus:
-        config["DeviceRequests"] = [{"Count": shape.gpus, "Capabilities": [["gpu"]]}]
+        config["DeviceRequests"] = [{"DeviceIDs": gpus_of(node_rank, shape.gpus), "Capabilities": [["gpu"]]}]
     return config

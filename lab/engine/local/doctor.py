@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lab import DISTRIBUTION
 from lab.engine.doctor import Check, Wanted
+from lab.engine.gpus import gpu_checks, look, self_test_here
 from lab.node.recorder import build
 
 _FILES_PER_WORKER = 16
@@ -17,7 +18,10 @@ _FILES_PER_WORKER = 16
 
 def examine(home: Path, wanted: Wanted) -> list[Check]:
     """Whether local nodes can start: torch, loopback addresses, a short path, open files."""
-    return [*_torch(), _home(home), _files(wanted)]
+    found = [*_torch(), _home(home), _files(wanted)]
+    if wanted.gpus:
+        found += gpu_checks(look(None), wanted.gpus, wanted.nodes)
+    return [*found, *(self_test_here() if wanted.gpu_test else ())]
 
 
 def _torch() -> list[Check]:

@@ -105,6 +105,10 @@ class LocalEngine:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         from lab.engine.local.create import Taken, create
 
+        if shape.gpus:
+            from lab.engine.gpus import refuse_missing
+
+            refuse_missing(shape.gpus)
         requests = self.requests(cluster, shape, run=run)
         if shape.cpus:
             announce("warning: the local engine does not limit --cpus")

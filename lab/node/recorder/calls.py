@@ -16,6 +16,7 @@ from torch._C._distributed_c10d import Work
 from .gate import gate
 from .journal import journal
 from .source import source
+from .streams import StreamTime
 from .values import contents
 
 _LONGEST_REASON = 300
@@ -33,8 +34,9 @@ class Call:
         self.from_anybody = facts.get("peer") == -1
         self._number, self._open = next(_numbers), True
         self._results = (inputs if outputs is None else outputs) or ()
+        self._stream = StreamTime.of((*(inputs or ()), *(outputs or ())))
         if inputs is not None:
-            facts.update(_shapes("in", inputs), **contents("i", inputs, journal.values))
+            facts.update(_shapes("in", inputs), **self._contents("i", inputs))
         if outputs is not None:
             facts.update(_shapes("out", outputs))
         facts.update(source.place())
@@ -49,11 +51,22 @@ class Call:
             return
         self._open, now = False, time.monotonic_ns()
         if error is None:
-            facts.update(contents("o", self._results, journal.values))
+            facts.update(self._contents("o", self._results))
         else:
             facts["err"] = (str(error).partition("\n")[0] or type(error).__name__)[:_LONGEST_REASON]
         journal.add("end", t=now, i=self._number, **facts)
         self._results = ()
+
+    def finish(self, **facts: Any) -> None:
+        """The call is over; where its tensors are on a GPU, once the stream that is current has come so far."""
+        if self._stream is None:
+            self.end(**facts)
+        else:
+            self._stream.end(lambda took_ns: self.end(gpu=took_ns, **facts))
+
+    def _contents(self, side: str, tensors: Tensors) -> dict[str, Any]:
+        """Values, or summaries of them; not of what is on a GPU, since reading waits for it."""
+        return contents(side, tensors, journal.values) if self._stream is None else {}
 
     def end_with(self, work: Any) -> Any:
         """Have the end written once the backend is done; returns the handle for the caller."""
@@ -69,7 +82,7 @@ class Call:
         except Exception as error:
             self.end(error)
         else:
-            self.end()
+            self.finish()  # on a GPU the stream that is current here waits for the call
 
 
 def _shapes(side: str, tensors: Tensors) -> dict[str, Any]:
@@ -83,7 +96,7 @@ class CompiledCall(Call):
 
     def __init__(self, native: Any, facts: dict[str, Any], inputs: Tensors | None, outputs: Tensors | None) -> None:
         self.from_anybody = facts.get("peer") == -1
-        self._open = True
+        self._open, self._stream = True, None
         op, group, sequence = facts.pop("op"), facts.pop("g"), facts.pop("seq", 0)
         self._line = native.begin(op, group, sequence, inputs, outputs, json.dumps(facts)[1:-1])
 

@@ -24,6 +24,8 @@ CHOICES = ("auto", "compiled", "python", "off")
 PRELOADED = f"{__package__}.python_group"
 """What an agent imports so that its workers need not; it needs torch, as nothing else here does."""
 _UNKNOWN_RANK = -1
+_GPU_DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Asking CUDA would start it, and a script may want to say something before."""
 _patched = False
 """Whether what is recorded of a training step is patched in this process, or will be once it is imported."""
 _begin_again: Callable[[int], None] | None = None
@@ -87,6 +89,8 @@ def stop() -> None:
     if journal.on:
         ddp.finish()
         replicas.finish()
+        if "torch.cuda" in sys.modules and f"{__package__}.streams" in sys.modules:
+            sys.modules[f"{__package__}.streams"].watcher.finish()
     journal.close()
 
 
@@ -111,7 +115,7 @@ def _hide_from_dynamo(module: ModuleType) -> None:
 def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, values: int) -> None:
     global _begin_again
     torch = sys.modules["torch"]
-    compiled = find_compiled() if choice in ("auto", "compiled") else None
+    compiled = find_compiled() if choice in ("auto", "compiled") and not _has_gpus(torch) else None
     kind = "compiled" if compiled is not None else "python"
 
     def begin(to: int, who: int) -> None:
@@ -131,7 +135,8 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
         journal.cut(f"{CHOICE_VARIABLE} is {choice!r}; allowed: {', '.join(CHOICES)}")
         return
     if choice == "compiled" and compiled is None:
-        journal.cut(f"there is no compiled recorder: {native.why()}")
+        why = "it knows no streams of GPUs" if _has_gpus(torch) else native.why()
+        journal.cut(f"there is no compiled recorder: {why}")
         return
     source.start(folder, _hidden_folders(torch))
     if compiled is not None:
@@ -154,6 +159,12 @@ def _record_group_in_python(compiled: Any, group: Any) -> None:
     from .groups_in_python import record
 
     record(group, compiled)
+
+
+def _has_gpus(torch: Any) -> bool:
+    """Whether calls may be given to streams, whose end only the recorder in Python sees."""
+    built = torch.version.cuda is not None or torch.version.hip is not None
+    return built and any(map(os.path.exists, _GPU_DEVICES))
 
 
 def _hidden_folders(torch: Any) -> list[str]:

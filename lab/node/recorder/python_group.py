@@ -96,7 +96,7 @@ def recorded(
             call.end(error)
             raise
         if work is None or waits:
-            call.end()
+            call.finish()
             return work
         return RecordedWork(work, call) if "peer" in facts else call.end_with(work)
 

@@ -72,7 +72,7 @@ def test_standard_input_stays_open_when_the_first_client_goes():
         ({"memory_bytes": 2**32}, {"Memory": 2**32, "MemorySwap": 2**32, "ShmSize": 2**30}),
         ({"memory_bytes": 2**29}, {"Memory": 2**29, "MemorySwap": 2**29, "ShmSize": 2**28}),
         ({"cpus": 1.5}, {"NanoCpus": 1_500_000_000}),
-        ({"gpus": 2}, {"DeviceRequests": [{"Count": 2, "Capabilities": [["gpu"]]}]}),
+        ({"gpus": 2}, {"DeviceRequests": [{"DeviceIDs": ["0", "1"], "Capabilities": [["gpu"]]}]}),
     ],
 )
 def test_a_limit_stands_in_the_request_only_where_it_was_asked_for(asked: dict, host: dict):
@@ -80,6 +80,11 @@ def test_a_limit_stands_in_the_request_only_where_it_was_asked_for(asked: dict, 
     assert not {"Memory", "MemorySwap", "PidsLimit", "NanoCpus", "DeviceRequests", "ReadonlyRootfs"} & set(
         bodies()[2]["HostConfig"]
     )
+
+
+def test_each_node_has_gpus_of_its_own():
+    requests = [body["HostConfig"]["DeviceRequests"][0] for body in bodies(replace(SHAPE, gpus=2))[2:]]
+    assert [request["DeviceIDs"] for request in requests][:2] == [["0", "1"], ["2", "3"]]
 
 
 def test_limits_that_nobody_asked_for_are_parts_of_the_machine_and_stand_in_a_label():

@@ -1,0 +1,119 @@
+"""The self-test of `lab doctor --gpu`: what GPUs need, step by step, to an all_reduce over nccl on all that are there.
+
+Its text is executed wherever it is wanted, in a container too, so it imports nothing of the lab. Each step is a line of
+JSON on standard output: what was tried, whether it worked, what was found, how to mend it. The first that fails is the
+last. `LAB_GPU_TEST_ON=cpu` tries the same procedure with gloo, where there is no GPU.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+TEXT = "LAB_GPU_TEST"
+ON = "LAB_GPU_TEST_ON"
+DEADLINE_S = 90
+START = "import os; exec(os.environ['LAB_GPU_TEST'])"
+
+
+def told(what: str, worked: bool, found: str, mend: str = "") -> None:
+    """Tell of a step; the test ends with one that failed."""
+    print(json.dumps({"what": what, "worked": worked, "found": found, "mend": "" if worked else mend}), flush=True)
+    if not worked:
+        sys.exit(1)
+
+
+def of_torch(on: str) -> int:
+    """The steps of one process; returns how many processes can take part."""
+    try:
+        import torch
+        import torch.distributed as dist
+    except Exception as error:
+        told("torch", False, f"it cannot be imported: {error}", "install torch, with CUDA")
+        return 0
+    told("torch", True, torch.__version__)
+    if on == "cpu":
+        return 2
+    told(
+        "torch with CUDA",
+        torch.version.cuda is not None,
+        f"built for CUDA {torch.version.cuda}" if torch.version.cuda else f"{torch.__version__} is built without CUDA",
+        "install a build with CUDA (pip's own index has one), or name an image that has it with --image",
+    )
+    try:
+        count = torch.cuda.device_count()
+        torch.cuda.init()
+        problem = "" if count else "no device is visible"
+    except Exception as error:
+        count, problem = 0, str(error).splitlines()[0]
+    mend = "install or update the NVIDIA driver; in a container, `lab doctor --gpus 1` says what the engine lacks"
+    told("driver", not problem, problem or f"{count} devices", mend)
+    for number in range(count):
+        try:
+            total = torch.ones(1000, device=f"cuda:{number}").sum().item()
+            name = torch.cuda.get_device_name(number)
+            told(f"GPU {number}", total == 1000, f"{name}: the sum of 1000 ones is {total:g}")
+        except Exception as error:
+            told(
+                f"GPU {number}", False, str(error).splitlines()[0], "see nvidia-smi: is it in use, or of another kind?"
+            )
+    there = dist.is_nccl_available()
+    version = ".".join(map(str, torch.cuda.nccl.version())) if there else "this torch is built without it"
+    told("nccl", there, version, "install a build of torch that has nccl")
+    return int(count)
+
+
+def as_rank(on: str) -> None:
+    """What one of the processes does that meet."""
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = f"cuda:{rank}" if on == "cuda" else "cpu"
+    if on == "cuda":
+        torch.cuda.set_device(rank)
+    backend = "nccl" if on == "cuda" else "gloo"
+    dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=timedelta(seconds=DEADLINE_S // 2))
+    tensor = torch.full((1000,), float(rank + 1), device=device)
+    dist.all_reduce(tensor)
+    expected = world_size * (world_size + 1) / 2
+    if tensor.tolist() != [expected] * 1000:
+        sys.exit(f"rank {rank} got {tensor[0].item():g}, expected {expected:g}")
+    dist.destroy_process_group()
+
+
+def together(on: str, count: int) -> None:
+    """The step for which all GPUs meet, a process each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ranks = []
+    for rank in range(count):
+        who = {"RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        said = {**os.environ, **who, "NCCL_DEBUG": os.environ.get("NCCL_DEBUG", "WARN")}
+        both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        ranks.append(subprocess.Popen([sys.executable, "-c", START], env=said, text=True, **both))  # type: ignore[call-overload]
+    problems = []
+    for rank, process in enumerate(ranks):
+        try:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            output += f"\nrank {rank} did not end within {DEADLINE_S} s"
+        if process.returncode:
+            problems += [line for line in output.strip().splitlines()[-3:] if line.strip()]
+    backend = "nccl" if on == "cuda" else "gloo"
+    mend = "the words are nccl's own; NCCL_DEBUG=INFO says more, NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 may tell why"
+    told(f"all_reduce over {backend}", not problems, "; ".join(problems) or f"right on {count} ranks", mend)
+
+
+if os.environ.get(TEXT):
+    where = os.environ.get(ON, "cuda")
+    if "RANK" in os.environ:
+        as_rank(where)
+    else:
+        together(where, of_torch(where))

@@ -1,0 +1,44 @@
+"""Which GPUs of its node a rank sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lab.plan.cluster import Shape
+from lab.plan.fit import not_made
+from lab.plan.gpus import gpu_variables, visible_gpus
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nproc_per_node", "parts"),
+    [
+        (1, 1, [[0]]),
+        (2, 2, [[0], [1]]),
+        (4, 2, [[0, 1], [2, 3]]),
+        (3, 2, [[0], [1, 2]]),
+        (2, 4, [[0], [0], [1], [1]]),
+        (1, 3, [[0], [0], [0]]),
+        (2, 3, [[0], [0], [1]]),
+    ],
+)
+def test_ranks_have_parts_of_equal_size_and_share_only_where_they_are_more(
+    gpus: int, nproc_per_node: int, parts: list[list[int]]
+) -> None:
+    assert [[*visible_gpus(gpus, nproc_per_node, rank)] for rank in range(nproc_per_node)] == parts
+
+
+def test_a_container_numbers_its_gpus_from_0_and_local_nodes_have_those_of_the_machine() -> None:
+    cluster = not_made(Shape(nodes=2, gpus=2), "c")
+
+    def seen(engine: str) -> list[str]:
+        return [gpu_variables(replace(cluster, engine=engine), 2, rank)["CUDA_VISIBLE_DEVICES"] for rank in range(4)]
+
+    assert seen("docker") == ["0", "1", "0", "1"]
+    assert seen("local") == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("more", [{}, {"gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "1"}}])
+def test_nothing_is_said_where_there_are_none_or_the_cluster_says_it(more: dict) -> None:
+    assert gpu_variables(not_made(Shape(nodes=1, **more), "c"), 1, 0) == {}
