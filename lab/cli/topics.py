@@ -32,6 +32,7 @@ _NAMED = {
     "environment": Topic("variables that the lab reads, and those that ranks find", "command-line.md", "environment"),
     "files": Topic("where records, clusters and caches are kept", "command-line.md", "files"),
     "engines": Topic("containers or processes: what differs", "local-engine.md"),
+    "gpus": Topic("nodes with GPUs, nccl, and what was never tried", "gpu.md"),
     "packages": Topic("what scripts need besides torch: packages, images", "packages.md"),
     "data": Topic("folders that ranks read", "packages.md", "data"),
     "pytest": Topic("tests that run on nodes: fixtures, scenarios, options", "pytest.md"),
