@@ -29,6 +29,7 @@ class Training:
         self.model = nn.Sequential(nn.Linear(10, 10), nn.Tanh(), nn.Linear(10, 5)).double()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.next = 0
+        self.worlds = []  # sizes of the world that it was trained in
 
     def step(self, rank=0, world_size=1):
         random = torch.Generator().manual_seed(self.next)
@@ -48,7 +49,8 @@ class Training:
 
     def save(self, path):
         """Whole or not at all: whoever is killed in the middle leaves the checkpoint before."""
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "next": self.next}
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state |= {"next": self.next, "worlds": self.worlds}
         torch.save(state, path.with_suffix(".new"))
         os.replace(path.with_suffix(".new"), path)
 
@@ -57,7 +59,7 @@ class Training:
             state = torch.load(path, weights_only=True)
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.next = state["next"]
+            self.next, self.worlds = state["next"], state["worlds"]
 
 
 def average(parameters, world_size):
