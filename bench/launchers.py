@@ -1,7 +1,7 @@
 """Times torchrun in the lab against three torchrun agents on this machine, in one run.
 
     python bench/launchers.py              a scatter of 3 ranks, and how soon work goes on after a rank was killed
-    python bench/launchers.py --json       the same as data
+    python bench/launchers.py --only recovery --engine local --json
 
 The cluster is warm and on Docker (`--engine local`: without it). What begins anew is timed from the moment at which a
 rank is killed to the first step of the next attempt that any rank has done, by the clock of this machine.
@@ -61,7 +61,7 @@ def recovery_s(said: str) -> float:
     return moments["first step"] - moments["killed"]
 
 
-def bench(engine: str, repeats: int, folder: Path) -> Sequence[Row]:
+def bench(engine: str, repeats: int, folder: Path, only: str | None) -> Sequence[Row]:
     """Starts, then recoveries."""
     from lab import Cluster
     from lab.spec.launching import TORCHRUN, Launching, Torchrun
@@ -90,25 +90,28 @@ def bench(engine: str, repeats: int, folder: Path) -> Sequence[Row]:
             Row("lab run --launcher torchrun", command(*run, "--name", name), (0.5, "three torchrun agents")),
             Row("three torchrun agents", bare),
         ]
-        measure(starts, repeats)
         again = [
             Row("lab, after a killed rank", recovers, (1.0, "agents, after a killed rank")),
             Row("agents, after a killed rank", lambda: recovery_s(agents(RESTARTED, "--max-restarts", "1"))),
         ]
-        measure(again, repeats)
-    return [*starts, *again]
+        parts = {"start": starts, "recovery": again}
+        wanted = [rows for name, rows in parts.items() if only in (None, name)]
+        for rows in wanted:
+            measure(rows, repeats)
+    return [row for rows in wanted for row in rows]
 
 
 def main() -> None:
     """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=5, help="counted runs of each (default: 5)")
+    parser.add_argument("--only", choices=("start", "recovery"), help="measure only this part")
     parser.add_argument("--engine", choices=("docker", "local"), default="docker", help="of the lab's cluster")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     with tempfile.TemporaryDirectory() as folder:
-        rows = [*bench(arguments.engine, arguments.repeats, Path(folder))]
+        rows = [*bench(arguments.engine, arguments.repeats, Path(folder), arguments.only)]
     print(json.dumps({row.name: row.seconds for row in rows}) if arguments.json else table(rows, {}))
 
 
