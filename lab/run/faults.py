@@ -104,8 +104,9 @@ class Faults:
                 if _fits(one.fault, message):
                     self._set_off(one, message.rank, f"noted {message.name} = {format_value(message.value, 60)}")
         elif isinstance(message, Output):
-            lines = self._whole_lines(message)
-            for one in waiting if lines else ():
+            by_lines = [one for one in waiting if one.fault.when.log is not None]
+            lines = self._whole_lines(message) if by_lines else ""
+            for one in by_lines if lines else ():
                 self._search(one, message.rank, lines)
 
     @property
@@ -162,7 +163,8 @@ class Faults:
     # -- its end
 
     def end(self) -> None:
-        """Wait for what is being done; nothing sets anything off any more."""
+        """Wait for what is being done; nothing sets anything off any more, and nobody is told."""
+        self._done = lambda: None
         self._thread.shutdown(wait=True)
         self._look()
         for one in self._armed:
