@@ -84,7 +84,7 @@ def _table(found: dict[Path, Scenario], broken: dict[Path, str], backend: str | 
 
 def _lacking(scenario: Scenario, backend: str | None) -> str:
     """Why it cannot run on that backend, if one is asked about."""
-    return lacking(backend, scenario.script, scenario.needs) if backend else ""
+    return lacking(backend, scenario.script, scenario.needed) if backend else ""
 
 
 def _in_order(paths: Iterable[Path]) -> list[Path]:

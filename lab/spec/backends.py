@@ -51,6 +51,7 @@ _ROWS = (
     Need("gloo", "gloo itself, and shows what that refuses, or how PyTorch calls it",
          {"mpi": "torch-mpi carries out what gloo refuses, and PyTorch calls it otherwise",
           "nccl": "nccl has limits of its own, and PyTorch calls it otherwise"}),
+    Need("torchrun", "torchrun to start its ranks, maybe again", {"mpi": "only mpirun can start its ranks"}),
     Need("named backends", "each backend that it names",
          dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
 )

@@ -212,3 +212,8 @@ class Scenario:
     """What must come out."""
     grade: Grading = key(Grading)
     """What `lab grade` gives for what, and what it gives to submissions."""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """What it needs of its backend, as far as that is said: by its launcher too."""
+        return (*self.needs, self.launcher.name)

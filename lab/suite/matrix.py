@@ -108,7 +108,7 @@ def _case(scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping
 def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any]) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
     backend = cell.get("backend") or scenario.backend
-    missing = lacking(backend, scenario.script, scenario.needs) if backend else ""
+    missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
     if missing:
         return missing
     absent = [rank for rank in named_ranks(scenario.expect) if rank >= world_size]

@@ -9,6 +9,7 @@ import pytest
 
 from lab.errors import UsageError
 from lab.plan.cluster import Shape
+from lab.spec.launching import Launching
 from lab.spec.scenario import Expect, Resources
 from lab.suite.matrix import Matrix, make_cases
 from lab.suite.select import matching
@@ -70,6 +71,11 @@ def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_th
     assert (on_gloo.backend, on_gloo.skipped) == ("gloo", "")
     assert (on_mpi.id, on_mpi.backend) == ("train[backend=mpi]", "mpi")
     assert on_mpi.skipped.startswith("it needs a barrier that names who does not come; mpi: ")
+
+
+def test_what_torchrun_starts_cannot_be_a_case_on_mpi():
+    (one,) = make_cases([scenario(launcher=Launching(name="torchrun"))], Matrix(backend=("mpi",)), asked={})
+    assert one.skipped.endswith("mpi: only mpirun can start its ranks")
 
 
 def test_a_value_that_is_named_twice_is_refused():
