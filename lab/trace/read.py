@@ -28,8 +28,7 @@ from lab.words import plural
 
 def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
-    expected = sorted(ranks_of(record))
-    found = trace_files(record)
+    expected, found = sorted(ranks_of(record)), trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
     readers = [RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
     clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
