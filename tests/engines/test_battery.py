@@ -116,7 +116,7 @@ def test_a_cold_worker_records_what_a_warm_one_does(traced: Callable[..., tuple[
         assert comparable(lines_of(cold, rank)) == comparable(lines_of(warm, rank))
 
 
-@pytest.mark.local_first
+@pytest.mark.long
 @each_recorder
 def test_calls_over_mpi_are_recorded_as_those_over_gloo(run: Run, recorder: str) -> None:
     """Its process group is written in Python, and has no backend that could be wrapped."""

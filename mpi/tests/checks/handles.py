@@ -16,6 +16,7 @@ def check_many_calls_in_order(rank: int, size: int) -> None:
     last = torch.full((3,), float(rank))
     dist.all_reduce(last)  # waits for those before it
     for number, (tensor, work) in enumerate(zip(tensors, works, strict=True)):
+        assert work.wait()
         assert work.is_completed()
         assert work.is_success()
         assert work.wait()
