@@ -13,6 +13,8 @@ from .rank_process import Worker
 
 _MOST = 16
 _LONGEST_COMMAND = 200
+_FORK = "(a fork of the worker)"
+"""It has the words of the agent, from which the worker is forked."""
 _OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """They end by themselves, a moment after whom they serve."""
 _PATIENCE_S = 0.1
@@ -31,8 +33,9 @@ def tell_of_left(
     while there and time.monotonic() < end:
         time.sleep(_PAUSE_S)
         there = {pid: command for pid, command in there.items() if _command(pid)}
-    for pid, command in [*there.items()][:_MOST]:
-        rank = None
+    own = _command(os.getpid())
+    for pid, words in [*there.items()][:_MOST]:
+        rank, command = None, _FORK if words == own else words
         with suppress(OSError):
             rank = sessions.get(os.getsid(pid))
         emit(LeftRunning(time.time(), node, run, pid, rank, command[:_LONGEST_COMMAND]))

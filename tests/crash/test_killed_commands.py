@@ -217,11 +217,11 @@ def test_whoever_makes_a_cluster_next_removes_the_one_of_a_dead_run(lab):
 WHEN_IT_HAS_A_NETWORK = """
 import os, signal, sys
 from lab.engine.docker import create
-start = create._start_node
+make = create._make_node
 def halted(*words):
     os.kill(os.getpid(), signal.{signal})
-    return start(*words)
-create._start_node = halted
+    return make(*words)
+create._make_node = halted
 from lab.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -8,7 +8,7 @@ import pytest
 
 from lab import Result
 
-SIZES = [(1, 1), (5, 1), (2, 3), *(pytest.param(nodes, 1, marks=pytest.mark.long) for nodes in (2, 3))]
+SIZES = [(1, 1), (3, 1), (2, 3), pytest.param(2, 1, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), SIZES)
@@ -25,7 +25,7 @@ def test_scatter_broadcast_and_all_reduce_give_every_rank_its_value(
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize(("nodes", "nproc_per_node"), [(5, 1), (2, 3)])
+@pytest.mark.parametrize(("nodes", "nproc_per_node"), [(3, 1), (2, 3)])
 def test_ranks_are_node_major_and_every_worker_knows_where_it_is(
     run: Callable[..., Result], nodes: int, nproc_per_node: int
 ) -> None:

@@ -35,11 +35,13 @@ def facts_in(output: str) -> list[Facts]:
 
 
 @pytest.fixture(scope="module")
-def under_torchrun() -> list[Facts]:
+def under_torchrun(tmp_path_factory: pytest.TempPathFactory) -> list[Facts]:
     """What both ranks see under torchrun, started beside the script with two arguments."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", SCRIPT.name]
+    logs = tmp_path_factory.mktemp("torchrun")  # a file a rank: lines as long as these may mix in a pipe
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["--redirects", "1", "--log-dir", str(logs), SCRIPT.name]
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run(
+    subprocess.run(
         [*command, "one", "two words"],
         cwd=SCRIPT.parent,
         env=environment,
@@ -49,7 +51,7 @@ def under_torchrun() -> list[Facts]:
         timeout=120,
         check=True,
     )
-    return facts_in(done.stdout)
+    return facts_in("".join(path.read_text() for path in logs.rglob("stdout.log")))
 
 
 @pytest.fixture(params=[False, True], ids=["warm", "cold"])
