@@ -13,12 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lab.fault.fault import Fault
+from lab.fault.when import When
+from lab.keys.declare import Key, keys_of
 from lab.record.layout import FILES
 from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
-from lab.spec.faults import Fault, When
-from lab.spec.keys import Key, keys_of
 from lab.spec.launching import Torchrun
 from lab.spec.lessons import schema_file
 from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario

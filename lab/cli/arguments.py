@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from lab.engine.select import CHOICES
 from lab.errors import LabError
+from lab.keys.units import parse_age, parse_duration, parse_size
 from lab.record.layout import RUNS
 from lab.spec.scenario import MAX_TRACE_VALUES
-from lab.spec.units import parse_age, parse_duration, parse_size
 from lab.spec.volumes import Volume
 
 T = TypeVar("T")

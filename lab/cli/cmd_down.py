@@ -14,8 +14,8 @@ from lab.engine.protocol import Engine, Removed
 from lab.engine.select import Choice, available_engines, select_engine
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import EngineAbsent, EngineUnavailable
+from lab.keys.problems import did_you_mean
 from lab.run.lock import was_used
-from lab.spec.problems import did_you_mean
 from lab.words import listing, plural
 
 

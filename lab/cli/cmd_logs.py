@@ -12,11 +12,11 @@ from datetime import datetime
 from lab.cli import arguments as shared
 from lab.cli.on_record import add_attempt, open_record
 from lab.errors import UsageError
+from lab.keys.problems import did_you_mean
 from lab.record.index import Piece
 from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
-from lab.spec.problems import did_you_mean
 from lab.words import name_attempts
 
 _POLL_S = 0.1

@@ -1,1 +1,1 @@
-"""Faults: how each kind is done, taken back and read back; one kind a module, of the name that its key has."""
+"""Faults: what can be broken on purpose, the event that sets it off, and how each kind is done and undone."""

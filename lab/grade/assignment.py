@@ -14,13 +14,13 @@ from lab.grade.run import Desk
 from lab.grade.stage import own_folder
 from lab.grade.submissions import Submission, find_submissions
 from lab.grade.unzip import Room, unzip
+from lab.keys.problems import names_in
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
 from lab.run.snapshot import with_stated_calls
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
-from lab.spec.problems import names_in
 from lab.spec.scenario import Scenario
 from lab.words import listing
 

@@ -17,6 +17,7 @@ from lab.grade.feedback import grade_of, not_graded, refused
 from lab.grade.points import forfeited, unheard_of
 from lab.grade.stage import staged
 from lab.grade.submissions import Submission
+from lab.keys.kinds import slug
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.limits import limits_for
 from lab.record.grades import Grade
@@ -26,7 +27,6 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
 from lab.run.place import Place
-from lab.spec.kinds import slug
 from lab.spec.scenario import Resources, Scenario
 from lab.verdict.facts import RunFacts, read_facts
 

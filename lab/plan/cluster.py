@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lab.errors import UsageError
+from lab.keys.problems import did_you_mean
 from lab.plan.limits import Limits
-from lab.spec.problems import did_you_mean
 from lab.spec.volumes import Volume
 from lab.words import format_limit, listing
 

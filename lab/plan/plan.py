@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
+from lab.keys.problems import did_you_mean
 from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import chosen_backend, rendezvous, warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
@@ -15,10 +16,11 @@ from lab.plan.fit import Size, refuse_unfit
 from lab.plan.gpus import gpu_variables
 from lab.plan.present import refuse_absence
 from lab.spec.backends import check_backend
-from lab.spec.faults import Fault, fault_data
 from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
-from lab.spec.problems import did_you_mean
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
+
+if TYPE_CHECKING:
+    from lab.fault.fault import Fault
 
 MASTER_PORT = 28411
 """Neither PyTorch's usual 29500 nor another one that scripts are likely to choose for a store of their own."""
@@ -114,7 +116,7 @@ class Plan:
             **vars(self),
             "scenario": self.scenario.name,
             "trace": vars(self.trace),
-            "faults": [fault_data(fault) for fault in self.faults],
+            "faults": _faults_data(self.faults),
             "workers": [vars(worker) for worker in self.workers],
             "launcher": self.launcher.name,
             "starters": [starter._asdict() for starter in self.starters],
@@ -138,7 +140,10 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     faults = (*scenario.faults, *options.faults)
-    _refuse_faults_elsewhere(faults, scenario.name, nnodes, world_size)
+    if faults:
+        from lab.plan.faults import refuse_faults
+
+        refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size)
     calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
@@ -248,14 +253,12 @@ def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
     return tuple(f"node{rank}" for rank in range(nnodes))
 
 
-def _refuse_faults_elsewhere(faults: Sequence[Fault], name: str, nnodes: int, world_size: int) -> None:
-    """Refuse faults of nodes and ranks that do not take part."""
-    for fault in faults:
-        if fault.node not in {f"node{rank}" for rank in range(nnodes)}:
-            there = "node0" if nnodes == 1 else f"node0 to node{nnodes - 1}"
-            raise UsageError(f"{name} is to {fault}, which does not take part", f"the run has {there}")
-        if (fault.when.rank or 0) >= world_size:
-            raise UsageError(f"{name} is to {fault} by what rank {fault.when.rank} does: world_size is {world_size}")
+def _faults_data(faults: Sequence[Fault]) -> list[dict[str, Any]]:
+    if not faults:
+        return []
+    from lab.fault.fault import fault_data
+
+    return [fault_data(fault) for fault in faults]
 
 
 def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int, master_addr: str) -> dict[str, str]:

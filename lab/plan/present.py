@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import STOPPED, ClusterInfo
-from lab.spec.faults import START, Fault
 from lab.spec.launching import Launching
 from lab.words import listing, plural
 
+if TYPE_CHECKING:
+    from lab.fault.fault import Fault
+
 HOST = "node0"
 """The node with the store at which all meet: nothing begins or goes on without it."""
+
+
+_POWER = ("kill", "start", "stop", "power_off")
+"""Kinds of faults after which a node runs, or does not."""
 
 
 def present(cluster: ClusterInfo, nnodes: int, faults: Sequence[Fault]) -> list[str]:
     """The nodes that run when it begins: not those that are stopped, and then what its own faults do before."""
     there = {f"node{rank}": True for rank in range(nnodes)}
     there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
-    there |= {fault.node: fault.kind == "start" for fault in faults if fault.when == START}
+    there |= {node: fault.kind == "start" for fault in before_it(faults) for node in fault.what.nodes}
     return [name for name, runs in there.items() if runs]
+
+
+def before_it(faults: Sequence[Fault]) -> list[Fault]:
+    """Those that decide, before a run begins, which nodes run."""
+    if not faults:
+        return []
+    from lab.fault.when import START
+
+    return [fault for fault in faults if fault.when == START and fault.kind in _POWER]
 
 
 def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Launching, faults: Sequence[Fault]) -> None:
@@ -33,7 +49,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
     needs = plural(nnodes, "node") if least == nnodes else f"at least {plural(least, 'node')}, {HOST} among them"
     there = present(cluster, nnodes, faults)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
-    stops = [str(fault) for fault in faults if fault.when == START and fault.node in missing]
+    stops = [str(fault) for fault in before_it(faults) if {*fault.what.nodes} & {*missing}]
     if (len(there) < least or HOST not in there) and stops:
         raise UsageError(
             f"{name} is to {listing(stops)} before it begins, and with the launcher {launching.name} it needs {needs}",
@@ -46,7 +62,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
             f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
         )
     for fault in faults:
-        if fault.kind == "start" and fault.when != START and least == nnodes:
+        if fault.kind == "start" and fault not in before_it(faults) and least == nnodes:
             raise UsageError(
                 f"{name} is to {fault} in mid-run, and the launcher {launching.name} takes no node in",
                 "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",

@@ -12,7 +12,6 @@ from lab.plan.plan import Plan
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.run.options import DryRun
-from lab.spec.faults import fault_data, fault_sentence
 from lab.words import clip, format_duration, plural
 
 _MOST_LETTERS = 160
@@ -58,7 +57,10 @@ def plan_text(plan: Plan, style: Style) -> str:
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
     tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]
     tail += [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
-    tail += [f"fault: {fault_sentence(fault_data(fault))}" for fault in plan.faults]
+    if plan.faults:
+        from lab.fault.fault import fault_data, fault_sentence
+
+        tail += [f"fault: {fault_sentence(fault_data(fault))}" for fault in plan.faults]
     if not plan.trace.on:
         tail.append("trace: off")
     elif plan.trace.values is not None:

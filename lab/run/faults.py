@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
 from lab.errors import LabError
-from lab.fault.protocol import Ground, find_kind
+from lab.fault.fault import Fault, fault_data, fault_sentence
+from lab.fault.kind import Ground
+from lab.fault.when import START
 from lab.node.messages import Note, Output
 from lab.plan.cluster import ClusterInfo
 from lab.record import events
 from lab.record.result import Expectation
-from lab.spec.faults import START, Fault, fault_data, fault_sentence
+from lab.run.ground import ClusterGround
 from lab.verdict.expectations import equal
 from lab.verdict.patterns import TooLong, found_in
 from lab.words import format_value
@@ -58,7 +60,7 @@ class Faults:
     """
 
     def __init__(self, planned: Sequence[Fault], engine: Engine, cluster: ClusterInfo) -> None:
-        self._ground = Ground(engine, cluster)
+        self._ground: Ground = ClusterGround(engine, cluster)
         self._armed = [_Armed(fault) for fault in planned]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
         """One after the other, beside the run: starting a node takes seconds."""
@@ -143,7 +145,7 @@ class Faults:
         os.write(self._wake_w, b".")
 
     def _event(self, one: _Armed, rank: int | None) -> events.Fault:
-        return events.Fault(one.at or 0.0, str(one.fault), rank, one.fault.node, one.why)
+        return events.Fault(one.at or 0.0, str(one.fault), rank, _node(one.fault), one.why)
 
     def _look(self) -> None:
         """Say of what was done that it is, or why not."""
@@ -158,7 +160,7 @@ class Faults:
                 self._done()
                 continue
             one.wrong = str(getattr(error, "message", error))
-            self._record(events.FaultFailed(time.time(), str(one.fault), one.fault.node, one.wrong))
+            self._record(events.FaultFailed(time.time(), str(one.fault), _node(one.fault), one.wrong))
 
     # -- its end
 
@@ -182,7 +184,7 @@ class Faults:
         for one in reversed(self._armed):
             if one.at is not None:
                 try:
-                    find_kind(one.fault).undo(self._ground, one.fault)
+                    one.fault.what.undo(self._ground)
                 except (LabError, OSError) as error:
                     wrong.append(f"{one.fault} could not be taken back: {getattr(error, 'message', error)}")
         return wrong
@@ -193,7 +195,7 @@ class Faults:
         return tuple(
             {
                 "fault": str(one.fault),
-                "node": one.fault.node,
+                "node": _node(one.fault),
                 "at_s": round(one.at - self._began, 6) if one.why and one.at and self._began else None,
                 "why": one.why,
                 "failed": one.wrong,
@@ -218,7 +220,12 @@ def _fits(fault: Fault, note: Note) -> bool:
     when = fault.when
     if when.note != note.name or when.rank not in (None, note.rank):
         return False
-    return when.value is None or equal(when.value, note.value, _RELATIVE, _ABSOLUTE)
+    return when.equals is None or equal(when.equals, note.value, _RELATIVE, _ABSOLUTE)
+
+
+def _node(fault: Fault) -> str:
+    """The node that it is done to, where that is one."""
+    return fault.what.nodes[0] if len(fault.what.nodes) == 1 else ""
 
 
 def _do(ground: Ground, fault: Fault) -> None:
@@ -227,7 +234,6 @@ def _do(ground: Ground, fault: Fault) -> None:
     Raises:
         LabError: it cannot be done.
     """
-    kind = find_kind(fault)
-    kind.apply(ground, fault)
-    if not kind.in_force(ground, fault):
+    fault.what.apply(ground)
+    if not fault.what.read_back(ground).in_force:
         raise LabError(f"{fault} was done, and is not in force")

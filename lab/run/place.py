@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
+from lab.keys.problems import did_you_mean
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_asked
 from lab.plan.plan import make_plan
@@ -20,7 +21,6 @@ from lab.record.write import RecordWriter
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.spec.problems import did_you_mean
 from lab.spec.scenario import Scenario
 from lab.words import listing
 

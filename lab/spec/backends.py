@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.spec.kinds import Kind, choice, list_of
-from lab.spec.problems import did_you_mean
+from lab.keys.kinds import Kind, choice, list_of
+from lab.keys.problems import did_you_mean
 from lab.words import listing
 
 BACKENDS = ("gloo", "mpi", "nccl")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from lab.spec.kinds import Kind, text_or_number
-from lab.spec.problems import shown
-from lab.spec.value import Value
+from lab.keys.kinds import Kind, text_or_number
+from lab.keys.problems import shown
+from lab.keys.value import Value
 
 LAB_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",

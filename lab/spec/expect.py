@@ -5,80 +5,40 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from lab.errors import ScenarioError
+from lab.keys.kinds import Kind, list_of, read_scalar, read_text, whole_number
+from lab.keys.problems import InvalidError, did_you_mean
+from lab.keys.value import Value
+from lab.keys.world import MAX_RANK, NODE, World, rank
 from lab.spec.expressions import RankVariables, evaluate, is_expression
-from lab.spec.kinds import Kind, boolean, list_of, read_text, whole_number
-from lab.spec.problems import InvalidError, Reading, did_you_mean
-from lab.spec.value import NUMBER, Value
 
-MAX_RANK = 1024 * 1024 - 1
-"""Highest rank of the largest cluster that a scenario may ask for."""
 SNAPSHOT = "snapshot"
 """What `calls` says where they are in a file beside the scenario."""
-_NODE = "node(0|[1-9][0-9]*)"
 _MOST_RESTARTS = 1000
 _TRIED_RANKS = 4
 _MORE_NODES = (0, 1, 3, 63)
-_LONGEST_INTEGER = 1000
 _RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
 
 
-class World(NamedTuple):
-    """What is known about the ranks of a run when its scenario is loaded."""
-
-    nodes: int | None
-    """None: whatever the cluster has."""
-    nproc_per_node: int | None
-    """None: whatever the cluster says."""
-
-    @classmethod
-    def of(cls, reading: Reading) -> World:
-        """What a scenario says, whose expectations are being read."""
-        return cls(reading.known.get("nodes"), reading.known.get("nproc_per_node"))
-
-    @property
-    def size(self) -> int | None:
-        """Ranks of the run; None where the cluster decides."""
-        return self.nodes * self.nproc_per_node if self.nodes and self.nproc_per_node else None
-
-    @property
-    def allowed(self) -> str:
-        """The ranks that a scenario may name, for a person."""
-        if self.size is None:
-            return "a rank, 0 or more"
-        return f"a rank from 0 to {self.size - 1} ({self.nodes} x {self.nproc_per_node} ranks)"
-
-    def tried(self, rank: int | None) -> Sequence[RankVariables]:
-        """Variables to try an expression with before the run: those of its rank, or of a few where it is for all."""
-        if not self.size or not self.nodes or not self.nproc_per_node:
-            return ()
-        few = sorted({*range(min(self.size, _TRIED_RANKS)), self.size - 1})
-        return [RankVariables.of(one, self.nodes, self.nproc_per_node) for one in (few if rank is None else [rank])]
-
-    def imagined(self, rank: int | None) -> Iterator[RankVariables]:
-        """Variables of that rank, or of a few, in clusters of several sizes, where the scenario leaves it open."""
-        for more in () if self.size else _MORE_NODES:
-            nodes = self.nodes or (rank or 0) + 1 + more
-            nproc_per_node = self.nproc_per_node or (rank or 0) // nodes + 1 + more
-            last = nodes * nproc_per_node - 1
-            for one in sorted({0, min(1, last), last}) if rank is None else [rank]:
-                if one <= last:
-                    yield RankVariables.of(one, nodes, nproc_per_node)
+def _tried(world: World, rank: int | None) -> Sequence[RankVariables]:
+    """Variables to try an expression with before the run: those of its rank, or of a few where it is for all."""
+    if not world.size or not world.nodes or not world.nproc_per_node:
+        return ()
+    few = sorted({*range(min(world.size, _TRIED_RANKS)), world.size - 1})
+    return [RankVariables.of(one, world.nodes, world.nproc_per_node) for one in (few if rank is None else [rank])]
 
 
-def rank() -> Kind:
-    """A rank of the run."""
-
-    def read(value: Value) -> Any:
-        world = World.of(value.reading)
-        try:
-            return whole_number(0, (world.size or MAX_RANK + 1) - 1).read(value)
-        except InvalidError:
-            raise value.refused(world.allowed) from None
-
-    return Kind("a rank, 0 or more", read, {"type": "integer", "minimum": 0})
+def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
+    """Variables of that rank, or of a few, in clusters of several sizes, where the scenario leaves it open."""
+    for more in () if world.size else _MORE_NODES:
+        nodes = world.nodes or (rank or 0) + 1 + more
+        nproc_per_node = world.nproc_per_node or (rank or 0) // nodes + 1 + more
+        last = nodes * nproc_per_node - 1
+        for one in sorted({0, min(1, last), last}) if rank is None else [rank]:
+            if one <= last:
+                yield RankVariables.of(one, nodes, nproc_per_node)
 
 
 def restarts() -> Kind:
@@ -88,14 +48,14 @@ def restarts() -> Kind:
     def read_culprit(value: Value) -> Any:
         if value.kind == "nothing":
             return None
-        if value.kind == "text" and re.fullmatch(_NODE, value.raw):
+        if value.kind == "text" and re.fullmatch(NODE, value.raw):
             return value.raw
         try:
             return whole_number(0, MAX_RANK).read(value)
         except InvalidError:
             raise value.refused(culprit) from None
 
-    item = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{_NODE}$"}, {"type": "null"}]}
+    item = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{NODE}$"}, {"type": "null"}]}
     each = list_of(Kind(culprit, read_culprit, item), "a list of who failed first, such as [1, node2]")
     allowed = f"{count.allowed}, or {each.allowed}"
 
@@ -193,7 +153,7 @@ def _plain(value: Value, rank: int | None) -> Any:
                 raise key.problem(f"found the number {key.raw} as a key; allowed: {allowed}")
             found[key.as_key()] = _plain(item, rank)
         return found
-    data = scalar(value)
+    data = read_scalar(value)
     if isinstance(data, str):
         try:
             if is_expression(data):
@@ -205,10 +165,10 @@ def _plain(value: Value, rank: int | None) -> Any:
 
 def _try(expression: str, world: World, rank: int | None) -> None:
     """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
-    for variables in world.tried(rank):
+    for variables in _tried(world, rank):
         evaluate(expression, variables)
     first: ScenarioError | None = None
-    for variables in world.imagined(rank):
+    for variables in _imagined(world, rank):
         try:
             evaluate(expression, variables)
             return
@@ -218,30 +178,12 @@ def _try(expression: str, world: World, rank: int | None) -> None:
         raise first
 
 
-def scalar(value: Value) -> Any:
-    """What a scalar stands for: None, bool, int, float or str."""
-    if value.kind == "nothing":
-        return None
-    if value.kind == "boolean":
-        return boolean().read(value)
-    if value.kind == "integer":
-        if not re.fullmatch("[+-]?(?:0|[1-9][0-9]*)", value.raw) or len(value.raw) > _LONGEST_INTEGER:
-            raise value.refused("a decimal number without leading zeros, or text in quotes")
-        return int(value.raw)
-    if value.kind == "number":
-        word = value.raw.lower()
-        if word not in (".nan", ".inf", "+.inf", "-.inf") and not re.fullmatch(NUMBER, word):
-            raise value.refused("a decimal number, or text in quotes")
-        return float(word.replace(".nan", "nan").replace(".inf", "inf"))
-    return read_text(value, "text")
-
-
 def _call(value: Value, rank: int | None) -> str:
     from lab.spec.calls import parse_calls  # few scenarios state calls
 
     text = read_text(value, "a call, such as all_reduce SUM float32[45]", quotable=False)
     try:
-        for variables in (None, *World.of(value.reading).tried(rank)):
+        for variables in (None, *_tried(World.of(value.reading), rank)):
             parse_calls(text, variables)
     except ScenarioError as error:
         raise value.problem(error.message) from None

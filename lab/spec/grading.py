@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.spec.kinds import Kind, list_of, number, read_text
+from lab.keys.kinds import Kind, list_of, number, read_text
+from lab.keys.problems import did_you_mean, shown
+from lab.keys.value import Value
 from lab.spec.paths import inside
-from lab.spec.problems import did_you_mean, shown
-from lab.spec.value import Value
 
 MOST_POINTS = 1_000_000
 _POINTS = "a mapping from expectations, as verdicts call them, to points, such as {note sum: 3, check: 5}"

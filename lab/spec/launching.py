@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lab.spec import kinds
-from lab.spec.keys import dump_keys, key, keys_of, read_keys
-from lab.spec.problems import did_you_mean
-from lab.spec.value import Value
+from lab.keys import kinds
+from lab.keys.declare import dump_keys, key, keys_of, read_keys
+from lab.keys.problems import did_you_mean
+from lab.keys.value import Value
 
 LAB = "lab"
 TORCHRUN = "torchrun"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.carried import carried
 from lab.errors import UsageError
-from lab.spec.problems import did_you_mean
+from lab.keys.problems import did_you_mean
 
 SIGN = "@"
 """`@scatter`, in the place of a file, is the lesson of that name."""

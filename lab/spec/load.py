@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.spec.keys import dump_keys, read_keys
-from lab.spec.kinds import slug
+from lab.keys.declare import dump_keys, read_keys
+from lab.keys.kinds import slug
+from lab.keys.problems import Position, Reading
+from lab.keys.value import Value
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.predict import Size, wrong_with_answer
-from lab.spec.problems import Position, Reading
 from lab.spec.recognise import looks_like_one
 from lab.spec.requirements import merged
 from lab.spec.scenario import PLANNED_KEYS, Scenario
-from lab.spec.value import Value
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""

@@ -14,11 +14,11 @@ from dataclasses import MISSING, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
+from lab.keys.declare import dump_keys, key, read_keys
+from lab.keys.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
+from lab.keys.problems import near
+from lab.keys.value import Value
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
-from lab.spec.keys import dump_keys, key, read_keys
-from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
-from lab.spec.problems import near
-from lab.spec.value import Value
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lab.errors import ScenarioError, UsageError
-from lab.spec.kinds import Kind, list_of, read_text
-from lab.spec.problems import Position, Reading, missing_file, shown
-from lab.spec.value import Value
+from lab.keys.kinds import Kind, list_of, read_text
+from lab.keys.problems import Position, Reading, missing_file, shown
+from lab.keys.value import Value
 
 ONE = "a requirement as pip takes it, such as tqdm or 'accelerate>=1'"
 _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm, 'accelerate>=1']"

@@ -1,7 +1,7 @@
 """The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards.
 
 Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
-be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.keys`). After a change,
+be, and, under it, the line that the reference and the JSON Schema say of it (`lab.keys.declare`). After a change,
 `dev/reference` writes both.
 """
 
@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from lab.spec import backends, expect, grading, kinds, paths
+from lab.keys import kinds
+from lab.keys.declare import key
+from lab.keys.world import rank
+from lab.spec import backends, expect, grading, paths
 from lab.spec.data import data_folders
 from lab.spec.environment import environment
-from lab.spec.faults import Fault, fault_list
-from lab.spec.keys import key
 from lab.spec.launching import Launching, launcher
 from lab.spec.predict import Question, question
 from lab.spec.requirements import requirement_list
 from lab.spec.volumes import Volume, volume_list
+
+if TYPE_CHECKING:
+    from lab.fault.fault import Fault
 
 Verdict = Literal["passed", "failed", "error", "hung"]
 PLANNED_KEYS = ("network",)
@@ -99,7 +103,7 @@ class Expect:
     `tolerance`."""
     verdict: Verdict = key("passed", kinds.choice(get_args(Verdict)), "verdict: hung")
     """The verdict that the bare run must have."""
-    culprit: int | None = key(None, expect.rank(), "culprit: 1", "not checked")
+    culprit: int | None = key(None, rank(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit."""
     restarts: int | Sequence[int | str | None] | None = key(
         None, expect.restarts(), "restarts: [1, node2]", "not checked"
@@ -203,7 +207,7 @@ class Scenario:
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
     faults: tuple[Fault, ...] = key(
-        (), fault_list(), "faults: [{stop: node2, when: {rank: 0, note: step, value: 3}}]", "none"
+        (), kinds.late("lab.fault.fault", "fault_list"), "faults: [{kill: node2, when: {rank: 0, note: step}}]", "none"
     )
     """What is broken on purpose while it runs, each when its event comes; see Faults."""
     trace: Tracing = key(Tracing, example="trace: false")

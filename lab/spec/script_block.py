@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lab.spec.problems import Position, Reading, shown
+from lab.keys.problems import Position, Reading, shown
 from lab.spec.requirements import ONE, Wrong, merged, normal
 
 _BLOCK = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"

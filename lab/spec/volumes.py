@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from lab.spec.kinds import Kind, list_of, read_text
-from lab.spec.problems import names_in, near, shown
-from lab.spec.value import Value
+from lab.keys.kinds import Kind, list_of, read_text
+from lab.keys.problems import names_in, near, shown
+from lab.keys.value import Value
 
 _VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
 

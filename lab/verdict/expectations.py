@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from lab.errors import ScenarioError
+from lab.keys.problems import near
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
-from lab.spec.problems import near
 from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, returncode

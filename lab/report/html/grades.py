@@ -8,12 +8,12 @@ from typing import Any
 from urllib.parse import quote
 
 from lab.errors import RecordError
+from lab.keys.kinds import slug
 from lab.record.grades import Grade, Grades
 from lab.report.grades_view import points_text
 from lab.report.html.bundle import render
 from lab.report.html.save import save
 from lab.report.palette import VERDICTS
-from lab.spec.kinds import slug
 
 INDEX = "index.html"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from lab.fault.protocol import Ground, Kind, find_kind
+from lab.spec.faults import KINDS, START, Fault
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError
-from lab.fault.protocol import Ground, Kind, find_kind
 from lab.plan.cluster import Node, Shape
-from lab.spec.faults import KINDS, START, Fault
 from tests.unit.fake_engine import FakeEngine
 
 

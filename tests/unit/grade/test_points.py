@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from lab.grade.points import forfeited, scores, worth
+from lab.keys.declare import keys_of
 from lab.node.messages import Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
-from lab.spec.keys import keys_of
 from lab.spec.scenario import Expect, Grading, Tolerance
 from lab.verdict.facts import RankFacts, RunFacts
 

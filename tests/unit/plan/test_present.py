@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from lab.spec.faults import START, Fault, When
 
 from lab.errors import ClusterUnfit, LabError, UsageError
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.present import present, refuse_absence
-from lab.spec.faults import START, Fault, When
 from lab.spec.launching import TORCHRUN, Launching, Torchrun
 
 LAB = Launching()

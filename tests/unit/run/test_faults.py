@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.spec.faults import START, Fault, When
 
 from lab.cluster import Cluster
 from lab.engine.protocol import NodeState
@@ -17,7 +18,6 @@ from lab.record.events import FaultFailed
 from lab.record.read import Record
 from lab.report.verdict import fault_told
 from lab.run.observe import Silence
-from lab.spec.faults import START, Fault, When
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lab.spec.faults import Fault, When
 
 from lab.errors import ScenarioError
-from lab.spec.faults import Fault, When
-from lab.spec.keys import keys_of
-from lab.spec.kinds import slug
+from lab.keys.declare import keys_of
+from lab.keys.kinds import slug
 from lab.spec.launching import Launching, Torchrun
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.predict import Noted, Question

@@ -7,25 +7,28 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.spec.faults import START, Fault, When, fault_data, fault_sentence
+from lab.fault.fault import Fault, fault_data, fault_sentence
+from lab.fault.kinds.kill import Kill
+from lab.fault.kinds.start import Start
+from lab.fault.when import START, When
 from lab.spec.load import dump_scenario, load_scenario
 
 FAULTS = (
-    Fault(stop="node2", when=When(rank=0, note="step", value=3)),
-    Fault(start="node2", when=When(log="world_size is 2")),
-    Fault(stop="node1", when=START),
+    Fault(what=Kill(node="node2"), when=When(rank=0, note="step", equals=3)),
+    Fault(what=Start(node="node2"), when=When(log="world_size is 2")),
+    Fault(what=Kill(node="node1"), when=START),
 )
 TEXT = """script: s.py
 faults:
-- stop: node2
+- kill: node2
   when:
     rank: 0
     note: step
-    value: 3
+    equals: 3
 - start: node2
   when:
     log: world_size is 2
-- stop: node1
+- kill: node1
   when: start
 """
 
@@ -40,9 +43,9 @@ def test_faults_are_read_as_they_are_written(tmp_path: Path) -> None:
 
 def test_a_fault_is_told_in_words() -> None:
     assert [fault_sentence(fault_data(fault)) for fault in FAULTS] == [
-        "stop node2 when rank 0 notes step = 3",
+        "kill node2 when rank 0 notes step = 3",
         "start node2 when a rank prints /world_size is 2/",
-        "stop node1 before the run begins",
+        "kill node1 before the run begins",
     ]
 
 
@@ -54,11 +57,9 @@ def test_a_damaged_fault_of_a_record_is_told_too(damaged: dict[str, object]) -> 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Fault(when=START), "none of them"),
-        (lambda: Fault(stop="node0", start="node1", when=START), "stop and start"),
         (lambda: When(rank=0), "set off by a note or by a line"),
         (lambda: When(note="a", log="b"), "not by both"),
-        (lambda: When(log="b", value=3), "no value"),
+        (lambda: When(log="b", equals=3), "no value"),
     ],
 )
 def test_what_is_no_fault_is_refused_in_python_too(make, message: str) -> None:

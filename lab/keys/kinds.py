@@ -10,14 +10,16 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
-from lab.spec.problems import did_you_mean
-from lab.spec.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
-from lab.spec.value import NUMBER, QUOTABLE, TRUE, Value
+from lab.keys.problems import did_you_mean
+from lab.keys.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
+from lab.keys.value import NUMBER, QUOTABLE, TRUE, Value
 
 _QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
+_LONGEST_INTEGER = 1000
 _NAME = "[a-z0-9][a-z0-9_-]{0,62}"
 _IMAGE = "[A-Za-z0-9][A-Za-z0-9._:/@-]{0,255}"
 
@@ -212,3 +214,48 @@ def _measure(
         return found
 
     return read
+
+
+def read_scalar(value: Value) -> Any:
+    """What a scalar stands for: None, bool, int, float or str."""
+    if value.kind == "nothing":
+        return None
+    if value.kind == "boolean":
+        return boolean().read(value)
+    if value.kind == "integer":
+        if not re.fullmatch("[+-]?(?:0|[1-9][0-9]*)", value.raw) or len(value.raw) > _LONGEST_INTEGER:
+            raise value.refused("a decimal number without leading zeros, or text in quotes")
+        return int(value.raw)
+    if value.kind == "number":
+        word = value.raw.lower()
+        if word not in (".nan", ".inf", "+.inf", "-.inf") and not re.fullmatch(NUMBER, word):
+            raise value.refused("a decimal number, or text in quotes")
+        return float(word.replace(".nan", "nan").replace(".inf", "inf"))
+    return read_text(value, "text")
+
+
+def scalar() -> Kind:
+    """A number, text or a boolean."""
+    allowed = "a number, text, true or false"
+
+    def read(value: Value) -> Any:
+        if value.kind in ("list", "mapping", "nothing"):
+            raise value.refused(allowed)
+        return read_scalar(value)
+
+    return Kind(allowed, read, {"type": ["number", "string", "boolean"]})
+
+
+class _Late:
+    """A kind that is made when something of it is asked for."""
+
+    def __init__(self, module: str, maker: str) -> None:
+        self._module, self._maker = module, maker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(import_module(self._module), self._maker)(), name)
+
+
+def late(module: str, maker: str) -> Kind:
+    """The kind that a function of a module makes, imported when a file has a key of it: most files have few keys."""
+    return cast("Kind", _Late(module, maker))

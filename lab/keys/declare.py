@@ -11,9 +11,9 @@ from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from lab.spec.kinds import Kind, boolean
-from lab.spec.problems import did_you_mean, shown
-from lab.spec.value import Value
+from lab.keys.kinds import Kind, boolean
+from lab.keys.problems import did_you_mean, shown
+from lab.keys.value import Value
 
 
 class Key(NamedTuple):

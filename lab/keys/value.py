@@ -10,7 +10,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lab.spec.problems import InvalidError, Position, Reading, odd_space, shown
+from lab.keys.problems import InvalidError, Position, Reading, odd_space, shown
 from lab.words import clip
 
 if TYPE_CHECKING:  # a plain script is run without YAML

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from lab.errors import ScenarioError
-from lab.spec import kinds
-from lab.spec.keys import dump_keys, key, keys_of, read_keys, section
-from lab.spec.problems import Reading
-from lab.spec.value import Value
+from lab.keys import kinds
+from lab.keys.declare import dump_keys, key, keys_of, read_keys, section
+from lab.keys.problems import Reading
+from lab.keys.value import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,136 @@
+"""What a kind of fault is, and what faults are done to."""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, Protocol
+
+from lab.fault import kinds
+from lab.keys.kinds import Kind
+from lab.keys.world import node
+
+
+class Ground(Protocol):
+    """What faults are done to: the nodes of a cluster, by what its engine and its agents can do."""
+
+    engine: str
+    """The engine's name."""
+    addresses: Mapping[str, str]
+    """Of every node of the cluster."""
+
+    def running(self, node: str) -> bool:
+        """Whether a node runs now, as its engine sees it."""
+
+    def kill(self, node: str) -> None:
+        """Cut a node's power; it is not marked as stopped by hand."""
+
+    def start(self, node: str) -> None:
+        """Start a node and wait until its agent can fork workers."""
+
+    def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have the agent of a node do something and wait until it is done; what it answers.
+
+        Raises:
+            LabError: it cannot be done, or the agent does not answer in time.
+        """
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """A fault as it was found to be where it was done."""
+
+    in_force: bool
+    found: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured, by what it is, with its unit in the name: `{"asked_bits_per_s": 1e8}`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultKind(ABC):
+    """One kind of fault: its data, and what is done for it. What is done may take seconds."""
+
+    does: ClassVar[str]
+    """What it breaks, a line for the reference."""
+    example: ClassVar[str]
+    """Its key and value, as a file writes them: `kill: node2`."""
+    by_worker: ClassVar[bool] = False
+    """Whether the worker itself does it: only where its call, phase, note or line of the recorder holds it."""
+    cannot: ClassVar[Mapping[str, str]] = {}
+    """By engine that cannot do it: why, as the end of a sentence that begins with the fault."""
+
+    @classmethod
+    @abstractmethod
+    def value(cls) -> Kind:
+        """What the value of its key may be: read as this class, dumped as a file says it."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that it is done to."""
+        return ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that it is done to, where it is done to ranks."""
+        return ()
+
+    def apply(self, ground: Ground) -> None:
+        """Do it; it is in force when this returns.
+
+        Raises:
+            LabError: it cannot be done.
+        """
+        raise NotImplementedError
+
+    def undo(self, ground: Ground) -> None:
+        """Take it back, also where it is not in force, and by somebody who only knows its data.
+
+        Raises:
+            LabError: it cannot be taken back.
+        """
+        raise NotImplementedError
+
+    def read_back(self, ground: Ground) -> ReadBack:
+        """How it is, read where it was done.
+
+        Raises:
+            LabError: that cannot be read.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFault(FaultKind):
+    """A kind whose value is the name of a node."""
+
+    node: str
+
+    @classmethod
+    def value(cls) -> Kind:
+        """The name of a node."""
+        name = node()
+        return name._replace(read=lambda value: cls(node=name.read(value)), dump=lambda data: data.node)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """That node."""
+        return (self.node,)
+
+    def __str__(self) -> str:
+        """`kill node2`."""
+        return f"{key_of(type(self))} {self.node}"
+
+
+@cache
+def fault_kinds() -> dict[str, type[FaultKind]]:
+    """Every kind, by its key."""
+    names = sorted(module.name for module in pkgutil.iter_modules(kinds.__path__))
+    return {name: import_module(f"{kinds.__name__}.{name}").KIND for name in names}
+
+
+def key_of(kind: type[FaultKind]) -> str:
+    """Its key in a file: the name of its module."""
+    return kind.__module__.rpartition(".")[2]

@@ -1,0 +1,31 @@
+"""Whether the faults of a run can be done: by its engine, to nodes and ranks that take part. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.errors import UsageError
+from lab.fault.fault import Fault
+from lab.words import listing
+
+
+def refuse_faults(faults: Sequence[Fault], name: str, engine: str, nnodes: int, world_size: int) -> None:
+    """Refuse faults that this run cannot have.
+
+    Raises:
+        UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
+    """
+    nodes = [f"node{rank}" for rank in range(nnodes)]
+    for fault in faults:
+        if engine in fault.what.cannot:
+            raise UsageError(f"{name} is to {fault}, which {fault.what.cannot[engine]}")
+        absent = [node for node in fault.what.nodes if node not in nodes]
+        if absent:
+            there = "node0" if nnodes == 1 else f"node0 to {nodes[-1]}"
+            takes = "does" if len(absent) == 1 else "do"
+            raise UsageError(
+                f"{name} is to {fault}, and {listing(absent)} {takes} not take part", f"the run has {there}"
+            )
+        for rank in (*fault.what.ranks, fault.when.rank or 0, (fault.until.rank or 0) if fault.until else 0):
+            if rank >= world_size:
+                raise UsageError(f"{name} is to {fault} by rank {rank}: world_size is {world_size}")
