@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.fault.fault import Fault
+from lab.fault.kind import fault_kinds
 from lab.fault.when import When
 from lab.keys.declare import Key, keys_of
 from lab.record.layout import FILES
@@ -58,6 +59,7 @@ def reference(page: str) -> str:
     parts = {
         "keys": "\n".join(_table(Scenario, skip=("expect",))),
         "keys of expect": "\n".join(_table(Expect)),
+        "kinds of faults": "\n".join(_kinds_of_faults()),
         "keys of faults": "\n".join(_table(Fault)),
         "keys of when": "\n".join(_table(When)),
         "planned keys": f"Known, but not supported by this version yet: {_words(PLANNED_KEYS)}.",
@@ -141,6 +143,13 @@ def _table(declared: type, skip: tuple[str, ...] = ()) -> Iterator[str]:
             said = re.sub("(?<=see )[A-Za-z ]+", lambda page: f"[{page[0]}]({LINKS[page[0]]})", said)
             cells = [f"`{'.'.join(path)}`", said, _default(key), key.kind.allowed, f"`{example}`"]
             yield f"| {' | '.join(cells)} |"
+
+
+def _kinds_of_faults() -> Iterator[str]:
+    yield "| fault | what it breaks | allowed | example |"
+    yield "|---|---|---|---|"
+    for name, kind in fault_kinds().items():
+        yield f"| `{name}` | {kind.does} | {kind.value().allowed} | `{kind.example}` |"
 
 
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:

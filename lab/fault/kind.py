@@ -33,11 +33,17 @@ class Ground(Protocol):
         """Start a node and wait until its agent can fork workers."""
 
     def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Have the agent of a node do something and wait until it is done; what it answers.
+        """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
 
         Raises:
             LabError: it cannot be done, or the agent does not answer in time.
         """
+
+    def take_back(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `ask`, for having it undone, whether it was done or not."""
+
+    def look_at(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `ask`, for how it is; nothing is changed."""
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,11 @@ from typing import Any
 
 from . import messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire, workplace
 from .config import Config
-from .connection import Connection
+from .connection import Connection, listen, standard_streams
+from .deeds import Deeds
+from .fault_messages import Do, LookAt, Release, Undo
 from .heap import Heap
+from .holding import release
 from .noderun import NodeRun
 from .recorder.journal import boot_id
 from .store import StoreError
@@ -56,6 +59,7 @@ class Agent:
         self.stacks_due: float | None = None
         self.traces_due = 0.0
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
+        self.deeds = Deeds(config, self.connections, lambda: self.run)
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
             messages.Claim: self._claim,
@@ -73,6 +77,8 @@ class Agent:
             Input: lambda _, given: self._run_of(given).heard.give(given),
             Grant: lambda _, grant: self._run_of(grant).heard.grant(grant),
             Window: lambda _, window: self._run_of(window).heard.resize(window),
+            **dict.fromkeys((Do, Undo, LookAt), self.deeds.take),
+            Release: lambda _, asked: release(self._run_of(asked).workers, asked),
         }
 
     # -- messages
@@ -115,6 +121,7 @@ class Agent:
         except OSError as error:
             connection.send(messages.Refused(claim.run, "node", str(error)))
             return
+        self.run.spared = lambda: self.deeds.pids
         self.client = connection
         self.claimed_at = self.heard = time.monotonic()
         connection.send(messages.Claimed(claim.run, time.time(), boot_id()))
@@ -127,7 +134,7 @@ class Agent:
         connection.send(messages.Prepared(prepare.run))
 
     def _ask_for_stacks(self, connection: Connection, stacks: messages.Stacks) -> None:
-        self._run_of(stacks).request_stacks()
+        self._run_of(stacks).heard.request_stacks()
         self.stacks_due = time.monotonic() + _STACK_WAIT_S
 
     def _finish(self, connection: Connection, finish: messages.Finish) -> None:
@@ -202,6 +209,7 @@ class Agent:
                 congested |= connection.congested
             if self.run is not None and not congested:
                 self.run.register(selector)
+            self.deeds.register(selector)
             ready = {key.fd for key, _ in selector.select(self._patience())}
             selector.close()
             self._step(ready, wake_r)
@@ -214,6 +222,7 @@ class Agent:
 
     def _step(self, ready: set[int], wake_r: int) -> None:
         self._for_run(lambda run: run.pass_on(ready))
+        self.deeds.pass_on(ready)
         if not ready and self.run is None and self.heap is not None:  # nobody has wanted anything for a second
             self.heap.gather()
         if wake_r in ready:
@@ -233,7 +242,7 @@ class Agent:
             self._end_run(f"nothing was heard from its command for {self.run.claim.lease_s:g} s (was it stopped?)")
         if self.stacks_due is not None and now >= self.stacks_due:
             self.stacks_due = None
-            self._for_run(NodeRun.report_stacks)
+            self._for_run(lambda run: run.heard.report_stacks())
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):  # whoever called has gone, or there are too many already
@@ -264,19 +273,10 @@ class Agent:
         connection.owner.close()  # type: ignore[union-attr]
 
     def _open(self) -> None:
-        path = self.config.socket
-        if path is None:
-            out = os.dup(1)
-            os.set_inheritable(out, False)
-            os.dup2(2, 1)
-            self.connections.append(Connection(0, out))
-            return
-        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        temporary = f"{path}.new"
-        self.listener.bind(temporary)
-        self.listener.listen(16)
-        self.listener.setblocking(False)
-        os.rename(temporary, path)  # whoever sees it can connect
+        if self.config.socket is None:
+            self.connections.append(standard_streams())
+        else:
+            self.listener = listen(self.config.socket)
 
     def _leave(self, *_: Any) -> None:
         self._end_run()

@@ -15,6 +15,16 @@ _DRAIN_DEADLINE_S = 10.0
 """A client that has not taken anything for this long is not waited for."""
 
 
+def listen(path: str) -> socket.socket:
+    """A socket at a path; whoever sees it there can connect."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(f"{path}.new")
+    listener.listen(16)
+    listener.setblocking(False)
+    os.rename(f"{path}.new", path)
+    return listener
+
+
 class Connection:
     """A pair of descriptors that a client is (or may be) at the other end of."""
 
@@ -83,3 +93,11 @@ class Connection:
         selector.register(self.read_fd, both if self.waiting and same else selectors.EVENT_READ)
         if self.waiting and not same:
             selector.register(self.write_fd, selectors.EVENT_WRITE)
+
+
+def standard_streams() -> Connection:
+    """That of a container's first process; what is printed goes to standard error from now on."""
+    out = os.dup(1)
+    os.set_inheritable(out, False)
+    os.dup2(2, 1)
+    return Connection(0, out)

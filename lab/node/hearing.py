@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from . import joined, limits, messages, processes, warm, wire
+from .fault_messages import Reached
 from .joined_messages import Joining, Leaving
 from .rank_process import Worker
+from .start_messages import STARTER
 from .statement import waiting_statements
 from .terminal_messages import ANSWERS, Grant, Input, Taken, Window
 from .worker_messages import Imported, Raised
@@ -124,9 +126,31 @@ class Hearing:
                 worker.raised = told._replace(time=min(told.time, time.time()))
             elif isinstance(told, Imported):
                 self.imported.update({*told.names}.intersection(warm.missing_modules()))
+            elif isinstance(told, Reached):
+                self._emit(told._replace(node=self._node, run=self._run, attempt=worker.attempt))
             elif not isinstance(told, (Joining, Leaving)) and self._limits.has_room_for_note(worker, size):
                 told = told._replace(node=self._node, run=self._run)
                 self._emit(told._replace(attempt=worker.attempt) if isinstance(told, messages.Note) else told)
+
+    # -- where they are
+
+    def request_stacks(self) -> None:
+        """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
+        self.joiners.ask_for_stacks()
+        for worker in self._workers:
+            if worker.rank != STARTER:  # which may be any program
+                worker.begin_stack()
+
+    def report_stacks(self) -> None:
+        """Send what they wrote."""
+        self.joiners.tell_stacks()
+        for worker in self._workers:
+            worker.read_stack()
+            if worker.status is None and worker.rank != STARTER:
+                worker.read_stacks_of_forks({process.pid for process in self.joiners})
+                text = worker.stack.decode("utf-8", "replace")
+                stack = messages.Stack(worker.rank, time.time(), self._node, self._run, text, worker.attempt)
+                self._emit(stack)
 
     # -- what they are to read
 

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple, Optional, Union
 
 from .backend_messages import Named
 from .config import OUTPUT_BYTES
+from .fault_messages import Do, Done, LookAt, Reached, Release, Undo
 from .joined_messages import Joined, LeftRunning
 from .output_messages import Fetch, Made, Piece
 from .start_messages import Store, WorkerStart
 from .terminal_messages import Breakpoint, Continued, Grant, Input, Taken, Window
 from .watch_messages import Follow, LetGo
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -70,6 +71,9 @@ class Prepare(NamedTuple):
     variables."""
     at_once: int = 0
     """So many workers the starters may have at a time; their local ranks are below it."""
+    triggers: tuple[dict[str, Any], ...] = ()
+    """The points at which ranks are held for a fault, each with its index in the plan as `trigger`, whether it `heals`,
+    a `rank` where that is said, and `op` or `phase`, with `count` and `edge`, or `note`."""
 
 
 class Go(NamedTuple):
@@ -289,6 +293,7 @@ class Note(NamedTuple):
 
 
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
-                Finish, Fetch]  # fmt: skip
+                Finish, Fetch, Do, Undo, LookAt, Release]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
-               Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished]  # fmt: skip
+               Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
+               Done, Reached]  # fmt: skip

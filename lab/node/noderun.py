@@ -10,10 +10,12 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from . import (
     check,
     hearing,
+    holding,
     joins,
     launch,
     leftovers,
@@ -32,7 +34,7 @@ from . import (
 )
 from .config import Config
 from .rank_process import Worker
-from .start_messages import STARTER, WorkerStart
+from .start_messages import WorkerStart
 from .watch import Watch
 from .watched import Watched
 
@@ -60,6 +62,10 @@ class NodeRun:
         self.workers: list[Worker] = []
         """In the order of their start, starters and the check among them; of each local rank the last one."""
         self._started = 0
+        self._triggers: tuple[dict[str, Any], ...] = ()
+        """The points at which ranks are held."""
+        self.spared: Callable[[], set[int]] = set
+        """Processes of the agent that are none of the run."""
         self.store_pid: int | None = None
         self.going = self._ended = False
         self.left: list[str] = []
@@ -84,6 +90,7 @@ class NodeRun:
             StoreError: the store cannot listen.
             OSError: a starter is no program of this node.
         """
+        self._triggers = asked.triggers or self._triggers
         if asked.store is not None:
             self.store_pid = store.start_store(asked.store, self.users.store)
         if asked.starters:
@@ -125,7 +132,7 @@ class NodeRun:
             start.env.setdefault(name, value)
         root, step = self.config.import_root, self.watched.step and start.rank >= 0
         context = launch.LaunchContext(self.claim, self.users, folder, note_socket, root, step, passed)
-        worker = launch.start_worker(start, context)
+        worker = launch.start_worker(holding.with_triggers(start, self._triggers), context)
         self._started += 1
         self.workers.append(worker)
         return worker
@@ -209,24 +216,6 @@ class NodeRun:
                 worker.stopped |= not worker.given_up  # then it has been killed already
                 worker.signal_all(number)
 
-    def request_stacks(self) -> None:
-        """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
-        self.heard.joiners.ask_for_stacks()
-        for worker in self.workers:
-            if worker.rank != STARTER:  # which may be any program
-                worker.begin_stack()
-
-    def report_stacks(self) -> None:
-        """Send what they wrote."""
-        self.heard.joiners.tell_stacks()
-        for worker in self.workers:
-            worker.read_stack()
-            if worker.status is None and worker.rank != STARTER:
-                worker.read_stacks_of_forks({process.pid for process in self.heard.joiners})
-                text = worker.stack.decode("utf-8", "replace")
-                stack = messages.Stack(worker.rank, time.time(), self.config.node, self.run, text, worker.attempt)
-                self.emit(stack)
-
     def end(self, congested: Callable[[], bool] = lambda: False, drain: Callable[[], None] = lambda: None) -> None:
         """End every process and pass on their last words; only the first time counts."""
         if not self._ended:
@@ -256,7 +245,7 @@ class NodeRun:
         self.joins.close()
         keep = {self.store_pid} if self.store_pid else set()
         told = partial(leftovers.tell_of_left, self.workers, self.run, self.config.node, self._tell)
-        keep.update(worker.pid for worker in self.workers if worker.status is None)
+        keep |= self.spared() | {worker.pid for worker in self.workers if worker.status is None}
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=told) and self.users.many:
             for user in {self.users.worker(worker.local_rank) for worker in self.workers}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found

@@ -67,6 +67,8 @@ class Worker:
     """Unix time at which the gate opened."""
     attempt: str = ""
     """See `Started`."""
+    hold_fd: int = -1
+    """Where it is told that it may go on from a point that a fault waits for; -1 where there is none."""
 
     def open_gate(self) -> bool:
         """Let the worker run its script; returns whether that was still to be done."""
@@ -171,10 +173,10 @@ class Worker:
 
     def close(self) -> None:
         """Close the agent's ends of all pipes."""
-        for fd in (*self.streams, self.stack_fd, self.gate_fd, self.step_fd):
+        for fd in (*self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd):
             if fd >= 0:
                 os.close(fd)
-        self.streams, self.stack_fd, self.gate_fd, self.step_fd = {}, -1, -1, -1
+        self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd = {}, -1, -1, -1, -1
         self.notes.close()
         self.inlet.close()
         if self.trace is not None:

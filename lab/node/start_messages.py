@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .terminal_messages import NOTHING
 
@@ -34,6 +34,8 @@ class WorkerStart(NamedTuple):
     """Which workers it meets, see `Started`."""
     modules: tuple[str, ...] = ()
     """Of a starter: what the Python of the node must have."""
+    triggers: tuple[dict[str, Any], ...] = ()
+    """The points at which it is held: those of `Prepare` that are its own."""
 
 
 class Store(NamedTuple):

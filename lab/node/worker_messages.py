@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Union
 
 from .backend_messages import Named
+from .fault_messages import Reached
 from .joined_messages import Joining, Leaving
 from .messages import Note
 from .terminal_messages import Breakpoint, Continued
@@ -26,4 +27,4 @@ class Imported(NamedTuple):
     names: list[str]
 
 
-Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving]
+Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached]

@@ -28,4 +28,6 @@ def refuse_faults(faults: Sequence[Fault], name: str, engine: str, nnodes: int, 
             )
         for rank in (*fault.what.ranks, fault.when.rank or 0, (fault.until.rank or 0) if fault.until else 0):
             if rank >= world_size:
-                raise UsageError(f"{name} is to {fault} by rank {rank}: world_size is {world_size}")
+                raise UsageError(
+                    f"{name} is to {fault}, and rank {rank} does not take part: world_size is {world_size}"
+                )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lab.errors import ClusterBusy, NodeLost
 from lab.node import wire
 from lab.node.backend_messages import Named
+from lab.node.fault_messages import Done, Reached
 from lab.node.joined_messages import Joined, LeftRunning
 from lab.node.messages import (
     Busy,
@@ -126,7 +127,7 @@ class Collector:
             )
         elif isinstance(message, Refused):
             self._refused(node, message)
-        elif not isinstance(message, Cleaning):
+        elif not isinstance(message, (Cleaning, Done, Reached)):
             self._misunderstood(node, message)
         if self.faults is not None and isinstance(message, (Note, Output)):
             self.faults.hear(message)

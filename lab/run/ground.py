@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
 from lab.errors import ClusterError
+from lab.node.fault_messages import Do, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
+from lab.run.deed_line import Asked, ask_apart
+
+if TYPE_CHECKING:
+    from lab.run.deed_line import DeedLine
 
 
 class ClusterGround:
@@ -17,6 +23,8 @@ class ClusterGround:
         self.engine = engine.name
         self.addresses: Mapping[str, str] = {node.name: node.address for node in cluster.nodes}
         self._engine, self._cluster = engine, cluster
+        self.line: DeedLine | None = None
+        """To the agents of the run that goes on; None: each is asked over a channel of its own."""
 
     def _node(self, name: str) -> Node:
         return self._cluster.named(name)[0]
@@ -35,4 +43,24 @@ class ClusterGround:
 
     def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent do something."""
-        raise ClusterError(f"{node} cannot be asked to {deed} yet")
+        return self._answer(node, Do(_new_id(), deed, dict(said)))
+
+    def take_back(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have its agent undo something."""
+        return self._answer(node, Undo(_new_id(), deed, dict(said)))
+
+    def look_at(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have its agent look at something."""
+        return self._answer(node, LookAt(_new_id(), deed, dict(said)))
+
+    def _answer(self, node: str, asked: Asked) -> Mapping[str, Any]:
+        done = self.line.ask(node, asked) if self.line is not None else None
+        if done is None:
+            done = ask_apart(self._engine, self._cluster, self._node(node), asked)
+        if done.wrong:
+            raise ClusterError(f"{node}: {done.wrong}")
+        return done.found
+
+
+def _new_id() -> str:
+    return os.urandom(8).hex()

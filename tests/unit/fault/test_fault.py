@@ -57,8 +57,8 @@ def test_a_damaged_fault_of_a_record_is_told_too(damaged: dict[str, object]) -> 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: When(rank=0), "set off by a note or by a line"),
-        (lambda: When(note="a", log="b"), "not by both"),
+        (lambda: When(rank=0), "a line sets a fault off"),
+        (lambda: When(note="a", log="b"), "by one event, and this is log and note"),
         (lambda: When(log="b", equals=3), "no value"),
     ],
 )

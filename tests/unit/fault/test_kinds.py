@@ -1,16 +1,17 @@
-"""Every kind of fault that a scenario may name is there, and does, takes back and reads back what it says."""
+"""Every kind of fault has what a kind owes, and those of nodes do, take back and read back what they say."""
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
-from lab.fault.protocol import Ground, Kind, find_kind
-from lab.spec.faults import KINDS, START, Fault
 
 from lab.engine.protocol import NodeState
+from lab.engine.select import OPENERS
 from lab.errors import ClusterError
+from lab.fault.kind import FaultKind, fault_kinds, key_of
+from lab.fault.kinds.kill import Kill
+from lab.fault.kinds.start import Start
 from lab.plan.cluster import Node, Shape
+from lab.run.ground import ClusterGround
 from tests.unit.fake_engine import FakeEngine
 
 
@@ -34,46 +35,51 @@ class Powered(FakeEngine):
 
 
 @pytest.fixture
-def ground() -> Ground:
-    engine = Powered()
-    return Ground(engine, engine.create("c", Shape(nodes=2), run=None, announce=lambda _: None))
+def engine() -> Powered:
+    return Powered()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_has_all_that_a_kind_owes(kind: str) -> None:
-    module = find_kind(Fault(**{kind: "node1"}, when=START))
-    for name, function in vars(Kind).items():
-        if inspect.isfunction(function) and not name.startswith("_"):
-            owed = list(inspect.signature(function).parameters)[1:]
-            assert list(inspect.signature(getattr(module, name)).parameters) == owed, name
+@pytest.fixture
+def ground(engine: Powered) -> ClusterGround:
+    return ClusterGround(engine, engine.create("c", Shape(nodes=2), run=None, announce=lambda _: None))
 
 
-def test_a_node_that_is_stopped_does_not_run_until_that_is_taken_back(ground: Ground) -> None:
-    stop = Fault(stop="node1", when=START)
-    kind = find_kind(stop)
-    assert not kind.in_force(ground, stop)
+@pytest.mark.parametrize("kind", fault_kinds().values(), ids=fault_kinds())
+def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
+    assert kind.does
+    assert key_of(kind) == kind.example.partition(":")[0]
+    assert kind.cannot.keys() <= OPENERS.keys()
+    assert kind.__str__ is not object.__str__
+    done = ("apply", "undo", "read_back") if not kind.by_worker else ()
+    assert all(getattr(kind, name) is not getattr(FaultKind, name) for name in done)
+
+
+def test_a_node_that_is_killed_does_not_run_until_that_is_taken_back(ground: ClusterGround) -> None:
+    kill = Kill(node="node1")
+    assert not kill.read_back(ground).in_force
     for _ in range(2):  # again is no error
-        kind.apply(ground, stop)
-        assert kind.in_force(ground, stop)
+        kill.apply(ground)
+        assert kill.read_back(ground).in_force
     for _ in range(2):
-        kind.undo(ground, stop)
-        assert not kind.in_force(ground, stop)
+        kill.undo(ground)
+        assert not kill.read_back(ground).in_force
 
 
-def test_a_node_that_is_started_runs_and_goes_on_to_run(ground: Ground) -> None:
-    stop, start = Fault(stop="node1", when=START), Fault(start="node1", when=START)
-    find_kind(stop).apply(ground, stop)
-    find_kind(start).apply(ground, start)
-    assert find_kind(start).in_force(ground, start)
-    find_kind(start).undo(ground, start)
-    assert not find_kind(stop).in_force(ground, stop)
+def test_a_node_that_is_started_runs_and_goes_on_to_run(ground: ClusterGround) -> None:
+    kill, start = Kill(node="node1"), Start(node="node1")
+    kill.apply(ground)
+    start.apply(ground)
+    assert start.read_back(ground).in_force
+    start.undo(ground)
+    assert not kill.read_back(ground).in_force
 
 
-def test_a_node_that_cannot_be_stopped_is_an_error(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_cannot_be_killed_is_an_error(
+    engine: Powered, ground: ClusterGround, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(node: Node) -> None:
         raise ClusterError("the engine is tired")
 
-    monkeypatch.setattr(ground.engine, "kill", refuse)
-    stop = Fault(stop="node1", when=START)
+    monkeypatch.setattr(engine, "kill", refuse)
     with pytest.raises(ClusterError, match="tired"):
-        find_kind(stop).apply(ground, stop)
+        Kill(node="node1").apply(ground)

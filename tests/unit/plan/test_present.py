@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from lab.spec.faults import START, Fault, When
 
 from lab.errors import ClusterUnfit, LabError, UsageError
+from lab.fault.fault import Fault
+from lab.fault.kinds.kill import Kill
+from lab.fault.kinds.start import Start
+from lab.fault.when import START, When
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.present import present, refuse_absence
 from lab.spec.launching import TORCHRUN, Launching, Torchrun
@@ -26,16 +29,20 @@ def cluster(*stopped: int) -> ClusterInfo:
 def test_nodes_that_are_stopped_or_that_a_fault_stops_before_are_not_there() -> None:
     assert present(replace(cluster(), nodes=()), 3, ()) == ["node0", "node1", "node2"]
     assert present(cluster(1), 3, ()) == ["node0", "node2"]
-    faults = [Fault(stop="node2", when=START), Fault(start="node1", when=START), Fault(stop="node0", when=LATER)]
+    faults = [
+        Fault(what=Kill(node="node2"), when=START),
+        Fault(what=Start(node="node1"), when=START),
+        Fault(what=Kill(node="node0"), when=LATER),
+    ]
     assert present(cluster(1), 3, faults) == ["node0", "node1"]
 
 
 @pytest.mark.parametrize(
     ("launching", "stopped", "faults"),
     [
-        (LAB, (), [Fault(stop="node1", when=LATER)]),
+        (LAB, (), [Fault(what=Kill(node="node1"), when=LATER)]),
         (ELASTIC, (2,), []),
-        (ELASTIC, (), [Fault(stop="node2", when=START), Fault(start="node2", when=LATER)]),
+        (ELASTIC, (), [Fault(what=Kill(node="node2"), when=START), Fault(what=Start(node="node2"), when=LATER)]),
     ],
 )
 def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stopped, faults) -> None:
@@ -48,9 +55,15 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
         (LAB, (1,), [], ClusterUnfit, "s needs 3 nodes, and node1 of cluster c is stopped"),
         (ELASTIC, (1, 2), [], ClusterUnfit, "s needs at least 2 nodes, node0 among them, and node1 and node2 of"),
         (ELASTIC, (0,), [], ClusterUnfit, "and node0 of cluster c is stopped"),
-        (LAB, (), [Fault(stop="node2", when=START)], UsageError, "s is to stop node2 before it begins, and with the"),
-        (ELASTIC, (), [Fault(stop="node0", when=START)], UsageError, "s is to stop node0 before it begins"),
-        (LAB, (), [Fault(start="node2", when=LATER)], UsageError, "the launcher lab takes no node in"),
+        (
+            LAB,
+            (),
+            [Fault(what=Kill(node="node2"), when=START)],
+            UsageError,
+            "s is to kill node2 before it begins, and with the",
+        ),
+        (ELASTIC, (), [Fault(what=Kill(node="node0"), when=START)], UsageError, "s is to kill node0 before it begins"),
+        (LAB, (), [Fault(what=Start(node="node2"), when=LATER)], UsageError, "the launcher lab takes no node in"),
     ],
 )
 def test_what_cannot_begin_is_refused_in_a_sentence(launching, stopped, faults, kind: type[LabError], message) -> None:

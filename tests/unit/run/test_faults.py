@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.spec.faults import START, Fault, When
 
 from lab.cluster import Cluster
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError, UsageError
+from lab.fault.fault import Fault
+from lab.fault.kinds.kill import Kill
+from lab.fault.when import START, When
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed
 from lab.record.read import Record
@@ -60,7 +62,7 @@ STEPS = [notes("step", 1), prints("at st"), notes("step", 2), prints("ep 2\n"), 
 @pytest.mark.parametrize(
     ("when", "why"),
     [
-        (When(rank=1, note="step", value=2), "rank 1 noted step = 2"),
+        (When(rank=1, note="step", equals=2), "rank 1 noted step = 2"),
         (When(note="step"), "rank 0 noted step = 1"),
         (When(rank=1, log="^at step [2]$"), 'rank 1 printed "at step 2"'),
     ],
@@ -69,14 +71,14 @@ def test_the_first_event_that_fits_sets_a_fault_off_once_and_the_node_runs_again
     when: When, why: str
 ) -> None:
     engine = Powered({0: STEPS, 1: STEPS})
-    result = run(engine, Fault(stop="node1", when=when))
+    result = run(engine, Fault(what=Kill(node="node1"), when=when))
     assert engine.power == ["kill node1", "start node1"]
     (told,) = result.faults
-    assert {**told, "at_s": 0} == {"fault": "stop node1", "node": "node1", "at_s": 0, "why": why, "failed": ""}
+    assert {**told, "at_s": 0} == {"fault": "kill node1", "node": "node1", "at_s": 0, "why": why, "failed": ""}
     assert result.passed, result.reason  # an engine without nodes does not lose one
     assert result.path is not None
     (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultEvent)]
-    assert (event.fault, event.node, event.why) == ("stop node1", "node1", why)
+    assert (event.fault, event.node, event.why) == ("kill node1", "node1", why)
 
 
 def test_whoever_watches_is_told_what_is_done_on_purpose() -> None:
@@ -88,16 +90,16 @@ def test_whoever_watches_is_told_what_is_done_on_purpose() -> None:
             self.told.append(text)
 
     watcher = Watcher()
-    fault = Fault(stop="node1", when=When(note="step"))
+    fault = Fault(what=Kill(node="node1"), when=When(note="step"))
     Cluster(2, name="c", engine=Powered({0: STEPS})).run("s.py", nodes=2, faults=[fault], observer=watcher)
-    assert "stop node1, on purpose: rank 0 noted step = 1" in watcher.told
+    assert "kill node1, on purpose: rank 0 noted step = 1" in watcher.told
 
 
 def test_a_fault_whose_event_never_comes_is_told_and_is_a_failure() -> None:
     engine = Powered({0: STEPS, 1: STEPS})
-    result = run(engine, Fault(stop="node1", when=When(note="step", value=3)))
+    result = run(engine, Fault(what=Kill(node="node1"), when=When(note="step", equals=3)))
     assert (result.verdict, result.faults, engine.power) == ("failed", (), [])
-    assert result.reason == "fault stop node1: expected 'when a rank notes step = 3', got '(it never came)'"
+    assert result.reason == "fault kill node1: expected 'when a rank notes step = 3', got '(it never came)'"
 
 
 def test_a_fault_that_cannot_be_done_is_told_and_is_a_failure() -> None:
@@ -108,7 +110,7 @@ def test_a_fault_that_cannot_be_done_is_told_and_is_a_failure() -> None:
 
     engine.kill = refuse  # type: ignore[method-assign]
     engine.states["node1"] = NodeState(running=True)
-    result = run(engine, Fault(stop="node1", when=When(note="step")))
+    result = run(engine, Fault(what=Kill(node="node1"), when=When(note="step")))
     assert result.verdict == "failed"
     assert "the engine is tired" in result.reason
     assert result.path is not None
@@ -119,8 +121,8 @@ def test_a_fault_that_cannot_be_done_is_told_and_is_a_failure() -> None:
 
 def test_faults_of_nodes_and_ranks_that_do_not_take_part_are_refused() -> None:
     for fault, message in (
-        (Fault(stop="node5", when=START), "stop node5, which does not take part"),
-        (Fault(stop="node1", when=When(rank=2, note="a")), "what rank 2 does: world_size is 2"),
+        (Fault(what=Kill(node="node5"), when=START), "to kill node5, and node5 does not take part"),
+        (Fault(what=Kill(node="node1"), when=When(rank=2, note="a")), "and rank 2 does not take part: world_size is 2"),
     ):
         with pytest.raises(UsageError, match=message):
             run(Powered({}), fault)
@@ -130,6 +132,6 @@ def test_a_pattern_that_takes_too_long_to_search_ends_no_run(monkeypatch: pytest
     monkeypatch.setattr("lab.verdict.patterns.LIMIT_S", 1)
     engine = Powered({0: [prints("a" * 40 + "!\n"), exits()]})
     began = time.monotonic()
-    result = run(engine, Fault(stop="node1", when=When(log="(a+)+$")))
+    result = run(engine, Fault(what=Kill(node="node1"), when=When(log="(a+)+$")))
     assert time.monotonic() - began < 60
     assert "was given up after 1 s" in result.reason

@@ -11,9 +11,11 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lab.spec.faults import Fault, When
 
 from lab.errors import ScenarioError
+from lab.fault.fault import Fault
+from lab.fault.kinds.kill import Kill
+from lab.fault.when import When
 from lab.keys.declare import keys_of
 from lab.keys.kinds import slug
 from lab.spec.launching import Launching, Torchrun
@@ -48,7 +50,7 @@ volumes:
   - data:/data:ro
   - /:/host
 outputs: [out, '*.pt']
-faults: [{stop: node1, when: {rank: 1, note: loss, value: 0.5}}]
+faults: [{kill: node1, when: {rank: 1, note: loss, equals: 0.5}, for: 3s}]
 trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
@@ -128,7 +130,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=Path("/"), target="/host"),
         ),
         outputs=("out", "*.pt"),
-        faults=(Fault(stop="node1", when=When(rank=1, note="loss", value=0.5)),),
+        faults=(Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
         trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},

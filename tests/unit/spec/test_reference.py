@@ -108,7 +108,11 @@ def test_every_example_of_the_reference_loads(tmp_path: Path) -> None:
         (folder / script).write_text("")
     (folder / "verify.py").write_text("def sums_agree(results): ...\n")
     at_top, in_expect = REFERENCE.split("## expect\n")
-    examples = [f"script: train.py\n{example}" for example in examples_of(at_top) if not example.startswith("script")]
+    at_top, faults, after = re.split("^## (?:Faults|Questions)\n", at_top, flags=re.MULTILINE)
+    examples = [
+        f"script: train.py\n{example}" for example in examples_of(at_top + after) if not example.startswith("script")
+    ]
+    examples += [f"script: train.py\nfaults: [{{{whole_fault(example)}}}]" for example in examples_of(faults)]
     examples += [f"script: train.py\nexpect:\n  {example}" for example in examples_of(in_expect)]
     blocks = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)
     examples += [block if "script:" in block else f"script: train.py\n{block}" for block in blocks]
@@ -116,6 +120,14 @@ def test_every_example_of_the_reference_loads(tmp_path: Path) -> None:
     for example in examples:
         (folder / "example.yaml").write_text(example)
         assert load_scenario(folder / "example.yaml").source == folder / "example.yaml"
+
+
+def whole_fault(example: str) -> str:
+    """A fault with this key."""
+    if example.startswith("when:"):
+        return f"kill: node2, {example}"
+    kind = "kill: node2, " if example.startswith(("for:", "until:")) else ""
+    return f"{kind}{example}, when: {{rank: 2, op: all_reduce}}"
 
 
 def examples_of(text: str) -> list[str]:
