@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
 from contextlib import suppress
 
 from lab.engine.protocol import Channel, Engine
@@ -50,7 +51,7 @@ class DeedLine:
         self._wake()
         try:
             done = future.result(ANSWER_S)
-        except TimeoutError:
+        except NotInTime:
             raise silent(node) from None
         return None if done.id != asked.id else done
 

@@ -10,6 +10,7 @@ import pytest
 from lab.node import wire
 from lab.node.agent import Agent
 from lab.node.config import Config
+from lab.node.fault_messages import Do, Done, Reached, Release
 from lab.node.messages import (
     PROTOCOL,
     Answer,
@@ -55,6 +56,11 @@ MESSAGES = [
     Input("r", 0, b"n\xff\r", last=True),
     Window("r", 1, 24, 80),
     Breakpoint(1, 2.0, "a.py:3", "node0", "r"),
+    Do("1", "links", {"10.0.0.2": {"rate": 1e8}}, "r"),
+    Done("1", {"asked": [1, None]}, "", "r"),
+    Release("r", 1, 7, {"raise": "OSError"}),
+    Reached(1, 2.0, 7, 0, heals=True, call=3, value=0.5, node="node0", run="r"),
+    Prepare("r", (), triggers=({"trigger": 0, "rank": 1, "op": "all_reduce", "count": 3, "edge": "after"},)),
 ]
 
 
