@@ -21,7 +21,7 @@ from lab.record.layout import FILES
 from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
-from lab.spec.launching import Torchrun
+from lab.spec.launcher import Torchrun
 from lab.spec.lessons import schema_file
 from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
 

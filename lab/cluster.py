@@ -31,11 +31,11 @@ from lab.run.power import Powered
 from lab.spec.data import checked_folders
 from lab.spec.requirements import checked_requirements
 from lab.spec.scenario import Scenario
-from lab.spec.volumes import Volume
 
 if TYPE_CHECKING:
     from lab.result import Result
     from lab.run.several import Several
+    from lab.spec.volumes import Volume
 
 DEFAULT_NODES = 3
 

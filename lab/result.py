@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,26 +12,10 @@ from lab.errors import RecordError
 from lab.record.result import Result
 
 if TYPE_CHECKING:
-    from lab.run.snapshot import SnapshotFile
+    from lab.run.snapshot import SnapshotFile, SnapshotHome
     from lab.verdict.evidence import Evidence
 
-__all__ = ["RecordedCalls", "Result", "SnapshotHome"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshotHome:
-    """Where the snapshots of results lie while a test runs."""
-
-    file: Path
-    """The file of the test; they lie beside it."""
-    name: str
-    """That of the test; each run of it that is compared has a file."""
-    how: str
-    """What writes them anew: a command."""
-    update: bool | None = None
-    """As in `RecordedCalls.matches_snapshot`, where that does not say."""
-    runs: list[str] = field(default_factory=list)
-    """The runs that were compared so far."""
+__all__ = ["RecordedCalls", "Result"]
 
 
 class RecordedCalls(Mapping[int, tuple[str, ...]]):

@@ -7,14 +7,16 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.select import CHOICES
 from lab.errors import LabError
 from lab.keys.units import parse_age, parse_duration, parse_size
 from lab.record.layout import RUNS
 from lab.spec.scenario import MAX_TRACE_VALUES
-from lab.spec.volumes import Volume
+
+if TYPE_CHECKING:
+    from lab.spec.volumes import Volume
 
 T = TypeVar("T")
 
@@ -224,6 +226,8 @@ def _positive_float(word: str) -> float:
 
 
 def _volume(word: str) -> Volume:
+    from lab.spec.volumes import Volume  # few commands mount any
+
     source, colon, rest = word.partition(":")
     target, _, mode = rest.partition(":")
     path = Path(source).expanduser().resolve()

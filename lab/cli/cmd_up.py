@@ -66,7 +66,7 @@ def _dry_run(cluster: Cluster, as_json: bool) -> int:
 
     requests = cluster.dry_up()
     if as_json:
-        print(json.dumps([vars(request) for request in requests]))
+        print(json.dumps([request._asdict() for request in requests]))
     else:
         print(requests_text(requests) or f"cluster {cluster.name} is up in this shape: nothing would be made")
     return 0

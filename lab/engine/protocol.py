@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -21,8 +21,7 @@ Announce = Callable[[str], None]
 """Takes a line of progress, such as `node1: importing torch`."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """One thing that an engine asks for when it makes a cluster; plain data, the same for the same shape and names."""
 
     what: str
@@ -53,8 +52,7 @@ class Channel(Protocol):
         """Let go of the stream; the agent lives on."""
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(NamedTuple):
     """What keeps a node from working although it is there."""
 
     how: str
@@ -66,8 +64,7 @@ class Trouble:
 AGENT_STOPPED = Trouble("was stopped: its agent had a SIGSTOP", silent=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeState:
+class NodeState(NamedTuple):
     """What the engine knows about a node after its channel closed."""
 
     running: bool

@@ -124,7 +124,7 @@ def open_desk(
         if trust or engine != "docker":
             raise
         raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
-    assignment = with_stated_calls(assignment, *options.of_run(assignment, Shape(nodes=1)))
+    assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
     if assignment.expect.check:
         apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
         options = replace(options, check_archive=apart)

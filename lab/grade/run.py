@@ -66,7 +66,7 @@ class Desk:
     def shape(self, engine: Engine) -> Shape:
         """The shape of each cluster."""
         said = self.assignment
-        nodes, nproc_per_node = self.options.of_run(said, Shape(nodes=1))
+        nodes, nproc_per_node = self.options.size_of_run(said, Shape(nodes=1))
         limits = {name: value for name, value in vars(said.resources).items() if value}
         shape = Shape(
             **{

@@ -35,7 +35,7 @@ class Launcher:
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
         """An agent on each node."""
-        told = layout.settings.torchrun
+        told = layout.settings.told
         least, most = _size(layout)
         rendezvous = {**_RENDEZVOUS, "last_call_timeout": str(told.last_call_s)}
         env = {**layout.env, **_A_STORE_FOR_EACH_ATTEMPT}
@@ -64,5 +64,5 @@ class Launcher:
 
 
 def _size(layout: Layout) -> tuple[int, int]:
-    nodes, told = len(layout.addresses), layout.settings.torchrun
+    nodes, told = len(layout.addresses), layout.settings.told
     return told.min_nodes or nodes, told.max_nodes or max(nodes, told.min_nodes or 0)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lab.errors import UsageError
 from lab.keys.problems import did_you_mean
 from lab.plan.limits import Limits
-from lab.spec.volumes import Volume
 from lab.words import format_limit, listing
+
+if TYPE_CHECKING:
+    from lab.spec.volumes import Volume
 
 State = Literal["ready", "partial", "dead"]
 RUNNING = "running"
@@ -62,7 +64,7 @@ class Shape:
     def from_json(cls, text: str) -> Shape:
         """The inverse of `to_json`; fields that another version of the lab added are skipped."""
         data: dict[str, Any] = json.loads(text)
-        data["volumes"] = tuple(Volume(source=Path(s), target=t, read_only=r) for s, t, r in data.get("volumes", ()))
+        data["volumes"] = _volumes(data.get("volumes", ()))
         data["requirements"] = tuple(data.get("requirements", ()))
         data["data"] = {name: Path(folder) for name, folder in data.get("data", {}).items()}
         known = {item.name for item in fields(cls)}
@@ -76,6 +78,14 @@ class Shape:
             for name, mine, theirs in pairs
             if mine != theirs
         ]
+
+
+def _volumes(listed: Sequence[Sequence[Any]]) -> tuple[Volume, ...]:
+    if not listed:
+        return ()
+    from lab.spec.volumes import Volume  # few clusters have any
+
+    return tuple(Volume(source=Path(source), target=target, read_only=only) for source, target, only in listed)
 
 
 def field_word(name: str) -> str:

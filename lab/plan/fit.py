@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Shape, field_text, field_word
+from lab.plan.options import PlanOptions
 from lab.spec.requirements import merged
 from lab.spec.scenario import Resources, Scenario
 
 _ADDED = ("requirements", "data")
 """Of these a scenario may have its own, and what was asked for is added to them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """How large a run is asked to be; None means what the scenario says, else what the cluster has."""
-
-    nodes: int | None = None
-    """Nodes that take part."""
-    nproc_per_node: int | None = None
-    """Workers on each node."""
-
-    def of_run(self, scenario: Scenario, shape: Shape) -> tuple[int, int]:
-        """Nodes of a run, and workers on each, on a cluster of this shape."""
-        return (
-            self.nodes or scenario.nodes or shape.nodes,
-            self.nproc_per_node or scenario.nproc_per_node or shape.nproc_per_node,
-        )
 
 
 def has_wishes(scenario: Scenario) -> bool:
@@ -51,15 +35,15 @@ def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
     )
 
 
-def shape_for(scenario: Scenario, size: Size, asked: Mapping[str, Any]) -> Shape:
+def shape_for(scenario: Scenario, options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
     """The cluster that is made for one run.
 
     Args:
         scenario: what runs on it; a size that nobody gives is 1.
-        size: how large the run is asked to be.
+        options: how large the run is asked to be.
         asked: fields of the shape that were asked for; they win over what the scenario says.
     """
-    nodes, nproc_per_node = size.of_run(scenario, Shape(nodes=1))
+    nodes, nproc_per_node = options.size_of_run(scenario, Shape(nodes=1))
     whole = with_asked(scenario, asked)
     said = {"nodes": nodes, "nproc_per_node": nproc_per_node, **_said(scenario)}
     volumes = {volume.target: volume for volume in (*scenario.volumes, *asked.get("volumes", ()))}
@@ -67,9 +51,9 @@ def shape_for(scenario: Scenario, size: Size, asked: Mapping[str, Any]) -> Shape
     return Shape(**{**said, **asked, **added})
 
 
-def shape_for_all(scenarios: Sequence[Scenario], size: Size, asked: Mapping[str, Any]) -> Shape:
+def shape_for_all(scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any]) -> Shape:
     """The cluster that is made for many runs: as many nodes as the largest needs."""
-    nodes = max(size.of_run(scenario, Shape(nodes=1))[0] for scenario in scenarios)
+    nodes = max(options.size_of_run(scenario, Shape(nodes=1))[0] for scenario in scenarios)
     return Shape(**{"nodes": nodes, **asked})
 
 
@@ -82,14 +66,14 @@ def asked_for_own(scenario: Scenario, asked: Mapping[str, Any], shared: Shape | 
 
 
 def planned_clusters(
-    scenarios: Sequence[Scenario], size: Size, asked: Mapping[str, Any], there: ClusterInfo | None, name: str
+    scenarios: Sequence[Scenario], options: PlanOptions, asked: Mapping[str, Any], there: ClusterInfo | None, name: str
 ) -> list[ClusterInfo]:
     """The cluster that each of these runs on: the one that is there, or one without nodes yet."""
     if len(scenarios) == 1:
-        return [there or not_made(shape_for(scenarios[0], size, asked), name)]
-    shared = there or not_made(shape_for_all(scenarios, size, asked), name)
+        return [there or not_made(shape_for(scenarios[0], options, asked), name)]
+    shared = there or not_made(shape_for_all(scenarios, options, asked), name)
     return [
-        not_made(shape_for(scenario, size, asked_for_own(scenario, asked, shared.shape)), own_name(name))
+        not_made(shape_for(scenario, options, asked_for_own(scenario, asked, shared.shape)), own_name(name))
         if has_wishes(scenario)
         else shared
         for scenario in scenarios
@@ -110,13 +94,13 @@ def _said(scenario: Scenario) -> dict[str, Any]:
     return {name: value for name, value in {**vars(scenario.resources), "image": scenario.image}.items() if value}
 
 
-def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, size: Size) -> None:
+def refuse_unfit(cluster: ClusterInfo, scenario: Scenario, options: PlanOptions) -> None:
     """Refuse a scenario that a cluster cannot run as asked.
 
     Raises:
         ClusterUnfit: the cluster is too small, or has other limits than the scenario wants.
     """
-    nodes, _ = size.of_run(scenario, cluster.shape)
+    nodes, _ = options.size_of_run(scenario, cluster.shape)
     if nodes > cluster.shape.nodes:
         raise ClusterUnfit(
             f"{scenario.name} needs {nodes} nodes, cluster {cluster.name} has {cluster.shape.nodes}",

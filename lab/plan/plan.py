@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.keys.problems import did_you_mean
@@ -12,8 +12,9 @@ from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import chosen_backend, rendezvous, warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import Size, refuse_unfit
+from lab.plan.fit import refuse_unfit
 from lab.plan.gpus import gpu_variables
+from lab.plan.options import PlanOptions
 from lab.plan.present import refuse_absence
 from lab.spec.backends import check_backend
 from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
@@ -27,43 +28,14 @@ MASTER_PORT = 28411
 MAX_WORLD_SIZE = 4096
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanOptions(Size):
-    """How a scenario is asked to run; None means what the scenario or the cluster says."""
-
-    cold: bool = False
-    """Start fresh interpreters instead of forking the agents."""
-    timeout_s: float | None = None
-    """Seconds after which the run is hung."""
-    trace: bool = True
-    """Record the collectives, unless the scenario says not to."""
-    output_bytes: int | None = None
-    """What each rank may print; the rest is dropped."""
-    backend: str | None = None
-    """What carries the bytes of all process groups, whatever backend the script names for them."""
-    one_user: bool = False
-    """Let the ranks of a node be one user, as under torchrun."""
-    fresh: bool = False
-    """Empty the shared folder before."""
-    trace_values: int | None = None
-    """Keep at most this many elements of one side of a call as they are; 0: neither them nor summaries."""
-    interactive: int | None = None
-    """The rank that has the terminal of whoever runs it, from its start to its end."""
-    launcher: str | None = None
-    """What starts the workers."""
-    faults: Sequence[Fault] = ()
-    """What is broken on purpose, beside what the scenario says."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerPlan:
+class WorkerPlan(NamedTuple):
     """What one worker will be given."""
 
     rank: int
     local_rank: int = 0
     node_rank: int = 0
     node: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     """What is added to the node's own environment."""
     argv: tuple[str, ...] = ()
     """The script, relative to its folder, and its arguments."""
@@ -117,7 +89,7 @@ class Plan:
             "scenario": self.scenario.name,
             "trace": vars(self.trace),
             "faults": _faults_data(self.faults),
-            "workers": [vars(worker) for worker in self.workers],
+            "workers": [worker._asdict() for worker in self.workers],
             "launcher": self.launcher.name,
             "starters": [starter._asdict() for starter in self.starters],
             "script": str(self.scenario.script),
@@ -133,7 +105,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         UsageError: the size makes no sense, or a variable cannot be honoured by warm workers.
     """
     refuse_unfit(cluster, scenario, options)
-    nnodes, nproc_per_node = options.of_run(scenario, cluster.shape)
+    nnodes, nproc_per_node = options.size_of_run(scenario, cluster.shape)
     world_size = nnodes * nproc_per_node
     if nnodes < 1 or nproc_per_node < 1:
         raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")

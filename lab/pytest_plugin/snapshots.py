@@ -6,11 +6,13 @@ import re
 
 import pytest
 
-from lab.result import RecordedCalls, SnapshotHome
+from lab.result import RecordedCalls
 
 
 def lay_beside(request: pytest.FixtureRequest) -> None:
     """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
+    from lab.run.snapshot import SnapshotHome  # it reads traces
+
     item = request.node
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
     RecordedCalls.home = SnapshotHome(

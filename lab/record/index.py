@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from lab.record.layout import MOST_RANKS
@@ -14,8 +13,7 @@ _LATEST = 1e11
 """Indices, bytes and Unix times beyond these are damage."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
+class Piece(NamedTuple):
     """Something that a rank printed at once."""
 
     rank: int

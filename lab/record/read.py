@@ -31,12 +31,11 @@ from lab.record.layout import (
     launcher_log,
     rank_log,
 )
-from lab.record.plan import RecordedPlan
 from lab.record.result import Result
-from lab.record.started import no_log, read_started
 from lab.words import name_attempts
 
 if TYPE_CHECKING:
+    from lab.record.plan import RecordedPlan
     from lab.record.prediction import Prediction
 
 _NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
@@ -128,6 +127,8 @@ class Record:
 
     def plan(self) -> RecordedPlan:
         """The plan; what is missing or damaged has its default."""
+        from lab.record.plan import RecordedPlan  # who makes a run knows its plan
+
         found = read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
 
@@ -177,6 +178,8 @@ class Record:
             ranks = sorted(self.workers())
             if rank in ranks:
                 return b""
+            from lab.record.started import no_log, read_started
+
             raise no_log(self.run, rank, ranks, read_started(self.path))
         try:
             return path.read_bytes()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lab.operations import Operation
+if TYPE_CHECKING:
+    from lab.operations import Operation
 
 
 class Tone(NamedTuple):

@@ -7,17 +7,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.engine.protocol import Request
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import planned_clusters, with_asked
-from lab.plan.plan import Plan, PlanOptions, make_plan
+from lab.plan.options import PlanOptions
+from lab.plan.plan import Plan, make_plan
 from lab.record.layout import RUNS
-from lab.record.plan import Turn
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
+    from lab.record.plan import Turn
     from lab.run.calls import CallLine
     from lab.run.watched import Watched
 
@@ -53,6 +54,8 @@ class RunOptions(PlanOptions):
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Each of several scenarios that are run one after the other, with the options of its run."""
+        from lab.record.plan import Turn  # a run that is made alone has none
+
         suite = suite_name()
         for number, scenario in enumerate(scenarios, start=1):
             turn = Turn(suite=suite, number=number, of=len(scenarios))
@@ -64,8 +67,7 @@ def suite_name() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DryRun:
+class DryRun(NamedTuple):
     """One run that was only planned."""
 
     plan: Plan
@@ -74,7 +76,7 @@ class DryRun:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, with the requests."""
-        return {**self.plan.to_json(), "requests": [vars(request) for request in self.requests]}
+        return {**self.plan.to_json(), "requests": [request._asdict() for request in self.requests]}
 
 
 def plan_all(

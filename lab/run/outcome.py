@@ -12,7 +12,6 @@ from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Attempt, Expectation, RankResult, Result
-from lab.record.started import Started
 from lab.record.write import LATEST, RecordWriter
 from lab.run.outputs import Outputs
 from lab.spec.expect import SNAPSHOT
@@ -24,6 +23,7 @@ from lab.verdict.finding import Judgement
 from lab.verdict.judge import judge
 
 if TYPE_CHECKING:
+    from lab.record.started import Started
     from lab.run.faults import Faults
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
@@ -61,7 +61,7 @@ def outcome(
         from lab.verdict.attempts import restarts_used_up, with_story
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
-        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.torchrun.max_restarts))
+        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.told.max_restarts))
     others = faults.expectations() if faults is not None else ()
     judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
     result = Result(

@@ -9,9 +9,9 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.errors import UsageError
 from lab.node.messages import Files
@@ -30,8 +30,7 @@ _DATA = (
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class Parcel:
+class Parcel(NamedTuple):
     """What is shipped of a folder."""
 
     archive: bytes

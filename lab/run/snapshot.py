@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.errors import LabError, UsageError
@@ -22,6 +22,22 @@ SUFFIX = ".calls.txt"
 _MOST_BYTES = 16 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotHome:
+    """Where the snapshots of results lie while a test runs."""
+
+    file: Path
+    """The file of the test; they lie beside it."""
+    name: str
+    """That of the test; each run of it that is compared has a file."""
+    how: str
+    """What writes them anew: a command."""
+    update: bool | None = None
+    """As in `RecordedCalls.matches_snapshot`, where that does not say."""
+    runs: list[str] = field(default_factory=list)
+    """The runs that were compared so far."""
 
 
 @dataclass(frozen=True, kw_only=True)

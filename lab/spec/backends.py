@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.errors import UsageError
 from lab.keys.kinds import Kind, choice, list_of
@@ -16,8 +15,7 @@ from lab.words import listing
 BACKENDS = ("gloo", "mpi", "nccl")
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """Something that not every backend has."""
 
     name: str
@@ -28,11 +26,6 @@ class Need:
     """Why, by each backend that does not have it; in quotation marks are its own words, or PyTorch's about it."""
     seen: str = ""
     """What a script that needs it contains, as a regular expression; empty: its text does not tell."""
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str] | None:
-        """The same, compiled."""
-        return re.compile(self.seen) if self.seen else None
 
 
 # fmt: off
@@ -89,7 +82,7 @@ def lacking(backend: str, script: Path, needed: Collection[str]) -> str:
     """
     text = _text(script)
     for need in NEEDS.values():
-        if backend in need.lacking and (need.name in needed or (need.pattern and need.pattern.search(text))):
+        if backend in need.lacking and (need.name in needed or (need.seen and re.search(need.seen, text))):
             return f"it needs {need.what}; {backend}: {need.lacking[backend]}"
     return ""
 

@@ -1,88 +1,32 @@
-"""The key `launcher` of a scenario: what starts its workers, and how."""
+"""What starts the workers of a scenario."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from lab.keys import kinds
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
-from lab.keys.problems import did_you_mean
-from lab.keys.value import Value
+if TYPE_CHECKING:
+    from lab.spec.launcher import Torchrun
 
 LAB = "lab"
 TORCHRUN = "torchrun"
 MPIRUN = "mpirun"
 LAUNCHERS = (LAB, TORCHRUN, MPIRUN)
-_MAX_NODES = 1024
-_NODES = kinds.whole_number(1, _MAX_NODES)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Torchrun:
-    """What torchrun's agents are told."""
-
-    min_nodes: int | None = key(None, _NODES, "min_nodes: 2", "all nodes of the run")
-    """With so many nodes workers are started, and go on when others are lost."""
-    max_nodes: int | None = key(None, _NODES, "max_nodes: 3", "all nodes of the run")
-    """No more nodes than these take part at a time."""
-    max_restarts: int = key(0, kinds.whole_number(0, 1000), "max_restarts: 3")
-    """So often the workers are started again after a failure."""
-    monitor_interval_s: float = key(
-        0.1, kinds.duration(3600), "monitor_interval: 0.5s", "`0.1s`", name="monitor_interval"
-    )
-    """How often each agent looks at its workers."""
-    last_call_s: int = key(2, kinds.whole_number(1, 3600), "last_call: 30", name="last_call")
-    """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
 
 
 class Launching(NamedTuple):
     """What starts the workers of a scenario."""
 
     name: str = LAB
-    torchrun: Torchrun = Torchrun()
+    torchrun: Torchrun | None = None
+    """What torchrun's agents are told; None where nobody says anything."""
+
+    @property
+    def told(self) -> Torchrun:
+        """The same, with what they are told by default."""
+        from lab.spec.launcher import Torchrun  # few runs have any
+
+        return self.torchrun or Torchrun()
 
     def least_nodes(self, nnodes: int) -> int:
         """With so many of the nodes of a run it begins, and goes on when it has lost the others."""
-        return (self.torchrun.min_nodes or nnodes) if self.name == TORCHRUN else nnodes
-
-
-_SETTINGS = {TORCHRUN: Torchrun}
-"""What launchers can be told besides their name."""
-
-
-def launcher() -> kinds.Kind:
-    """The name of a launcher, or a mapping from it to what it is told."""
-    allowed = f"{', '.join(LAUNCHERS)}, or a mapping from {' or '.join(_SETTINGS)} to what it is told"
-
-    def read(value: Value) -> Launching:
-        if value.kind != "mapping":
-            word = kinds.read_text(value, allowed, quotable=False)
-            if word not in LAUNCHERS:
-                raise value.refused(allowed, did_you_mean(word, LAUNCHERS))
-            return Launching(name=word)
-        pairs = value.pairs(allowed)
-        if len(pairs) != 1:
-            raise value.refused(allowed, f" with {len(pairs)} keys")
-        name_value, told = pairs[0]
-        name = name_value.as_key()
-        if name not in _SETTINGS:
-            raise name_value.problem(f"unknown key {name!r}{did_you_mean(name, _SETTINGS)}; allowed: {allowed}")
-        settings: Any = _SETTINGS[name](**read_keys(told, _SETTINGS[name]))
-        if settings.min_nodes and settings.max_nodes and settings.min_nodes > settings.max_nodes:
-            raise told.problem(f"min_nodes is {settings.min_nodes}, more than max_nodes, {settings.max_nodes}")
-        said: dict[str, Any] = {"name": name, name: settings}
-        return Launching(**said)
-
-    def dump(data: Launching) -> Any:
-        told = dump_keys(getattr(data, data.name)) if data.name in _SETTINGS else {}
-        return {data.name: told} if told else data.name
-
-    told = {"type": "object", "additionalProperties": False}
-    sections = {
-        name: {**told, "properties": {key.name: key.kind.schema for key in keys_of(declared).values()}}
-        for name, declared in _SETTINGS.items()
-    }
-    one = {**told, "properties": sections, "minProperties": 1, "maxProperties": 1}
-    schema = {"anyOf": [{"enum": list(LAUNCHERS)}, one]}
-    return kinds.Kind(allowed, read, schema, dump)
+        return (self.told.min_nodes or nnodes) if self.name == TORCHRUN else nnodes

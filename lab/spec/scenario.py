@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lab.keys import kinds
 from lab.keys.declare import key
+from lab.keys.kinds import late
 from lab.keys.world import rank
-from lab.spec import backends, expect, grading, paths
-from lab.spec.data import data_folders
-from lab.spec.environment import environment
-from lab.spec.launching import Launching, launcher
-from lab.spec.predict import Question, question
-from lab.spec.requirements import requirement_list
-from lab.spec.volumes import Volume, volume_list
+from lab.spec import backends, expect, paths
+from lab.spec.launching import Launching
 
 if TYPE_CHECKING:
     from lab.fault.fault import Fault
+    from lab.spec.predict import Question
+    from lab.spec.volumes import Volume
 
 Verdict = Literal["passed", "failed", "error", "hung"]
 PLANNED_KEYS = ("network",)
@@ -136,9 +134,9 @@ class Expect:
 class Grading:
     """What `lab grade` gives for what, and what it gives to submissions."""
 
-    points: Mapping[str, float] = key(dict, grading.points(), "points: {exit: 2}", "1 for each")
+    points: Mapping[str, float] = key(dict, late("lab.spec.grading", "points"), "points: {exit: 2}", "1 for each")
     """What each expectation is worth, by the name that verdicts give it."""
-    files: tuple[str, ...] = key((), grading.files(), "files: [helper.py]", "none")
+    files: tuple[str, ...] = key((), late("lab.spec.grading", "files"), "files: [helper.py]", "none")
     """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
     shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
 
@@ -157,7 +155,10 @@ class Scenario:
     learn: str = key("", kinds.text(), "learn: Every rank ends with the sum.", "none")
     """One or two sentences: the idea that the scenario teaches, told after the run."""
     predict: Question | None = key(
-        None, question(), "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}", "none"
+        None,
+        late("lab.spec.predict", "question"),
+        "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}",
+        "none",
     )
     """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
     nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
@@ -175,13 +176,15 @@ class Scenario:
     """What carries the bytes of the process groups for which the script names no backend; see backends."""
     needs: tuple[str, ...] = key((), backends.needs(), "needs: [monitored barrier]", "none")
     """What the script needs of its backend that not every one has, besides what its text tells; see backends."""
-    launcher: Launching = key(Launching(), launcher(), "launcher: {torchrun: {max_restarts: 3}}")
+    launcher: Launching = key(
+        Launching(), late("lab.spec.launcher", "launcher"), "launcher: {torchrun: {max_restarts: 3}}"
+    )
     """What starts the workers: the lab itself, or torchrun's agents, one a node; see launchers."""
     args: tuple[str, ...] = key(
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )
     """Arguments of the script, the same on every rank, passed exactly as written."""
-    env: Mapping[str, str] = key(dict, environment(), "env: {GLOO_SOCKET_IFNAME: eth0}")
+    env: Mapping[str, str] = key(dict, late("lab.spec.environment", "environment"), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
     timeout_s: float = key(60.0, kinds.duration(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
     """How long a run may take before it is hung."""
@@ -194,20 +197,22 @@ class Scenario:
     """Limits of each node, where the run makes its own cluster."""
     image: str | None = key(None, kinds.image(), "image: pytorch/pytorch:latest", "the lab's own")
     """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch."""
-    requirements: tuple[str, ...] = key((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
+    requirements: tuple[str, ...] = key(
+        (), late("lab.spec.requirements", "requirement_list"), "requirements: [tqdm, 'accelerate>=1']", "none"
+    )
     """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
     one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
-    data: Mapping[str, Path] = key(dict, data_folders(), "data: {mnist: ../data}", "none")
+    data: Mapping[str, Path] = key(dict, late("lab.spec.data", "data_folders"), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped; see packages. What is
     not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
-    volumes: tuple[Volume, ...] = key((), volume_list(), "volumes: [../data:/data:ro]")
+    volumes: tuple[Volume, ...] = key((), late("lab.spec.volumes", "volume_list"), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
     in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
     outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
     faults: tuple[Fault, ...] = key(
-        (), kinds.late("lab.fault.fault", "fault_list"), "faults: [{kill: node2, when: {rank: 0, note: step}}]", "none"
+        (), late("lab.fault.fault", "fault_list"), "faults: [{kill: node2, when: {rank: 0, note: step}}]", "none"
     )
     """What is broken on purpose while it runs, each when its event comes; see Faults."""
     trace: Tracing = key(Tracing, example="trace: false")

@@ -10,7 +10,8 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.plan.cluster import Shape
-from lab.plan.fit import Size, shape_for
+from lab.plan.fit import shape_for
+from lab.plan.options import PlanOptions
 from lab.spec.backends import check_backend, lacking
 from lab.spec.expressions import is_per_rank
 from lab.spec.scenario import Expect, Scenario
@@ -89,10 +90,10 @@ def make_cases(
 
 
 def _case(scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping[str, Any], usual: Shape) -> Case:
-    size = Size(nodes=cell.get("nodes"), nproc_per_node=cell.get("nproc_per_node"))
-    nodes, nproc_per_node = size.of_run(scenario, usual)
+    asked_size = PlanOptions(nodes=cell.get("nodes"), nproc_per_node=cell.get("nproc_per_node"))
+    nodes, nproc_per_node = asked_size.size_of_run(scenario, usual)
     more = {"image": cell["image"]} if "image" in cell else {}
-    shape = shape_for(scenario, Size(nodes=nodes, nproc_per_node=nproc_per_node), {**asked, **more})
+    shape = shape_for(scenario, PlanOptions(nodes=nodes, nproc_per_node=nproc_per_node), {**asked, **more})
     place = ",".join(f"{_option(dimension)[2:]}={value}" for dimension, value in cell.items())
     return Case(
         name=f"{name}[{place}]" if place else name,

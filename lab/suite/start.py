@@ -14,7 +14,8 @@ from lab.engine.protocol import Engine
 from lab.engine.select import Choice, select_engine
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import ClusterInfo
-from lab.plan.fit import Size, has_wishes, refuse_unfit
+from lab.plan.fit import has_wishes, refuse_unfit
+from lab.plan.options import PlanOptions
 from lab.run.options import RunOptions
 from lab.run.place import Place
 from lab.spec.load import find_scenarios, open_scenario
@@ -167,7 +168,7 @@ def _refuse_others(cases: Iterable[Case], there: ClusterInfo) -> None:
             continue
         if has_wishes(case.scenario):
             raise ClusterUnfit(f"{case.id} wants a cluster of another kind than {there.name}")
-        refuse_unfit(there, case.scenario, Size(nodes=case.nodes, nproc_per_node=case.nproc_per_node))
+        refuse_unfit(there, case.scenario, PlanOptions(nodes=case.nodes, nproc_per_node=case.nproc_per_node))
 
 
 def run_suite(

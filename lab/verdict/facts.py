@@ -25,7 +25,6 @@ from lab.record.events import (
     Restarted,
     TimedOut,
 )
-from lab.record.started import read_started
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -256,6 +255,8 @@ def read_facts(record: Record) -> RunFacts:
     if not events and record.complete:
         _take_result(record.result(), facts)
     facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
+    from lab.record.started import read_started  # a run that goes on knows it without
+
     started = read_started(record.path)
     if started is not None:
         from lab.verdict.started import place_started  # few runs have any

@@ -7,7 +7,8 @@ import pytest
 from lab import Result
 from lab.explain.explain import explain
 from lab.record.read import Record
-from lab.spec.launching import TORCHRUN, Launching, Torchrun
+from lab.spec.launcher import Torchrun
+from lab.spec.launching import TORCHRUN, Launching
 from lab.spec.scenario import Expect
 from tests.engines.conftest import Run, judge_again, trace_of
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from lab.node.messages import Claimed, Exited, Output, Started
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.plan import Plan, PlanOptions, make_plan
+from lab.plan.options import PlanOptions
+from lab.plan.plan import Plan, make_plan
 from lab.record.events import Over
 from lab.record.result import Result
 from lab.record.write import RecordWriter

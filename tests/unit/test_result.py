@@ -11,7 +11,8 @@ import pytest
 from lab import Result
 from lab.errors import RecordError
 from lab.record.layout import PLAN
-from lab.result import RecordedCalls, SnapshotHome
+from lab.result import RecordedCalls
+from lab.run.snapshot import SnapshotHome
 from tests.unit.traces import TraceMaker
 
 

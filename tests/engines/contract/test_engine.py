@@ -83,7 +83,7 @@ def test_requests_are_plain_data_the_same_again_and_make_nothing(subject: Engine
     once, again = (subject.requests(name, Shape(nodes=2), run=None) for _ in range(2))
     assert once == again
     assert once
-    assert json.loads(json.dumps([vars(request) for request in once])) == [vars(request) for request in once]
+    assert json.loads(json.dumps([request._asdict() for request in once])) == [request._asdict() for request in once]
     assert all(name in request.what or name in json.dumps(request.body) for request in once)
     assert subject.find(name) == []
 

@@ -6,7 +6,8 @@ import pytest
 
 from lab.launcher.protocol import Layout, find_launcher
 from lab.node.start_messages import PYTHON, STUB
-from lab.spec.launching import LAUNCHERS, Launching, Torchrun
+from lab.spec.launcher import Torchrun
+from lab.spec.launching import LAUNCHERS, Launching
 
 
 def layout(nodes: int = 3, argv: tuple[str, ...] = ("train.py",), **told: object) -> Layout:

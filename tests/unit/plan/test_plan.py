@@ -11,7 +11,8 @@ import pytest
 from lab.errors import UsageError
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.fit import not_made
-from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
+from lab.plan.options import PlanOptions
+from lab.plan.plan import MASTER_PORT, make_plan
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
 from lab.spec.volumes import Volume

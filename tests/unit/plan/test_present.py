@@ -13,7 +13,8 @@ from lab.fault.kinds.start import Start
 from lab.fault.when import START, When
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.present import present, refuse_absence
-from lab.spec.launching import TORCHRUN, Launching, Torchrun
+from lab.spec.launcher import Torchrun
+from lab.spec.launching import TORCHRUN, Launching
 
 LAB = Launching()
 ELASTIC = Launching(name=TORCHRUN, torchrun=Torchrun(min_nodes=2))

@@ -33,7 +33,8 @@ from lab.node.recorder.journal import boot_id
 from lab.node.start_messages import Store
 from lab.node.terminal_messages import ANOTHERS, OWN, Input, Taken
 from lab.plan.cluster import Shape
-from lab.plan.plan import MASTER_PORT, PlanOptions, make_plan
+from lab.plan.options import PlanOptions
+from lab.plan.plan import MASTER_PORT, make_plan
 from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
 from lab.record.read import Record

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from lab.plan.cluster import ClusterInfo, Shape
-from lab.plan.plan import PlanOptions, make_plan
+from lab.plan.options import PlanOptions
+from lab.plan.plan import make_plan
 from lab.record.events import NodeCame
 from lab.run.lock import nodes_lock
 from lab.run.members import Members
-from lab.spec.launching import LAB, TORCHRUN, Launching, Torchrun
+from lab.spec.launcher import Torchrun
+from lab.spec.launching import LAB, TORCHRUN, Launching
 from lab.spec.load import scenario_from_script
 from tests.unit.fake_engine import FakeEngine
 

@@ -10,7 +10,8 @@ from lab.node.messages import Exited, Output, Prepare
 from lab.node.start_messages import STARTER, WorkerStart
 from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
-from lab.plan.plan import Plan, PlanOptions, make_plan
+from lab.plan.options import PlanOptions
+from lab.plan.plan import Plan, make_plan
 from lab.run.starters import Starters
 from lab.spec.scenario import Scenario
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError
-from lab.spec.launching import Launching, Torchrun
+from lab.spec.launcher import Torchrun
+from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario
 from lab.spec.scenario import Scenario
 

@@ -18,7 +18,8 @@ from lab.fault.kinds.kill import Kill
 from lab.fault.when import When
 from lab.keys.declare import keys_of
 from lab.keys.kinds import slug
-from lab.spec.launching import Launching, Torchrun
+from lab.spec.launcher import Torchrun
+from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.predict import Noted, Question
 from lab.spec.scenario import Expect, Grading, Resources, Scenario, Tolerance, Tracing
