@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run them; the exit code is the worst of all."""
     asked = _asked(arguments)
     if arguments.list:
-        return _list(cases_of(asked, seed=asked.seed), arguments)
+        return _list(cases_of(asked, seed=asked.seed, engine=arguments.engine), arguments)
     compare = comparison(arguments) if arguments.baseline else None
     began = time.time()
     show = _AsJson if arguments.json else SuiteDisplay

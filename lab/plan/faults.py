@@ -9,6 +9,11 @@ from lab.fault.fault import Fault
 from lab.words import listing
 
 
+def beyond(faults: Sequence[Fault], engine: str) -> str:
+    """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
+    return next((f"{fault}, which {fault.what.cannot[engine]}" for fault in faults if engine in fault.what.cannot), "")
+
+
 def refuse_faults(faults: Sequence[Fault], name: str, engine: str, nnodes: int, world_size: int) -> None:
     """Refuse faults that this run cannot have.
 
@@ -16,9 +21,10 @@ def refuse_faults(faults: Sequence[Fault], name: str, engine: str, nnodes: int, 
         UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
     """
     nodes = [f"node{rank}" for rank in range(nnodes)]
+    wrong = beyond(faults, engine)
+    if wrong:
+        raise UsageError(f"{name} is to {wrong}")
     for fault in faults:
-        if engine in fault.what.cannot:
-            raise UsageError(f"{name} is to {fault}, which {fault.what.cannot[engine]}")
         absent = [node for node in fault.what.nodes if node not in nodes]
         if absent:
             there = "node0" if nnodes == 1 else f"node0 to {nodes[-1]}"

@@ -54,6 +54,7 @@ def make_cases(
     *,
     asked: Mapping[str, Any],
     usual: Shape | None = None,
+    engine: str = "",
     cold: bool = False,
     repeat: int = 1,
     seed: int | None = None,
@@ -65,13 +66,14 @@ def make_cases(
         matrix: with what.
         asked: fields of a cluster's shape that were asked for.
         usual: the shape of a cluster that is there, which says how large a scenario is that does not say so.
+        engine: what provides the nodes; empty: that is not known yet.
         cold: whether every rank has a fresh interpreter.
         repeat: how often each case runs.
         seed: of the first repetition, each later one has the next; None: scripts are given none.
     """
     names = _names(scenarios)
     once = [
-        _case(scenario, name, cell, asked, usual or Shape(nodes=1))
+        _case(scenario, name, cell, asked, usual or Shape(nodes=1), engine)
         for scenario, name in zip(scenarios, names, strict=True)
         for cell in matrix.cells()
     ]
@@ -89,7 +91,9 @@ def make_cases(
     return found
 
 
-def _case(scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping[str, Any], usual: Shape) -> Case:
+def _case(
+    scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping[str, Any], usual: Shape, engine: str
+) -> Case:
     asked_size = PlanOptions(nodes=cell.get("nodes"), nproc_per_node=cell.get("nproc_per_node"))
     nodes, nproc_per_node = asked_size.size_of_run(scenario, usual)
     more = {"image": cell["image"]} if "image" in cell else {}
@@ -102,16 +106,22 @@ def _case(scenario: Scenario, name: str, cell: Mapping[str, Any], asked: Mapping
         nproc_per_node=nproc_per_node,
         backend=cell.get("backend"),
         shape=replace(shape, nproc_per_node=1),
-        skipped=_impossible(scenario, nodes * nproc_per_node, cell),
+        skipped=_impossible(scenario, nodes * nproc_per_node, cell, engine),
     )
 
 
-def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any]) -> str:
+def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], engine: str) -> str:
     """Why a scenario cannot be run like that; empty if it can."""
     backend = cell.get("backend") or scenario.backend
     missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
     if missing:
         return missing
+    if scenario.faults:
+        from lab.plan.faults import beyond  # few scenarios break anything
+
+        wrong = beyond(scenario.faults, engine)
+        if wrong:
+            return f"it is to {wrong}"
     absent = [rank for rank in named_ranks(scenario.expect) if rank >= world_size]
     if absent and ("nodes" in cell or "nproc_per_node" in cell):
         here = f"here {'is' if world_size == 1 else 'are'} {plural(world_size, 'rank')}"

@@ -58,13 +58,14 @@ class Asked:
     most_failures: int | None = None
 
 
-def cases_of(asked: Asked, there: ClusterInfo | None = None, seed: int | None = None) -> list[Case]:
+def cases_of(asked: Asked, there: ClusterInfo | None = None, seed: int | None = None, engine: str = "") -> list[Case]:
     """The cases that are meant.
 
     Args:
         asked: what is asked.
         there: a cluster that says how large a scenario is that does not say so.
         seed: of the first repetition; None: scripts are given none.
+        engine: what provides the nodes; empty: that is not known yet.
 
     Raises:
         UsageError: there are none.
@@ -74,6 +75,7 @@ def cases_of(asked: Asked, there: ClusterInfo | None = None, seed: int | None = 
         asked.matrix,
         asked=asked.shape,
         usual=there.shape if there else None,
+        engine=engine,
         cold=asked.options.cold,
         repeat=asked.repeat,
         seed=seed,
@@ -153,12 +155,12 @@ def _on_what_is_there(
         try:
             there = place.there()
             if there is not None:
-                cases = cases_of(asked, there, seed)
+                cases = cases_of(asked, there, seed, place.engine.name)
                 _refuse_others(cases, there)
                 return cases, there
         except ClusterUnfit as unfit:
             watcher.told(0, f"using clusters of its own: {unfit.message}")
-    return cases_of(asked, None, seed), None
+    return cases_of(asked, None, seed, place.engine.name), None
 
 
 def _refuse_others(cases: Iterable[Case], there: ClusterInfo) -> None:

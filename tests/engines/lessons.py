@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.plan.faults import beyond
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 
@@ -18,8 +19,9 @@ FILES = {str(path.relative_to(LIBRARY).with_suffix("")): path for path in find_s
 Lesson = Callable[..., Result]
 PATIENCE_S = 150.0
 """How long a lesson may take on a machine that is busy."""
-LONG = ("elastic/",)
-"""What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost."""
+LONG = ("elastic/", "survival/", "incidents/start_up", "incidents/lemon_node")
+"""What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
+time is up."""
 ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
 """What runs on the Docker engine in the short run too: its image has the compiled recorder. The rest does there what
 it does on the local engine, with the same recorder, and runs there in the long run."""
@@ -33,12 +35,14 @@ def own_size(name: str) -> tuple[int, int]:
 
 
 def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Gives a test an engine and a lesson: on Docker what only that shows, and in the long run the rest."""
+    """Gives a test an engine and a lesson: on Docker what only that can do or shows, and in the long run the rest."""
     docker, long = pytest.mark.docker, pytest.mark.long
     rows = []
     for name in names:
-        rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
-        marks = docker if name.startswith(ON_DOCKER) else (docker, long)
+        on_local = not beyond(load_scenario(FILES[name]).faults, "local")
+        if on_local:
+            rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
+        marks = docker if name.startswith(ON_DOCKER) or not (on_local or name.startswith(LONG)) else (docker, long)
         rows.append(pytest.param("docker", name, id=f"docker-{name}", marks=marks))
     return pytest.mark.parametrize(("engine", "name"), rows, indirect=["engine"])
 

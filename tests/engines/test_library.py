@@ -11,6 +11,8 @@ SIZES = ((1, 1), (2, 1), (3, 1), (5, 1), OTHER_SIZE)
 """Nodes, and workers of each."""
 ONE_SIZE_ONLY: dict[str, str] = {
     "elastic/": "three nodes, of which one is lost or comes, and what training on 2 or 3 of them gives",
+    "incidents/": "the culprit has a number",
+    "survival/": "who is lost has a number",
     "broken/": "the culprit has a number, and alone nobody waits",
     "collectives/tutorial_": "the tutorial's three containers, and what each of them prints",
 }

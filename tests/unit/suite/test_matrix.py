@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
+from lab.fault.fault import Fault
+from lab.fault.kinds.kill import Kill
+from lab.fault.when import When
 from lab.plan.cluster import Shape
 from lab.spec.launching import Launching
 from lab.spec.scenario import Expect, Resources
@@ -76,6 +79,15 @@ def test_a_scenario_is_a_case_on_each_backend_that_is_named_and_skipped_where_th
 def test_what_torchrun_starts_cannot_be_a_case_on_mpi():
     (one,) = make_cases([scenario(launcher=Launching(name="torchrun"))], Matrix(backend=("mpi",)), asked={})
     assert one.skipped.endswith("mpi: only mpirun can start its ranks")
+
+
+def test_a_scenario_is_skipped_on_an_engine_that_cannot_break_what_it_breaks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Kill, "cannot", {"local": "the local engine cannot do"})
+    breaks = scenario(nodes=3, faults=(Fault(what=Kill(node="node2"), when=When()),))
+    skipped = {
+        name: make_cases([breaks], Matrix(), asked={}, engine=name)[0].skipped for name in ("local", "docker", "")
+    }
+    assert skipped == {"local": "it is to kill node2, which the local engine cannot do", "docker": "", "": ""}
 
 
 def test_a_value_that_is_named_twice_is_refused():

@@ -1,0 +1,48 @@
+"""DDP training with a checkpoint after each step. It begins where the run before it was lost, or at 0."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from training import STEPS, Training, shared_file, undisturbed_loss
+
+try:
+    from lab import note  # optional: puts a value into the record of the run
+except ImportError:
+    note = print
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    checkpoint = shared_file("survival-goes-on.pt")
+    training = Training()
+    if "anew" in sys.argv and rank == 0:
+        checkpoint.unlink(missing_ok=True)
+    dist.barrier()
+    if checkpoint.exists():
+        training.resume(checkpoint)
+    dist.barrier()  # all have read it
+    note("resumed_at", training.next)
+    print(f"rank {rank} goes on at step {training.next}", flush=True)
+
+    model = training.wrapped()
+    while training.next < STEPS:
+        training.step(model, rank, world_size)
+        if rank == 0:  # whole or not at all
+            torch.save(training.state(), checkpoint.with_suffix(".new"))
+            os.replace(checkpoint.with_suffix(".new"), checkpoint)
+        dist.barrier()  # nobody goes on before it is there
+        note("trained", training.next)
+    note("loss_off_by", abs(training.loss - undisturbed_loss()))
+
+    dist.barrier()
+    if rank == 0:
+        checkpoint.unlink()  # it is done: the next run begins anew
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
