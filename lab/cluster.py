@@ -219,14 +219,14 @@ class Cluster(OnCluster, Powered):
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
+        from lab.run.several import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
-        if args:
-            scenario = replace(scenario, args=(*scenario.args, *args))
+        scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            result = self._place.run(self._usable(lock), scenario, options, observer or Silence())
+            result = run_one(self._place, self._usable(lock), scenario, options, observer or Silence())
         import lab.result  # noqa: F401, so that results show themselves; nobody waits for the ranks any more
 
         return result
@@ -286,11 +286,11 @@ class Cluster(OnCluster, Powered):
         options: RunOptions,
         observer: Observer,
     ) -> Result | LabError:
-        from lab.run.several import outcome_of
+        from lab.run.several import outcome_of, run_apart
 
         place, shared = self._place, several.cluster.shape if several.cluster else None
         if has_wishes(scenario):
-            return outcome_of(lambda: place.run_apart(scenario, options, observer, shared))
+            return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
         return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
     def _usable(self, lock: ClusterLock) -> ClusterInfo | None:

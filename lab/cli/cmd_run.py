@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.cli import arguments as shared
 from lab.cli.answer import say
+from lab.cli.chaos import add_chaos, refuse_without_chaos, run_chaos
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, NeedsGpu, UsageError
@@ -86,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_shape(parser)
     shared.add_wait(parser)
     shared.add_runs(parser)
+    add_chaos(parser)
     shared.add_json(parser)
     shared.add_raw(parser)
     parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
@@ -98,6 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    if arguments.chaos:
+        return run_chaos(scenarios, options, arguments, shape)
+    refuse_without_chaos(arguments)
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1

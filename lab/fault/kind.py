@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from lab.fault import kinds
 from lab.keys.kinds import Kind
 from lab.keys.world import node
+
+T = TypeVar("T")
+Harm = Literal["slows", "loses", "spoils"]
+"""What a run may suffer: it takes longer and comes out the same; it loses somebody and may fail; data is changed."""
+
+
+class Chance(Protocol):
+    """What decides where a fault is drawn for a run."""
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """Of the run."""
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Of the run."""
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        """One of them."""
 
 
 class Ground(Protocol):
@@ -65,6 +84,8 @@ class FaultKind(ABC):
     """Its key and value, as a file writes them: `kill: node2`."""
     by_worker: ClassVar[bool] = False
     """Whether the worker itself does it: only where its call, phase, note or line of the recorder holds it."""
+    harm: ClassVar[Harm] = "loses"
+    """What a run may suffer from it at most, where it is healed after a while."""
     cannot: ClassVar[Mapping[str, str]] = {}
     """By engine that cannot do it: why, as the end of a sentence that begins with the fault."""
 
@@ -72,6 +93,11 @@ class FaultKind(ABC):
     @abstractmethod
     def value(cls) -> Kind:
         """What the value of its key may be: read as this class, dumped as a file says it."""
+
+    @classmethod
+    def drawn(cls, _: Chance) -> FaultKind | None:
+        """One of its kind, for a search; None: no search draws one."""
+        return None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -119,6 +145,11 @@ class NodeFault(FaultKind):
         """The name of a node."""
         name = node()
         return name._replace(read=lambda value: cls(node=name.read(value)), dump=lambda data: data.node)
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One on any node."""
+        return cls(node=chance.one_of(chance.nodes))
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
 from lab.keys.problems import did_you_mean
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
-from lab.plan.fit import asked_for_own, not_made, own_name, shape_for, with_asked
+from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.plan import make_plan
 from lab.plan.present import present
 from lab.record.write import RecordWriter
@@ -179,13 +179,6 @@ class Place:
             return self._run_on_own(scenario, options, observer, writer)
         finally:
             writer.discard_if_empty()
-
-    def run_apart(self, scenario: Scenario, options: RunOptions, observer: Observer, shared: Shape | None) -> Result:
-        """Run one scenario of many on a cluster that it gets for itself, which is otherwise as the shared one."""
-        asked = {key: value for key, value in asked_for_own(scenario, self.asked, shared).items() if value}
-        place = replace(self, name=own_name(self.name), asked=asked)
-        with ClusterLock(self.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
-            return place.run(place.usable(lock, place.find(), remake=True), scenario, options, observer)
 
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.fit import asked_for_own, own_name, shape_for
+from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place
+from lab.run.place import Place, refuse_foreign_folders
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -32,11 +34,19 @@ class Several:
     ) -> Result | LabError:
         """What came of one run, or what kept it from beginning; `shape` is that of a cluster that has to be made.
 
+        Of a scenario that is run once more where its faults made it fail, what came of the second run.
+
         Raises:
             EngineUnavailable: the engine does not answer.
             LabError: the cluster cannot be made.
         """
         self.ready(shape)
+        first = outcome_of(lambda: self.place.run(self.cluster, scenario, options, observer))
+        if isinstance(first, LabError) or not (scenario.rerun and scenario.faults and first.verdict == "failed"):
+            return first
+        self.ready(shape)
+        self.place.announce(f"{scenario.name} {first.verdict} under its faults, and is run once more without them")
+        scenario, options = replace(scenario, faults=()), replace(options, faults=(), fresh=False)
         return outcome_of(lambda: self.place.run(self.cluster, scenario, options, observer))
 
     def ready(self, shape: Callable[[], Shape]) -> None:
@@ -58,6 +68,42 @@ class Several:
         """Remove the cluster, if it was made here and is not to stay."""
         if self.made_for is not None:
             self.place.remove_own()
+
+
+def run_one(
+    place: Place, cluster: ClusterInfo | None, scenario: Scenario, options: RunOptions, observer: Observer
+) -> Result:
+    """Run a scenario, and where it says so once more without its faults, on a cluster or on one that is made for it.
+
+    Raises:
+        LabError: it could not begin.
+    """
+    if not (scenario.rerun and scenario.faults):
+        return place.run(cluster, scenario, options, observer)
+    if cluster is None and not options.allow_volumes:
+        refuse_foreign_folders(scenario, place.asked.get("data", {}))
+    several = Several(place=place, cluster=cluster, made_for=None if cluster or options.keep else scenario.name)
+    try:
+        outcome = several.outcome(scenario, options, observer, lambda: shape_for(scenario, options, place.asked))
+    finally:
+        several.end()
+    if isinstance(outcome, LabError):
+        raise outcome
+    return outcome
+
+
+def run_apart(
+    place: Place, scenario: Scenario, options: RunOptions, observer: Observer, shared: Shape | None
+) -> Result:
+    """Run one scenario of many on a cluster that it gets for itself, which is otherwise as the shared one.
+
+    Raises:
+        LabError: it could not begin.
+    """
+    asked = {key: value for key, value in asked_for_own(scenario, place.asked, shared).items() if value}
+    place = replace(place, name=own_name(place.name), asked=asked)
+    with ClusterLock(place.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
+        return run_one(place, place.usable(lock, place.find(), remake=True), scenario, options, observer)
 
 
 def outcome_of(run: Callable[[], Result]) -> Result | LabError:

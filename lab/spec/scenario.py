@@ -215,6 +215,9 @@ class Scenario:
         (), late("lab.fault.fault", "fault_list"), "faults: [{kill: node2, when: {rank: 0, note: step}}]", "none"
     )
     """What is broken on purpose while it runs, each when its event comes; see Faults."""
+    rerun: bool = key(False, kinds.boolean(), "rerun: true")
+    """Where its faults made it fail, run it once more without them, on what it left in the shared folder: then that run
+    has to pass, and is the one that is told."""
     trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)

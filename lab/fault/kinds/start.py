@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lab.fault.kind import Ground, NodeFault, ReadBack
+from lab.fault.kind import Chance, FaultKind, Ground, NodeFault, ReadBack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +14,11 @@ class Start(NodeFault):
 
     does: ClassVar[str] = "a node that was stopped or killed gets its power back, as with `lab start`"
     example: ClassVar[str] = "start: node2"
+
+    @classmethod
+    def drawn(cls, _: Chance) -> FaultKind | None:
+        """None: it breaks nothing."""
+        return None
 
     def apply(self, ground: Ground) -> None:
         """Start the node, where it does not run, and wait until its agent can fork workers."""
