@@ -52,6 +52,7 @@ volumes:
   - /:/host
 outputs: [out, '*.pt']
 faults: [{kill: node1, when: {rank: 1, note: loss, equals: 0.5}, for: 3s}]
+rerun: true
 trace: {values: 9}
 expect:
   exit: {0: 0, 1: 1, 2: -9}
@@ -132,6 +133,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         ),
         outputs=("out", "*.pt"),
         faults=(Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
+        rerun=True,
         trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},
