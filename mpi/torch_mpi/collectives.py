@@ -23,13 +23,18 @@ from torch_mpi.buffers import (
     to_write,
 )
 from torch_mpi.library import MPI
+from torch_mpi.one_machine import OneMachine
 from torch_mpi.reductions import Reduction, divide
 
 
-def all_reduce(comm: MPI.Intracomm, tensor: torch.Tensor, how: Reduction) -> None:
+def all_reduce(comm: MPI.Intracomm, tensor: torch.Tensor, how: Reduction, machine: OneMachine) -> None:
     """Reduce in place, on every rank."""
     data = _operand(tensor, how)
-    comm.Allreduce(MPI.IN_PLACE, as_numbers(data, how.type), how.op)
+    if machine.takes(data, how):
+        with torch.no_grad():
+            machine.all_reduce(data, how)
+    else:
+        comm.Allreduce(MPI.IN_PLACE, as_numbers(data, how.type), how.op)
     _take_result(tensor, data, how, comm.size)
 
 

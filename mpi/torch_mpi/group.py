@@ -28,6 +28,7 @@ from torch_mpi.buffers import Tensors, as_bytes, checked, put_back, to_read, to_
 from torch_mpi.callqueue import CallQueue
 from torch_mpi.identity import Identity
 from torch_mpi.library import MPI
+from torch_mpi.one_machine import OneMachine
 from torch_mpi.reductions import Reduction, name_of, reduction_of
 from torch_mpi.works import DoneWork, MessageWork, QueuedWork, reason_of
 
@@ -74,6 +75,7 @@ class ProcessGroupMPI(Identity):
         super().__init__(int(comm.rank), int(comm.size))
         comm.Set_errhandler(MPI.ERRORS_RETURN)  # which mpi4py makes exceptions of
         self._comm = comm
+        self._machine = OneMachine(comm)
         self._queue = CallQueue("mpi-calls")
         self._collectives = 0
         lifetime.open_groups.add(self)
@@ -90,14 +92,15 @@ class ProcessGroupMPI(Identity):
         return self._all_reduce("all_reduce_coalesced", tensors, arguments.options(AllreduceOptions, opts))
 
     def _all_reduce(self, call: str, tensors: Tensors, opts: Any) -> Any:
-        comm, each = self._comm, [(tensor, self._how(tensor, opts)) for tensor in tensors]
+        comm, machine = self._comm, self._machine
+        each = [(tensor, self._how(tensor, opts)) for tensor in tensors]
 
         def action() -> None:
             for tensor, how in each:
                 if how is None:
                     collectives.all_reduce_sparse(comm, tensor)
                 else:
-                    collectives.all_reduce(comm, tensor, how)
+                    collectives.all_reduce(comm, tensor, how, machine)
 
         return self._do(call, action, tensors, opts)
 
@@ -352,6 +355,7 @@ class ProcessGroupMPI(Identity):
         self._queue.close()
         lifetime.open_groups.discard(self)
         if self._comm != MPI.COMM_NULL and not MPI.Is_finalized():
+            self._machine.close()
             self._comm.Free()
 
     def abort(self) -> None:

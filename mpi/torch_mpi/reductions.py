@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -29,6 +30,8 @@ TYPES: dict[torch.dtype, MPI.Datatype] = {
 _SUMS = {"SUM": MPI.SUM, "AVG": MPI.SUM, "PRODUCT": MPI.PROD}
 _ORDER = {"MIN": MPI.MIN, "MAX": MPI.MAX}
 _BITS = {"BAND": MPI.BAND, "BOR": MPI.BOR, "BXOR": MPI.BXOR}
+COMBINE = {"SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum}
+"""What torch itself does for two tensors."""
 _TRUTHS = {"SUM": MPI.MAX, "PRODUCT": MPI.MIN, **_ORDER, **_BITS}
 """For bool, kept in bytes that are 0 or 1: a sum is true where any is, a product where all are."""
 
@@ -42,6 +45,8 @@ class Reduction:
     """Of what is given to MPI."""
     by_way_of: torch.dtype | None
     """The type into which tensors are converted for it, and back from it; None: they stay as they are."""
+    combine: Callable[..., object] | None
+    """What does it for two tensors of that type, into `out`; None: MPI alone."""
     mean: bool
     """Whether the result is to be divided by the number of ranks."""
 
@@ -77,7 +82,7 @@ def reduction_of(op: str, dtype: torch.dtype) -> Reduction:
         raise NotImplementedError(
             f"no reduction {op} of {dtype}; it has {', '.join(ops) if given in TYPES else 'none'}"
         )
-    return Reduction(op=ops[op], type=TYPES[given], by_way_of=by_way_of, mean=op == "AVG")
+    return Reduction(op=ops[op], type=TYPES[given], by_way_of=by_way_of, combine=COMBINE.get(op), mean=op == "AVG")
 
 
 def divide(total: torch.Tensor, ranks: int) -> None:
