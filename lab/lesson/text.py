@@ -7,7 +7,6 @@ import io
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import dropwhile, groupby
 from pathlib import Path
 from tokenize import COMMENT, TokenError, generate_tokens
@@ -134,7 +133,7 @@ def judged_text(prediction: Prediction, result: Result, style: Style) -> list[st
 
 def _notes(result: Result, style: Style) -> list[str]:
     """What ranks noted, beside what was expected; ranks that noted the same, in one row."""
-    whole = replace(style, width=None)  # what matters stands at the end of a line
+    whole = style._replace(width=None)  # what matters stands at the end of a line
     noted = [one for one in result.expectations if one.what.startswith("note ") and one.rank is not None]
     rows = [
         (one.rank or 0, [one.what[5:], _value(one.got), _value(one.expected), "✔" if one.met else "✘"]) for one in noted

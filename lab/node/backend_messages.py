@@ -1,7 +1,5 @@
 """What a worker says of the backends of its process groups; goes on to the lab and into the record."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """What an agent is started with, and what a rank may say where nobody asks for something else."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Optional
 
 OUTPUT_BYTES = 256 << 20

@@ -1,7 +1,5 @@
 """Messages about what is broken on purpose; part of `messages`, and `Reached` of `worker_messages` too."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 

@@ -1,7 +1,5 @@
 """What is said of processes that a script started and that joined a process group: ranks that are in no plan."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Optional
 
 _FIRST = -16

@@ -1,9 +1,8 @@
 """Every message between the lab and an agent; `wire` encodes and decodes them, and those of `worker_messages`.
 
-NamedTuples: each takes 0.15 ms to define, a frozen dataclass 0.45 ms. `Optional`: annotations are evaluated on 3.9 too.
+NamedTuples, whose annotations are evaluated: each takes 0.08 ms to define, 0.12 ms with annotations that are text, a
+frozen dataclass 0.45 ms. `Optional`: so that Python 3.9 can evaluate them too.
 """
-
-from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 

@@ -1,7 +1,5 @@
 """Messages about files that a run made; part of `messages`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 SHARED = "shared/"

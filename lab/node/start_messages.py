@@ -1,7 +1,5 @@
 """Messages about what is started in a node: workers, starters, the rendezvous store; part of `messages`."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from .terminal_messages import NOTHING

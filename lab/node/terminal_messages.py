@@ -1,7 +1,5 @@
 """Messages about what ranks read, and about the terminal that one of them has; part of `messages`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 NOTHING = ""

@@ -1,7 +1,5 @@
 """Messages about a run that somebody watches; part of `messages`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 EVERY_RANK = -1

@@ -1,7 +1,5 @@
 """What a worker may say to its agent, one datagram each."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Union
 
 from .backend_messages import Named

@@ -3,8 +3,6 @@
 What an agent says of a worker stands there as it was said.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from lab.engine.protocol import Request
@@ -52,7 +51,7 @@ def plan_text(plan: Plan, style: Style) -> str:
         f"= {plural(plan.world_size, 'rank')}, "
         f"{'cold' if plan.cold else 'warm'}, {_backend(plan)}hung after {format_duration(plan.timeout_s)}"
     )
-    whole = replace(style, width=None)  # a command line that is cut says nothing
+    whole = style._replace(width=None)  # a command line that is cut says nothing
     rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
     tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]

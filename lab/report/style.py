@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import IO
+from typing import IO, NamedTuple
 
 from lab.report.palette import STATUSES
 
@@ -13,8 +12,7 @@ _CODES = {"bold": "1", "dim": "2", **{name: str(code) for code, name in enumerat
 _RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
-@dataclass(frozen=True)
-class Style:
+class Style(NamedTuple):
     """Paints text, or leaves it as it is."""
 
     colour: bool

@@ -17,7 +17,6 @@ from lab.keys.value import Value
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.predict import Size, wrong_with_answer
-from lab.spec.recognise import looks_like_one
 from lab.spec.requirements import merged
 from lab.spec.scenario import PLANNED_KEYS, Scenario
 
@@ -31,6 +30,8 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(named_file, paths):
         if path.is_dir():
+            from lab.spec.recognise import looks_like_one
+
             inside = [file for file in files_below(path) if looks_like_one(file)]
             if not inside:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
