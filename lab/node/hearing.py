@@ -7,7 +7,8 @@ import selectors
 import time
 from collections.abc import Callable, Sequence
 
-from . import joined, limits, messages, processes, warm, wire
+from . import joined, limits, messages, processes, tcp, warm, wire
+from .config import Config
 from .fault_messages import Reached
 from .joined_messages import Joining, Leaving
 from .rank_process import Worker
@@ -24,7 +25,7 @@ class Hearing:
 
     Args:
         run: its name.
-        node: name of this node.
+        config: of this node.
         workers: in the order of their start; they come and go.
         told: takes note of what limits are reached.
         emit: sends a message to the lab.
@@ -33,18 +34,20 @@ class Hearing:
     def __init__(
         self,
         run: str,
-        node: str,
+        config: Config,
         workers: Sequence[Worker],
         told: limits.Limits,
         emit: Callable[[wire.Message], None],
     ) -> None:
         self._run = run
-        self._node = node
+        self._node = config.node
         self._workers = workers
         self._limits = told
         self._emit = emit
-        self.joiners = joined.Joiners(run, node, emit)
+        self.joiners = joined.Joiners(run, config.node, emit)
         """Processes that workers started and that joined a process group."""
+        self.tcp = tcp.Reports(run, config, emit)
+        """What is told of connections between the nodes."""
         self.imported: set[str] = set()
         """Slow parts of torch that a worker had to import."""
 
@@ -102,6 +105,7 @@ class Hearing:
             self.read_all(worker)
             self.read_notes(worker)
         self.joiners.end()
+        self.tcp.close()
 
     def send_traces(self, congested: Callable[[], bool] = lambda: False) -> bool:
         """Pass on whole lines of the recorders, as long as what is sent gets through; True if something was left."""
@@ -136,6 +140,7 @@ class Hearing:
 
     def request_stacks(self) -> None:
         """Have every running worker write its Python stack, and the ranks that scripts started theirs."""
+        self.tcp.ask()
         self.joiners.ask_for_stacks()
         for worker in self._workers:
             if worker.rank != STARTER:  # which may be any program
@@ -143,6 +148,7 @@ class Hearing:
 
     def report_stacks(self) -> None:
         """Send what they wrote."""
+        self.tcp.tell()
         self.joiners.tell_stacks()
         for worker in self._workers:
             worker.read_stack()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
-from . import processes, wire
+from . import messages, processes, wire
 from .joined_messages import LeftRunning
 from .rank_process import Worker
 
@@ -48,3 +48,24 @@ def _command(pid: int) -> str:
         if words != [b""] and not processes.is_zombie(pid):
             return b" ".join(words).decode("utf-8", "replace")
     return ""
+
+
+class Cleaning:
+    """Says once a second that the agent is at it: whoever waits for the end of the run would give up.
+
+    Args:
+        run: name of the run.
+        emit: sends a message to the lab.
+    """
+
+    def __init__(self, run: str, emit: Callable[[wire.Message], None]) -> None:
+        self._run = run
+        self._emit = emit
+        self._told = 0.0
+
+    def __call__(self) -> None:
+        """Say it, unless it was just said."""
+        now = time.monotonic()
+        if now - self._told > 1.0:
+            self._told = now
+            self._emit(messages.Cleaning(self._run))

@@ -12,6 +12,7 @@ from .fault_messages import Do, Done, LookAt, Reached, Release, Undo
 from .joined_messages import Joined, LeftRunning
 from .output_messages import Fetch, Made, Piece
 from .start_messages import Store, WorkerStart
+from .tcp_messages import Connections
 from .terminal_messages import Breakpoint, Continued, Grant, Input, Taken, Window
 from .watch_messages import Follow, LetGo
 
@@ -295,4 +296,4 @@ Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, W
                 Finish, Fetch, Do, Undo, LookAt, Release]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
-               Done, Reached]  # fmt: skip
+               Done, Reached, Connections]  # fmt: skip

@@ -71,10 +71,10 @@ class NodeRun:
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
         self._limits = limits.Limits(claim, config.node, self._tell)
-        self.heard = hearing.Hearing(self.run, config.node, self.workers, self._limits, self._tell)
+        self.heard = hearing.Hearing(self.run, config, self.workers, self._limits, self._tell)
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = Watch(config, self._limits, self.users, writable)
-        self._told = 0.0
+        self._tell_of_cleaning = leftovers.Cleaning(self.run, self._tell)
         self.watched = Watched()
         self.joins = joins.Joins(self.place.join_socket, self.users, self._join)
 
@@ -192,6 +192,7 @@ class NodeRun:
             unasked_kill = os.WIFSIGNALED(worker.status) and os.WTERMSIG(worker.status) == signal.SIGKILL
             starved = unasked_kill and not (worker.stopped or worker.given_up) and self._limits.killed_by_kernel()
             self.emit(worker.exited(ended, self.config.node, self.run, starved=starved))
+            self.heard.tcp.look(ended=bool(worker.status) and not worker.stopped)
             self.joins.tell_end(worker)
 
     def look(self) -> None:
@@ -199,6 +200,7 @@ class NodeRun:
         if self.going:
             self._watch.look(self.workers, self.store_pid, self.heard.joiners.traces)
             self.heard.joiners.tell_of_ends()
+            self.heard.tcp.look()
 
     @property
     def running(self) -> bool:
@@ -278,10 +280,3 @@ class NodeRun:
         self.left += self.place.remove(self._tell_of_cleaning)
         if self._strays is not None:
             self.left += self._strays.remove(self._tell_of_cleaning)
-
-    def _tell_of_cleaning(self) -> None:
-        """Say once a second that the agent is at it: whoever waits for the end of the run would give up."""
-        now = time.monotonic()
-        if now - self._told > 1.0:
-            self._told = now
-            self.emit(messages.Cleaning(self.run))

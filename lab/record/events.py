@@ -11,6 +11,7 @@ from lab.node.joined_messages import Joined, LeftRunning, is_joined, worker_of
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.start_messages import STARTER
 from lab.node.statement import problem_with
+from lab.node.tcp_messages import Connections
 from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
 
@@ -149,7 +150,7 @@ class FaultHealed(NamedTuple):
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
     | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault
-    | FaultFailed | FaultHealed | Joined | LeftRunning
+    | FaultFailed | FaultHealed | Joined | LeftRunning | Connections
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -162,6 +163,7 @@ _KINDS: dict[str, type[Any]] = {
     "joined": Joined,
     "left running": LeftRunning,
     "limit reached": Limited,
+    "connections": Connections,
     "clock": Clock,
     "node lost": NodeLost,
     "node came": NodeCame,

@@ -29,6 +29,7 @@ from lab.node.messages import (
 from lab.node.output_messages import Made, Piece
 from lab.node.recorder.journal import boot_id
 from lab.node.start_messages import STARTER
+from lab.node.tcp_messages import Connections
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
 from lab.record.events import Clock, Event, Fault, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
@@ -81,6 +82,8 @@ class Collector:
         """Of which attempt, and where its ranks are."""
         self.faults: Faults | None = None
         """What the run's own notes and lines set off, where something is."""
+        self.addresses: dict[str, str] = {}
+        """By address: the names of the nodes."""
         self.heard = 0
         """How many messages have arrived: whoever cleans its node, or sends traces, says something."""
 
@@ -108,6 +111,9 @@ class Collector:
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))
+        elif isinstance(message, Connections):
+            if message.peer in self.addresses:  # scripts may talk with anybody else, too
+                self.fact(message._replace(node=node, peer=self.addresses[message.peer]))
         elif isinstance(message, Claimed):
             self._claimed(node, message)
         elif isinstance(message, Prepared):

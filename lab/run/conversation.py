@@ -49,6 +49,7 @@ class Conversation:
         self._readers = {channel.node.name: wire.LineReader() for channel in channels}
         self._selector = selectors.PollSelector()  # standard input may be a file
         for channel in channels:
+            collector.addresses[channel.node.address] = channel.node.name
             self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
         self._pinged = self._ticked = time.monotonic()
 
@@ -68,6 +69,7 @@ class Conversation:
         name = channel.node.name
         self.alive[name], self._readers[name] = channel, wire.LineReader()
         self.troubles.pop(name, None)
+        self.collector.addresses[channel.node.address] = name
         self._selector.register(channel.fileno(), selectors.EVENT_READ, partial(self._receive, channel))
 
     def hear(self, descriptor: int, action: Callable[[], object]) -> None:

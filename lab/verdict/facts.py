@@ -12,6 +12,7 @@ from lab.node.backend_messages import Named
 from lab.node.joined_messages import Joined, LeftRunning, is_joined
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.start_messages import STARTER
+from lab.node.tcp_messages import Connections
 from lab.record.events import (
     Cancelled,
     EngineLost,
@@ -25,6 +26,7 @@ from lab.record.events import (
     Restarted,
     TimedOut,
 )
+from lab.verdict.network import Network
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -120,6 +122,7 @@ class RunFacts:
     lost_nodes: list[NodeLost] = field(default_factory=list)
     troubled: dict[str, str] = field(default_factory=dict)
     """By name of a node: what kept it from working when the run was over, as the end of a sentence."""
+    network: Network = field(default_factory=Network)
     timed_out: bool = False
     interrupted: bool = False
     engine_lost: str = ""
@@ -156,7 +159,7 @@ class RunFacts:
         """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
         self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
-        self.came = []
+        self.came, self.network = [], Network()
         self.started, self.joined = {}, {}
 
     def rank(self, number: int) -> RankFacts:
@@ -209,6 +212,8 @@ class RunFacts:
                 self.lost_nodes.append(event)
         elif isinstance(event, NodeCame):
             self.came.append(event.node)
+        elif isinstance(event, Connections):
+            self.network.take(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
         elif isinstance(event, Limited):
             self.limits.append(event)
         elif isinstance(event, Refusal):

@@ -17,8 +17,8 @@ from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.modules import way_to_module
-from lab.verdict.outside import blows
-from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, is_loss, lost_a_peer
+from lab.verdict.outside import Blow, blows
+from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, is_loss, lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
 from lab.words import capital, format_duration, name_ranks, was
@@ -42,9 +42,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
         met = ", and the launcher's processes met there" if facts.starters and lost.node == HOST else ""
         return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there{met}", culprit=culprit)
     outside = blows(facts)
-    if outside and not own:
-        culprit = Culprit(rank=outside[0].ranks[0], node=outside[0].node, error=outside[0].what)
-        return Judgement(verdict="failed", reason="; ".join(blow.what for blow in outside), culprit=culprit)
+    if outside and all(map(gave_way, own)):
+        return Judgement(verdict="failed", reason=_blown(evidence, outside, failed), culprit=outside[0].culprit)
     starter = min((one for one in facts.parents if one.failed), key=_failed_at, default=None)
     if starter is not None and (not failed or _failed_at(starter) < _failed_at(failed[0])):
         return _blame_starter(evidence, starter)
@@ -83,6 +82,11 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if missed is None:
         return _blame(victim, then)
     return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback)
+
+
+def _blown(evidence: Evidence, outside: Sequence[Blow], failed: Sequence[RankFacts]) -> str:
+    then = f"rank {failed[0].rank} then {how_it_failed(evidence, failed[0], brief=True)}" if failed else ""
+    return "; ".join(filter(None, (*(blow.what for blow in outside), then)))
 
 
 def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:

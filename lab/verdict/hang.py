@@ -86,7 +86,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     ]
     cause = _cause(evidence) if evidence.at_hand and not outside else None
     if outside:
-        culprit, error = outside[0].ranks[0], outside[0].what
+        culprit, error = next(iter(outside[0].ranks), None), outside[0].what
     # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
     if cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT):
         culprit, error = next(iter(cause.ranks), None), cause.headline

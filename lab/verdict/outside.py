@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab.record.result import Culprit
+from lab.verdict.cut import find_cut
 from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Finding
 from lab.words import name_ranks
@@ -17,10 +19,17 @@ class Blow:
     """As a clause: `node1 was paused; rank 1 ran there`."""
     node: str
     ranks: tuple[int, ...]
+    """Whom it came over; empty where nobody can be named."""
+    kind: str = "outside"
 
     def finding(self) -> Finding:
         """The same as a finding."""
-        return Finding(kind="outside", sentence=f"{self.what}.", ranks=self.ranks)
+        return Finding(kind=self.kind, sentence=f"{self.what}.", ranks=self.ranks)
+
+    @property
+    def culprit(self) -> Culprit | None:
+        """Whom it came over first, in place of whose fault it was."""
+        return Culprit(rank=self.ranks[0], node=self.node, error=self.what) if self.ranks else None
 
 
 def blows(facts: RunFacts) -> list[Blow]:
@@ -34,4 +43,15 @@ def blows(facts: RunFacts) -> list[Blow]:
         if rank.halted and not rank.left:
             where = f" ({rank.node})" if rank.node else ""
             found.append(Blow(f"rank {rank.rank}{where} was stopped by {rank.halted}", rank.node, (rank.rank,)))
-    return found
+    return found or _cut_off(facts)
+
+
+def _cut_off(facts: RunFacts) -> list[Blow]:
+    """A break in the network between nodes that were there."""
+    gone = {lost.node for lost in facts.lost_nodes}
+    cut = find_cut(facts.network, {rank.node for rank in facts.ranks} - gone - {""}) if facts.network.stuck else None
+    if cut is None:
+        return []
+    ranks = tuple(rank.rank for rank in facts.ranks if rank.node in cut.nodes)
+    there = f"; {name_ranks(ranks)} ran there" if ranks else ""
+    return [Blow(f"{cut.what}{there}", cut.nodes[0] if cut.nodes else "", ranks, "cut_off")]

@@ -18,13 +18,14 @@ from lab.verdict.finding import majority
 _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
     r"|recvValue failed|recvVector failed|sendBytes failed|failed to recv, got 0 bytes|connectFullMesh|DistNetworkError"
-    r"|socket (?:was )?closed|client socket has timed out|Timed out waiting|wait timeout"
+    r"|socket (?:was )?closed|client socket has timed out|timed out (?:waiting|after)|wait timeout"
     r"|remote process (?:has )?(?:exited|terminated)|ncclRemoteError|failed to pass monitoredBarrier",
     re.IGNORECASE,
 )
 """What torch.distributed says in a rank that failed because another one did."""
 _GAVE_UP = re.compile(r"timed out|wait timeout|failed to pass monitoredBarrier", re.IGNORECASE)
 """What it says in a rank that waited for as long as it was told to."""
+_TIME_OUT = re.compile(r"tim(?:ed|e)[ -]?out|^SystemExit", re.IGNORECASE)
 _BY_TORCH = re.compile(r"^(?:RuntimeError|torch\.distributed\.[\w.]+): ", re.MULTILINE)
 """How the text of an exception begins that torch.distributed raises; a script's own broken pipe is no RuntimeError."""
 _TRACEBACK_START = "Traceback (most recent call last):\n"
@@ -54,6 +55,11 @@ def lost_a_peer(rank: RankFacts) -> bool:
 def gave_up(rank: RankFacts) -> bool:
     """Whether a rank that lost a peer had only waited too long for it."""
     return lost_a_peer(rank) and _GAVE_UP.search(rank.error) is not None
+
+
+def gave_way(rank: RankFacts) -> bool:
+    """Whether a rank ended in a way in which scripts end that have waited too long: by its own exit, or a time-out."""
+    return (rank.raised is None and not rank.signal) or _TIME_OUT.search(rank.error) is not None
 
 
 def is_loss(error: str) -> bool:

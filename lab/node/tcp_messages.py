@@ -1,0 +1,37 @@
+"""What an agent says of its node's connections to another node; goes on to the lab and, unchanged, into the record."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+
+class Connections(NamedTuple):
+    """What the kernel of a node says of its TCP connections to one other node, taken together."""
+
+    time: float
+    node: str = ""
+    run: str = ""
+    peer: str = ""
+    """The other node: its address as an agent says it, its name in the record."""
+    number: int = 0
+    """How many connections there are."""
+    unacknowledged_bytes: int = 0
+    """What was sent, and the other kernel has not said to have."""
+    silent_s: float = 0.0
+    """For at least so long the other kernel has not answered though data was sent again and again; of several
+    connections the longest."""
+    unread_bytes: int = 0
+    """What has come, and no process here has read."""
+    sent_again: int = 0
+    """Segments that were sent again, since the connections were made."""
+    segments_out: int = 0
+    segments_in: int = 0
+    """All that were sent and that came, with those that were sent again."""
+    acknowledged_bytes: int = 0
+    """What was sent and has arrived, since the connections were made."""
+    round_trip_s: float = 0.0
+    """The shortest of their smoothed round trip times; 0: not known."""
+    rate_bytes_per_s: float = 0.0
+    """The largest rate at which data was last delivered by one of them; 0: not known."""
+    answers: Optional[bool] = None
+    """Whether the other kernel answered when it was asked for a connection; None: it was not asked."""
