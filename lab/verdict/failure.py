@@ -17,7 +17,7 @@ from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.modules import way_to_module
-from lab.verdict.outside import Blow, blows
+from lab.verdict.outside import blows
 from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, is_loss, lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
@@ -43,7 +43,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there{met}", culprit=culprit)
     outside = blows(facts)
     if outside and all(map(gave_way, own)):
-        return Judgement(verdict="failed", reason=_blown(evidence, outside, failed), culprit=outside[0].culprit)
+        return Judgement(verdict="failed", reason="; ".join(blow.what for blow in outside), culprit=outside[0].culprit)
     starter = min((one for one in facts.parents if one.failed), key=_failed_at, default=None)
     if starter is not None and (not failed or _failed_at(starter) < _failed_at(failed[0])):
         return _blame_starter(evidence, starter)
@@ -82,11 +82,6 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if missed is None:
         return _blame(victim, then)
     return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback)
-
-
-def _blown(evidence: Evidence, outside: Sequence[Blow], failed: Sequence[RankFacts]) -> str:
-    then = f"rank {failed[0].rank} then {how_it_failed(evidence, failed[0], brief=True)}" if failed else ""
-    return "; ".join(filter(None, (*(blow.what for blow in outside), then)))
 
 
 def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
