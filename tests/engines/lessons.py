@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.engine.gpus import refusal
 from lab.plan.faults import beyond
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
@@ -58,6 +59,9 @@ class Lessons:
     def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
         """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
         size = nodes or own_size(name)[0], nproc_per_node or own_size(name)[1]
+        missing = refusal(load_scenario(FILES[name]).resources.gpus)
+        if missing:
+            pytest.skip(missing)
         folder = self.folder / f"{name}-{size[0]}x{size[1]}"
         folder.mkdir(parents=True, exist_ok=True)
         record = folder / "record"
