@@ -113,8 +113,23 @@ class RecordedWork(Work):
     def __init__(self, work: Any, call: Call) -> None:
         super().__init__()
         self._plain, self._call = work, call
+        self._ahead: Callable[[], Any] | None = None
+
+    def wait_ahead(self) -> Any:
+        """Wait now, on behalf of the next wait: some backends can be waited for but once."""
+        try:
+            result = self.wait()
+        except Exception as error:
+            failed = error
+            self._ahead = lambda: _raise(failed)
+            raise
+        self._ahead = lambda: result
+        return result
 
     def wait(self, *arguments: Any, **named: Any) -> Any:
+        if self._ahead is not None:
+            ahead, self._ahead = self._ahead, None
+            return ahead()
         try:
             result = self._plain.wait(*arguments, **named)
         except BaseException as error:
@@ -131,6 +146,10 @@ class RecordedWork(Work):
 
     def _end(self) -> None:
         self._call.end(**({"peer": self._plain._source_rank()} if self._call.from_anybody else {}))
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 def _passed_on(name: str) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from . import marks, replicas
+from .holds import holds
 from .journal import journal
 from .source import source
 
@@ -43,11 +44,13 @@ def _watched(module: ModuleType, make: Any) -> Any:
         )
         if make.__name__ == "split_group" or not ranks:  # the default group, which init_process_group's mark is about
             return _described(module, make(*arguments, **named), ranks)
+        count = holds.begin_phase("new_group")
         _mark("new_group", g=str(name), ranks=[int(rank) for rank in ranks])
         try:
             return _described(module, make(*arguments, **named), ranks)
         finally:
             journal.add("mark", n="new_group", e=1)
+            holds.end_phase("new_group", count)
 
     return marks.unseen(wrapper)
 
@@ -60,12 +63,14 @@ def _destroying(module: ModuleType, destroy: Any) -> Any:
         group = _argument(0, "group", arguments, named) or module.GroupMember.WORLD
         if group is module.GroupMember.WORLD:
             replicas.finish()  # what was trained is mostly still there, which it is not when the script has ended
+        count = holds.begin_phase("destroy_process_group")
         _mark("destroy_process_group", g=_name_of(group))
         del group  # else it would be kept: its peers are to notice its end
         try:
             return destroy(*arguments, **named)
         finally:
             journal.add("mark", n="destroy_process_group", e=1)
+            holds.end_phase("destroy_process_group", count)
 
     return wrapper
 

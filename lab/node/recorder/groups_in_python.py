@@ -17,11 +17,14 @@ from .python_group import OPERATIONS, PlainGroup, RecordedGroup, recorded
 _known: set[type] = {PlainGroup, RecordedGroup}
 
 
-def record(group: Any, native: Any = None) -> None:
-    """Have the calls of all groups of this one's class recorded; by the compiled recorder where it is given."""
+def record(group: Any, native: Any = None) -> bool:
+    """Have the calls of all groups of this one's class recorded; by the compiled recorder where it is given.
+
+    Returns whether that was still to be done.
+    """
     kind = type(group)
     if kind in _known:
-        return
+        return False
     _known.add(kind)
     begin = Call if native is None else functools.partial(CompiledCall, native)
     for op, names in OPERATIONS.items():
@@ -35,6 +38,7 @@ def record(group: Any, native: Any = None) -> None:
     handles.watch_group(kind)
     threads.watch_group(kind)
     handles.watch_class(RecordedWork)
+    return True
 
 
 def _own_method(kind: type, name: str) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from ..trace_file import LIMIT_BYTES
 from . import compiled_group, ddp, groups, handles, marks, native, replicas, stores, threads
 from .gate import gate
+from .holds import AFTER, CALL, holds
 from .imports import when_imported
 from .journal import journal
 from .source import source
@@ -59,6 +60,7 @@ def start(rank: int, fd: int, folder: str, values: int | None, step_fd: int | No
         if os.getpid() == pid:
             _open(module, choice, rank, fd, folder, limit)
 
+    marks.hold()
     _when_imported("torch.distributed.distributed_c10d", open_trace)
     _patch()
 
@@ -142,6 +144,8 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
     if compiled is not None:
         write_compiled(fd)
         marks.use_compiled(compiled.mark)
+        if holds.points(CALL):
+            _hold_compiled(compiled)
         compiled_group.wrap_backends(compiled, module.ProcessGroup)
     else:
         from .calls import RecordedWork
@@ -149,6 +153,8 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
 
         module.ProcessGroup = RecordedGroup  # type: ignore[attr-defined]
         handles.watch_class(RecordedWork)
+        if holds.points(CALL):
+            _held_in_python(RecordedGroup)
     groups.watch(module, functools.partial(_record_group_in_python, compiled))
     handles.watch(module)
     threads.watch(module)
@@ -158,7 +164,24 @@ def _open(module: ModuleType, choice: str, rank: int, fd: int, folder: str, valu
 def _record_group_in_python(compiled: Any, group: Any) -> None:
     from .groups_in_python import record
 
-    record(group, compiled)
+    if record(group, compiled) and holds.points(CALL):
+        _held_in_python(type(group))
+
+
+def _hold_compiled(compiled: Any) -> None:
+    """Have the compiled recorder count the calls that triggers watch, and hold them."""
+    points = holds.points(CALL)
+    compiled.hold(
+        functools.partial(holds.reach, CALL),
+        {op: [(point.count, point.edge == AFTER) for point in points[op]] for op in points},
+    )
+    holds.count_calls_by(compiled.count)
+
+
+def _held_in_python(kind: Any) -> None:
+    from .held_calls import hold_calls
+
+    hold_calls(kind)
 
 
 def _has_gpus(torch: Any) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+from .holds import PHASE, holds
 from .journal import journal
 from .source import source
 
@@ -29,6 +30,24 @@ def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
     """Have the compiled recorder write the marks; it takes a third of the time."""
     global _mark
     _mark = mark
+    hold()
+
+
+def hold() -> None:
+    """Have marks hold whoever comes to a phase that a trigger watches."""
+    global _mark
+    if holds.points(PHASE):
+        _mark = functools.partial(_held_mark, _mark, {})
+
+
+def _held_mark(plain: Callable[[bytes, bool], None], begun: dict[bytes, list[int]], name: bytes, ended: bool) -> None:
+    if not ended:
+        begun.setdefault(name, []).append(holds.begin_phase(name.decode()))
+        plain(name, False)
+    else:
+        plain(name, True)
+        counts = begun.get(name)
+        holds.end_phase(name.decode(), counts.pop() if counts else 0)
 
 
 def unseen(wrapper: Function) -> Function:

@@ -7,6 +7,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "native_backend.hpp"
+#include "native_holds.hpp"
 #include "native_log.hpp"
 #include "native_source.hpp"
 #include "native_told.hpp"
@@ -39,6 +40,7 @@ PYBIND11_MODULE(lab_recorder_native, module) {
   using namespace recorder;
   module.doc() = "The compiled recorder of collectives. Off until start().";
   stop_in_forks();
+  pthread_atfork(nullptr, nullptr, [] { holds().armed = false; });
   module.def(
       "start",
       [](int fd, std::string folder, std::vector<std::string> hidden, int64_t values, size_t limit) {
@@ -51,6 +53,15 @@ PYBIND11_MODULE(lab_recorder_native, module) {
       "write", [](const pybind11::bytes& line) { log().write(line); }, "Append one whole line, if recording.");
   module.def("wrap", &RecordingBackend::wrap, "A backend that records what it forwards to the given one.");
   add_told(module);
+  module.def(
+      "hold",
+      [](pybind11::function reach, Holds::Points points) { holds().arm(std::move(reach), std::move(points)); },
+      "hold(reach, points)\n\n"
+      "Call reach(op, nth, edge, tensors=) at these calls: {op: [(nth, whether after it)]}. It may raise.");
+  module.def(
+      "count",
+      [](const std::string& operation) { return holds().count(operation); },
+      "The how-manieth call of its operation now begins; 0 where none of it is watched.");
   module.add_object("mark", pybind11::reinterpret_steal<pybind11::object>(PyCFunction_New(&kMark, nullptr)));
   module.def("stop", [] { return log().stop(); }, "Write no more lines; says whether it was recording until now.");
 }

@@ -5,6 +5,7 @@
 
 #include "native_call.hpp"
 #include "native_forwarding.hpp"
+#include "native_holds.hpp"
 #include "native_log.hpp"
 
 namespace recorder {
@@ -98,42 +99,42 @@ class RecordingBackend : public ForwardingBackend {
       const AllToAllOptions& options) override {
     return record(
         {"all_to_all_single", OpType::ALLTOALL_BASE},
-        [&](Begin& begin) { begin.from_to({input}, {output}).split(output_splits, input_splits).options(options); },
+        [&](auto& begin) { begin.from_to({input}, {output}).split(output_splits, input_splits).options(options); },
         [&] { return inner_->alltoall_base(output, input, output_splits, input_splits, options); });
   }
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override {
     return record(
         {"send", OpType::SEND},
-        [&](Begin& begin) { begin.from_to(tensors, {}).peer(destination, tag); },
+        [&](auto& begin) { begin.from_to(tensors, {}).peer(destination, tag); },
         [&] { return inner_->send(tensors, destination, tag); });
   }
 
   WorkPtr recv(Tensors& tensors, int source, int tag) override {
     return record(
         {"recv", OpType::RECV},
-        [&](Begin& begin) { begin.from_to({}, tensors).peer(source, tag); },
+        [&](auto& begin) { begin.from_to({}, tensors).peer(source, tag); },
         [&] { return inner_->recv(tensors, source, tag); });
   }
 
   WorkPtr recvAnysource(Tensors& tensors, int tag) override {
     return record(
         {"recv", OpType::RECVANYSOURCE},
-        [&](Begin& begin) { begin.from_to({}, tensors).peer(-1, tag); },
+        [&](auto& begin) { begin.from_to({}, tensors).peer(-1, tag); },
         [&] { return inner_->recvAnysource(tensors, tag); });
   }
 
   WorkPtr barrier(const BarrierOptions& options) override {
     return record(
         {"barrier", OpType::BARRIER},
-        [&](Begin& begin) { begin.options(options); },
+        [&](auto& begin) { begin.options(options); },
         [&] { return inner_->barrier(options); });
   }
 
   void monitoredBarrier(const BarrierOptions& options, bool wait_all_ranks) override {
     record(
         {"monitored_barrier", OpType::UNKNOWN},
-        [&](Begin& begin) { begin.async(false); },
+        [&](auto& begin) { begin.async(false); },
         [&]() -> WorkPtr {
           inner_->monitoredBarrier(options, wait_all_ranks);
           return nullptr;
@@ -175,7 +176,7 @@ class RecordingBackend : public ForwardingBackend {
   WorkPtr in_place(Operation operation, Method method, Tensors& tensors, const Options& options) {
     return record(
         operation,
-        [&](Begin& begin) { begin.in_place(tensors).options(options); },
+        [&](auto& begin) { begin.in_place(tensors).options(options); },
         [&] { return (*inner_.*method)(tensors, options); });
   }
 
@@ -183,13 +184,46 @@ class RecordingBackend : public ForwardingBackend {
   WorkPtr from_to(Operation operation, Method method, Outputs& outputs, Inputs& inputs, const Options& options) {
     return record(
         operation,
-        [&](Begin& begin) { begin.from_to(flat(inputs), flat(outputs)).options(options); },
+        [&](auto& begin) { begin.from_to(flat(inputs), flat(outputs)).options(options); },
         [&] { return (*inner_.*method)(outputs, inputs, options); });
+  }
+
+  template <class Describe, class Issue>
+  WorkPtr record(Operation operation, Describe&& describe, Issue&& issue) {
+    if (holds().armed.load(std::memory_order_relaxed)) [[unlikely]]
+      return count_and_record(operation, describe, issue);
+    return begin_and_end(operation, describe, issue);
+  }
+
+  // As `record`, and held before the call is issued, or after it has ended, where a trigger says so.
+  template <class Describe, class Issue>
+  WorkPtr count_and_record(Operation operation, Describe&& describe, Issue&& issue) {
+    const int64_t nth = holds().count(operation.name);
+    const bool before = nth > 0 && holds().is_point(operation.name, nth, false);
+    const bool after = nth > 0 && holds().is_point(operation.name, nth, true);
+    if (!before && !after)
+      return begin_and_end(operation, describe, issue);
+    CallTensors tensors;
+    describe(tensors);
+    if (before)
+      holds().reach(operation.name, nth, false, tensors.brought);
+    if (!after)
+      return begin_and_end(operation, describe, issue);
+    WorkPtr work;
+    try {
+      work = begin_and_end(operation, describe, issue);
+      wait_ahead(work);
+    } catch (...) { // it has ended, too
+      holds().reach(operation.name, nth, true, tensors.left);
+      throw;
+    }
+    holds().reach(operation.name, nth, true, tensors.left);
+    return work;
   }
 
   // Writes the begin line, issues the call, and sees to the end line. No lock is held on the way.
   template <class Describe, class Issue>
-  WorkPtr record(Operation operation, Describe&& describe, Issue&& issue) {
+  WorkPtr begin_and_end(Operation operation, Describe&& describe, Issue&& issue) {
     std::optional<End> end = begin(operation, describe);
     if (!end)
       return issue();

@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -179,7 +181,19 @@ class RecordedWork : public c10d::Work {
   RecordedWork(WorkPtr inner, End end, c10d::OpType type)
       : Work(-1, type), inner_(std::move(inner)), end_(std::move(end)), type_(type) {}
 
+  // Waits now, on behalf of the next wait: some backends can be waited for but once.
+  void wait_ahead() {
+    try {
+      const bool done = wait(kNoTimeout);
+      ahead_ = [done] { return done; };
+    } catch (...) {
+      ahead_ = [error = std::current_exception()]() -> bool { std::rethrow_exception(error); };
+    }
+  }
+
   bool wait(std::chrono::milliseconds timeout) override {
+    if (ahead_)
+      return std::exchange(ahead_, nullptr)();
     try {
       const bool done = inner_->wait(timeout);
       finish(done ? nullptr : std::make_exception_ptr(std::runtime_error("aborted")));
@@ -221,6 +235,24 @@ class RecordedWork : public c10d::Work {
   const End end_;
   const c10d::OpType type_;
   std::atomic<bool> ended_{false};
+  std::function<bool()> ahead_; // what came of the wait that was made ahead
 };
+
+// Waits until a call is over, whatever comes of it: that is told to whoever waits next.
+inline void wait_ahead(const WorkPtr& work) {
+  if (!work)
+    return;
+  std::optional<pybind11::gil_scoped_release> released; // who completes it may want the interpreter's lock
+  if (PyGILState_Check())
+    released.emplace();
+  if (auto* const recorded = dynamic_cast<RecordedWork*>(work.get())) {
+    recorded->wait_ahead();
+    return;
+  }
+  try {
+    work->wait(kNoTimeout);
+  } catch (...) {
+  }
+}
 
 } // namespace recorder

@@ -81,7 +81,7 @@ def recorded(
         if not journal.on:
             return plain_method(plain, *arguments, **named)
         try:
-            facts, inputs, outputs = _describe(op, (*arguments, *named.values()))
+            facts, inputs, outputs = describe(op, (*arguments, *named.values()))
             number = {} if "peer" in facts else {"seq": next(_sequence_of(self))}
             call = begin({"op": op, "g": self.group_name, **number, **facts}, inputs, outputs)
         except Exception as error:  # arguments that nobody thought of: the script goes on, without a record
@@ -109,7 +109,7 @@ def _sequence_of(group: Any) -> Iterator[int]:
     return numbers
 
 
-def _describe(op: str, given: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:
+def describe(op: str, given: tuple[Any, ...]) -> tuple[dict[str, Any], Any, Any]:
     """What a begin line says of a call with these arguments, tensors that it takes, tensors that it fills."""
     options = given[-1] if given else None
     facts: dict[str, Any] = {"async": bool(getattr(options, "asyncOp", op != "monitored_barrier"))}

@@ -1,0 +1,174 @@
+"""Holds this process at the points that set faults off: its n-th call of an operation, a phase, a note.
+
+Whoever comes to such a point tells the agent, waits until the lab lets it go on, and does what the lab has it do. Off
+until it is armed, and in every fork of the process that armed it: where nothing is armed, the cost is one test.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from . import own_deeds
+
+CALL, PHASE, NOTE = "op", "phase", "note"
+"""What a point is, as the keys of a trigger name it."""
+BEFORE, AFTER = "before", "after"
+Tell = Callable[[int, "Point", int, Any], None]
+_LONGEST_VALUE = 1000
+"""Characters of a note that a trigger may be about; a longer one is no scalar of a scenario."""
+
+
+class Point(NamedTuple):
+    """Where a fault is set off, or healed."""
+
+    trigger: int
+    """Index of the fault in the plan."""
+    heals: bool
+    count: int
+    """The how-manieth of its name; 0: each."""
+    edge: str
+
+
+class Holds:
+    """The points of this process."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        """Whether there is any point."""
+        self._tell: Tell = lambda *_: None
+        self._rank = -1
+        self._fd = -1
+        self._rest = b""
+        self._said: dict[int, Mapping[str, Any]] = {}
+        self._points: dict[tuple[str, str], list[Point]] = {}
+        self._counts: dict[tuple[str, str], Callable[[], int]] = {}
+        self._holds = itertools.count(1)
+        self._lock = threading.RLock()  # a handler of a signal may come to a point while its thread is held at another
+
+    def arm(self, triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, tell: Tell) -> None:
+        """Hold at these points from now on.
+
+        Args:
+            triggers: as `WorkerStart` has them.
+            fd: where the agent says who may go on, and what is to be done before.
+            tell: sends the agent the number of a hold, its point, the how-manieth of its name, and the value of a note.
+        """
+        for trigger in triggers:
+            what = next(what for what in (CALL, PHASE, NOTE) if trigger.get(what))
+            count = 0 if what == NOTE else int(trigger.get("count", 1))
+            point = Point(int(trigger["trigger"]), bool(trigger.get("heals")), count, trigger.get("edge", BEFORE))
+            self._points.setdefault((what, trigger[what]), []).append(point)
+            self._counts.setdefault((what, trigger[what]), functools.partial(next, itertools.count(1)))
+        self._fd, self._rank, self._tell, self.armed = fd, rank, tell, bool(self._points)
+
+    def forget(self) -> None:
+        """Hold nothing any more: nobody is there to say who may go on, or this is a fork."""
+        self.armed, self._points, self._fd = False, {}, -1
+
+    def forked(self) -> None:
+        """This is a fork of the process that was armed; a thread that it does not have may have the lock."""
+        self.forget()
+        self._lock = threading.RLock()
+
+    def points(self, what: str) -> dict[str, list[Point]]:
+        """All points that are calls, or phases, or notes, by name."""
+        return {name: points for (kind, name), points in self._points.items() if kind == what}
+
+    def count_calls_by(self, count: Callable[[str], int]) -> None:
+        """Have calls counted elsewhere."""
+        for what, name in self._points:
+            if what == CALL:
+                self._counts[what, name] = functools.partial(count, name)
+
+    def count(self, what: str, name: str) -> int:
+        """The how-manieth of this name now begins, from 1; 0 where none of this name is watched."""
+        count = self._counts.get((what, name)) if self.armed else None
+        return 0 if count is None else count()
+
+    def holds_after(self, what: str, name: str, count: int) -> bool:
+        """Whether somebody waits for the end of this one."""
+        return any(point[2:] == (count, AFTER) for point in self._points.get((what, name), ()))
+
+    def reach(
+        self, what: str, name: str, count: int, edge: str, *, value: Any = None, tensors: Sequence[Any] = ()
+    ) -> None:
+        """Wait here where a trigger says so, then do what the lab says.
+
+        Args:
+            value: what is noted.
+            tensors: what the call brings, or what it left; may be changed.
+
+        Raises:
+            BaseException: the lab has it raise that.
+        """
+        for point in self._points.get((what, name), ()):
+            if point.count in (0, count) and point.edge == edge:
+                own_deeds.do(self._hold(point, count, value), tensors, self._rank)
+
+    def begin_phase(self, name: str) -> int:
+        """A phase is about to begin; returns the how-manieth of its name it is, 0 where none of this name is watched."""
+        count = self.count(PHASE, name)
+        if count:
+            self.reach(PHASE, name, count, BEFORE)
+        return count
+
+    def end_phase(self, name: str, count: int) -> None:
+        """The phase that had this number has just ended."""
+        if count:
+            self.reach(PHASE, name, count, AFTER)
+
+    def _hold(self, point: Point, count: int, value: Any) -> Mapping[str, Any]:
+        with self._lock:
+            if not self.armed:
+                return {}
+            hold = next(self._holds)
+            try:
+                self._tell(hold, point, count, _scalar(value))
+            except OSError:  # the agent has gone
+                self.forget()
+            while self.armed and hold not in self._said:
+                self._listen()
+            return self._said.pop(hold, {})
+
+    def _listen(self) -> None:
+        try:
+            piece = os.read(self._fd, 4096)
+        except OSError:  # the script has closed it
+            piece = b""
+        if not piece:
+            self.forget()
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        for line in whole:
+            with suppress(ValueError, TypeError, KeyError):
+                said = json.loads(line)
+                self._said[int(said["hold"])] = dict(said["deed"])
+
+
+def _scalar(value: Any) -> Any:
+    """What a scenario can compare a note with; None for everything else."""
+    small = isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= _LONGEST_VALUE)
+    return value if small else None
+
+
+def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: str) -> None:
+    """Arm the holds of this process, which tell the agent by its socket for notes."""
+    from .. import note
+    from ..fault_messages import Reached
+
+    def tell(hold: int, point: Point, count: int, value: Any) -> None:
+        note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, count, value))
+
+    holds.arm(triggers, fd, rank, tell)
+
+
+holds = Holds()
+"""Those of this process."""
+os.register_at_fork(after_in_child=holds.forked)
