@@ -51,6 +51,7 @@ class _Ends(NamedTuple):
     gate: int
     stack: int
     step: int
+    hold: int
     reads: inlet.WorkerEnds
     signals: Collection[int]
     """Those that it is to hold back."""
@@ -63,6 +64,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     stack_r, stack_w = os.pipe2(os.O_CLOEXEC)
     gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
     step_r, step_w = os.pipe2(os.O_CLOEXEC) if context.step else (-1, -1)
+    hold_r, hold_w = os.pipe2(os.O_CLOEXEC) if start.triggers else (-1, -1)
     reads, ends = inlet.open_inlet(start.stdin)
     for fd in (out_r, err_r):
         with suppress(OSError):  # a larger pipe is only faster
@@ -75,7 +77,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if pid == 0:
-        theirs = _Ends((ends.stdin, out_w, err_w), gate_r, stack_w, step_r, ends, held)
+        theirs = _Ends((ends.stdin, out_w, err_w), gate_r, stack_w, step_r, hold_r, ends, held)
         _become_worker(start, context, agent, theirs, trace)
         os._exit(70)
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -84,14 +86,14 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
         os.close(fd)
     for fd in (out_r, err_r, stack_r):
         os.set_blocking(fd, False)
-    if context.step:
-        os.close(step_r)
-        os.set_blocking(step_w, False)
+    for said_r, said_w in ((step_r, step_w), (hold_r, hold_w)):
+        if said_r >= 0:
+            os.close(said_r)
+            os.set_blocking(said_w, False)
     streams = {reads.answered: ANSWERS, out_r: 1, err_r: 2, reads.terminal: TERMINAL}  # it answers after it has printed
     streams.pop(-1, None)
-    return Worker(
-        start.rank, start.local_rank, pid, notes, streams, reads, stack_r, gate_w, step_w, trace, attempt=start.attempt
-    )
+    known = (start.rank, start.local_rank, pid, notes, streams, reads, stack_r, gate_w, step_w, trace)
+    return Worker(*known, attempt=start.attempt, hold_fd=hold_w)
 
 
 def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
@@ -110,6 +112,7 @@ def _become_worker(
         gate = fcntl.fcntl(theirs.gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
         trace_fd = -1 if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
         step_fd = -1 if theirs.step < 0 else fcntl.fcntl(theirs.step, fcntl.F_DUPFD_CLOEXEC, gate + 2)
+        hold_fd = -1 if theirs.hold < 0 else fcntl.fcntl(theirs.hold, fcntl.F_DUPFD_CLOEXEC, gate + 3)
         passed = {
             number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for number, fd in context.passed.items()
         }
@@ -117,7 +120,7 @@ def _become_worker(
         if start.stdin == OWN:
             streams = (ends.terminal, ends.terminal, ends.terminal)
         ends = ends.out_of_the_way()
-        kept = (stack, gate, trace_fd, step_fd, *ends[1:])
+        kept = (stack, gate, trace_fd, step_fd, hold_fd, *ends[1:])
         processes.leave_agent_behind(*streams, keep=(*kept, *passed.values()))
         signal.pthread_sigmask(signal.SIG_SETMASK, theirs.signals)
         for number, fd in passed.items():
@@ -150,6 +153,8 @@ def _become_worker(
             "answers_fd": ends.answers,
             "trace_values": context.claim.trace_values,
             "step_fd": None if theirs.step < 0 else step_fd,
+            "hold_fd": None if theirs.hold < 0 else hold_fd,
+            "triggers": start.triggers,
         }
         os.read(gate, 1)
         os.close(gate)

@@ -10,6 +10,7 @@ import math
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import wire
@@ -20,6 +21,15 @@ from .worker_messages import Statement
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"
 LIMIT_BYTES = 128 * 1024
 """Largest note as JSON: it has to fit into one datagram."""
+
+
+_then: list[Callable[[str, Any], object]] = []
+"""What is done once a note was sent."""
+
+
+def then(action: Callable[[str, Any], object]) -> None:
+    """Have something done with the name and value of each note that was sent to the agent."""
+    _then.append(action)
 
 
 def note(name: str, value: Any) -> None:
@@ -44,6 +54,8 @@ def note(name: str, value: Any) -> None:
         print(f"note rank={rank} {name}={json.dumps(plain)}", flush=True)
         return
     send(path, Note(rank=rank, time=time.time(), name=str(name), value=plain))
+    for action in _then:
+        action(str(name), plain)
 
 
 def send(path: str, message: Statement) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 
 from . import calls, chosen_backend, debugger, destroyed_groups, joining, native_exit, note, rendezvous, warm
 from .raised import raised, without_frames
+from .recorder import holds
 from .recorder import install as recorder
 from .worker_messages import Imported
 
@@ -95,6 +96,8 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     native_exit.watch()
     debugger.prepare(spec)
     calls.prepare(spec)
+    if spec.get("hold_fd") is not None:
+        holds.arm(spec["triggers"], spec["hold_fd"], spec["rank"], spec["note_socket"])
     if spec.get("trace_fd") is not None:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
         joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])

@@ -32,7 +32,7 @@ class Point(NamedTuple):
     trigger: int
     """Index of the fault in the plan."""
     heals: bool
-    count: int
+    nth: int
     """The how-manieth of its name; 0: each."""
     edge: str
 
@@ -63,8 +63,8 @@ class Holds:
         """
         for trigger in triggers:
             what = next(what for what in (CALL, PHASE, NOTE) if trigger.get(what))
-            count = 0 if what == NOTE else int(trigger.get("count", 1))
-            point = Point(int(trigger["trigger"]), bool(trigger.get("heals")), count, trigger.get("edge", BEFORE))
+            nth = 0 if what == NOTE else int(trigger.get("count", 1))
+            point = Point(int(trigger["trigger"]), bool(trigger.get("heals")), nth, trigger.get("edge", BEFORE))
             self._points.setdefault((what, trigger[what]), []).append(point)
             self._counts.setdefault((what, trigger[what]), functools.partial(next, itertools.count(1)))
         self._fd, self._rank, self._tell, self.armed = fd, rank, tell, bool(self._points)
@@ -93,12 +93,12 @@ class Holds:
         count = self._counts.get((what, name)) if self.armed else None
         return 0 if count is None else count()
 
-    def holds_after(self, what: str, name: str, count: int) -> bool:
+    def holds_after(self, what: str, name: str, nth: int) -> bool:
         """Whether somebody waits for the end of this one."""
-        return any(point[2:] == (count, AFTER) for point in self._points.get((what, name), ()))
+        return any(point[2:] == (nth, AFTER) for point in self._points.get((what, name), ()))
 
     def reach(
-        self, what: str, name: str, count: int, edge: str, *, value: Any = None, tensors: Sequence[Any] = ()
+        self, what: str, name: str, nth: int, edge: str, *, value: Any = None, tensors: Sequence[Any] = ()
     ) -> None:
         """Wait here where a trigger says so, then do what the lab says.
 
@@ -110,31 +110,36 @@ class Holds:
             BaseException: the lab has it raise that.
         """
         for point in self._points.get((what, name), ()):
-            if point.count in (0, count) and point.edge == edge:
-                own_deeds.do(self._hold(point, count, value), tensors, self._rank)
+            if point.nth in (0, nth) and point.edge == edge:
+                own_deeds.do(self._hold(point, nth, value), tensors, self._rank)
 
     def begin_phase(self, name: str) -> int:
-        """A phase is about to begin; returns the how-manieth of its name it is, 0 where none of this name is watched."""
-        count = self.count(PHASE, name)
-        if count:
-            self.reach(PHASE, name, count, BEFORE)
-        return count
+        """A phase is about to begin; returns its number among those of its name, 0 where none of them is watched."""
+        nth = self.count(PHASE, name)
+        if nth:
+            self.reach(PHASE, name, nth, BEFORE)
+        return nth
 
-    def end_phase(self, name: str, count: int) -> None:
+    def end_phase(self, name: str, nth: int) -> None:
         """The phase that had this number has just ended."""
-        if count:
-            self.reach(PHASE, name, count, AFTER)
+        if nth:
+            self.reach(PHASE, name, nth, AFTER)
 
-    def _hold(self, point: Point, count: int, value: Any) -> Mapping[str, Any]:
+    def noted(self, name: str, value: Any) -> None:
+        """Something has been noted."""
+        nth = self.count(NOTE, name)
+        if nth:
+            self.reach(NOTE, name, nth, BEFORE, value=value)
+
+    def _hold(self, point: Point, nth: int, value: Any) -> Mapping[str, Any]:
         with self._lock:
-            if not self.armed:
-                return {}
             hold = next(self._holds)
-            try:
-                self._tell(hold, point, count, _scalar(value))
-            except OSError:  # the agent has gone
-                self.forget()
-            while self.armed and hold not in self._said:
+            if self.armed:
+                try:
+                    self._tell(hold, point, nth, _scalar(value))
+                except OSError:  # the agent has gone
+                    self.forget()
+            while hold not in self._said and self.armed:
                 self._listen()
             return self._said.pop(hold, {})
 
@@ -163,10 +168,12 @@ def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: 
     from .. import note
     from ..fault_messages import Reached
 
-    def tell(hold: int, point: Point, count: int, value: Any) -> None:
-        note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, count, value))
+    def tell(hold: int, point: Point, nth: int, value: Any) -> None:
+        note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, nth, value))
 
     holds.arm(triggers, fd, rank, tell)
+    if holds.points(NOTE):
+        note.then(holds.noted)
 
 
 holds = Holds()

@@ -173,7 +173,7 @@ def _hold_compiled(compiled: Any) -> None:
     points = holds.points(CALL)
     compiled.hold(
         functools.partial(holds.reach, CALL),
-        {op: [(point.count, point.edge == AFTER) for point in points[op]] for op in points},
+        {op: [(point.nth, point.edge == AFTER) for point in points[op]] for op in points},
     )
     holds.count_calls_by(compiled.count)
 
