@@ -14,7 +14,10 @@ from lab.keys.world import rank
 from lab.operations import OPERATIONS
 from lab.words import clip, format_value
 
-PHASES = ("forward", "backward", "step", "zero_grad", "loss")
+PHASES = (
+    *("init_process_group", "new_group", "DDP()", "forward", "loss", "backward", "zero_grad", "step"),
+    "destroy_process_group",
+)
 """What a worker does, as its recorder marks it."""
 EDGES = ("before", "after")
 MAX_COUNT = 1_000_000
@@ -40,7 +43,8 @@ class When:
     op: str | None = key(None, kinds.choice(tuple(OPERATIONS)), "when: {rank: 2, op: all_reduce, count: 3}", "none")
     """The rank calls this operation. It is held at that edge of its call until the fault is in force."""
     phase: str | None = key(None, kinds.choice(PHASES), "when: {rank: 2, phase: backward}", "none")
-    """The rank comes to this phase of a training step. It is held there until the fault is in force."""
+    """The rank comes to this phase of its work, as its recorder marks it; `forward` is that of a DDP module. It is held
+    there until the fault is in force."""
     count: int = key(1, kinds.whole_number(1, MAX_COUNT), "when: {rank: 2, op: all_reduce, count: 3}")
     """The how-manieth of that rank's calls of this operation, or of its phases of this name, counted from 1."""
     edge: str = key("before", kinds.choice(EDGES), "when: {rank: 2, op: all_reduce, edge: after}")
