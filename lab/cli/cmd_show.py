@@ -26,15 +26,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
     what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
     what.add_argument("--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="with --step: write the picture to a file instead")
+    what.add_argument(
+        "--model",
+        action="store_true",
+        help="hold the all_reduces of the run, and of those made with it, against the alpha-beta model of a network",
+    )
+    parser.add_argument(
+        "--svg", type=Path, metavar="FILE", help="with --step or --model: write the picture to a file instead"
+    )
     add_record(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; needs no engine."""
-    if arguments.svg and not arguments.step:
+    if arguments.svg and not (arguments.step or arguments.model):
         raise UsageError("--svg needs --step N: the number of the step to draw", "`lab show --steps` lists them")
     record = open_record(arguments)
+    if arguments.model:
+        return _model(record, arguments)
     if arguments.steps:
         from lab.report.steps_view import steps_json, steps_text
 
@@ -75,6 +84,25 @@ def _matched(record: Record) -> tuple[Trace, list[Step]]:
         raise RecordError(f"run {record.run} has no trace", "run it again; `lab run` records one without --no-trace")
     trace = read_trace(record)
     return trace, match(trace)
+
+
+def _model(record: Record, arguments: argparse.Namespace) -> int:
+    """The run, or all runs that one command made together with it."""
+    from lab.record.suite import earlier_records
+    from lab.report.network_view import network_json, network_svg, network_text
+    from lab.trace.pace import pace_of
+
+    together = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
+    paces = {one.run: pace_of(*_matched(one)) for one in together if _traced(one)} or {
+        record.run: pace_of(*_matched(record))
+    }
+    if arguments.svg is not None:
+        _write(arguments.svg, network_svg(paces))
+    return answer(
+        arguments,
+        lambda: network_json(paces),
+        lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else network_text(paces, style),
+    )
 
 
 def _step(record: Record, arguments: argparse.Namespace) -> int:

@@ -1,0 +1,151 @@
+"""The alpha-beta model of a network, fitted from the all_reduces of a trace: T(S) = 2 (n-1) alpha + 2 (n-1)/n S / B.
+
+A ring of n ranks reduces a tensor of S bytes in 2 (n-1) rounds, in each of which every rank sends S/n bytes on: alpha
+seconds for each round, and B bytes a second for what is sent (R. Thakur, R. Rabenseifner, W. Gropp, *Optimization
+of Collective Communication Operations in MPICH*, 2005). gloo takes a ring where nothing else is asked for. B is the bus
+bandwidth that nccl-tests would show of a tensor without end; of S bytes it shows 2 (n-1)/n S / T(S).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from lab.operations import operation
+from lab.trace.steps import Step
+from lab.trace.traffic import duration, size_of
+
+_OP = "all_reduce"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What was measured of the all_reduces of one size in a group of so many ranks."""
+
+    ranks: int
+    bytes: int
+    """Of one rank's tensor."""
+    seconds: float
+    """Median, from the entry of the last rank to the end of the last."""
+    count: int
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth as nccl-tests defines it, bytes a second."""
+        return _bus_bytes(self.ranks, self.bytes) / self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The model that fits the all_reduces of groups of so many ranks."""
+
+    ranks: int
+    alpha_s: float
+    """Seconds of one round, whatever is sent in it; 0 where it is too short to be seen."""
+    bandwidth: float
+    """Bytes a second that a rank sends."""
+    error: float | None
+    """Root of the mean square of its relative errors at the sizes; None where two sizes leave it none."""
+    worst: float | None
+    """The largest of them."""
+    timings: tuple[Timing, ...]
+    """What it was fitted to, by size."""
+
+    def seconds(self, size: float) -> float:
+        """How long an all_reduce of so many bytes takes."""
+        return 2 * (self.ranks - 1) * self.alpha_s + _bus_bytes(self.ranks, size) / self.bandwidth
+
+    def busbw(self, size: float) -> float:
+        """The bus bandwidth that nccl-tests would show, bytes a second."""
+        return _bus_bytes(self.ranks, size) / self.seconds(size)
+
+
+def timings_of(steps: Sequence[Step]) -> list[Timing]:
+    """The all_reduces during which their ranks called nothing else, by ranks and size.
+
+    The first of a size is left out where others follow. Those that run beside one another share the network, so that
+    the time of each says nothing of it. Those that run beside a backward pass share the cores with it: they count only
+    where there are not two sizes without them.
+    """
+    alone = [step for step in _alone(steps) if step.op == _OP]
+    undisturbed = _by_size(step for step in alone if all(call.phase != "backward" for call in step.calls.values()))
+    return undisturbed if len(undisturbed) > 1 else _by_size(alone)
+
+
+def _by_size(steps: Iterable[Step]) -> list[Timing]:
+    seconds: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for step in steps:
+        took = duration(step)
+        if took and size_of(step):
+            seconds[len(step.group.ranks), size_of(step)].append(took)
+    return [
+        Timing(ranks=ranks, bytes=size, seconds=median(took[1:] or took), count=len(took[1:] or took))
+        for (ranks, size), took in sorted(seconds.items())
+        if ranks > 1
+    ]
+
+
+def fit(timings: Sequence[Timing]) -> list[Model]:
+    """A model for each number of ranks of which there are two sizes or more.
+
+    The squares of relative errors are made least, as small tensors tell alpha and large ones the bandwidth. Nothing is
+    fitted where time does not grow with size: then the bandwidth is not to be seen.
+    """
+    by_ranks: dict[int, list[Timing]] = defaultdict(list)
+    for one in timings:
+        by_ranks[one.ranks].append(one)
+    models = (_fit(ranks, of_ranks) for ranks, of_ranks in sorted(by_ranks.items()) if len(of_ranks) > 1)
+    return [model for model in models if model is not None]
+
+
+def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
+    # minimise the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes on the bus / T
+    x = [2 * (ranks - 1) / one.seconds for one in timings]
+    y = [_bus_bytes(ranks, one.bytes) / one.seconds for one in timings]
+    xx, yy, xy = _dot(x, x), _dot(y, y), _dot(x, y)
+    scale = xx * yy - xy * xy
+    alpha, inverse = 0.0, sum(y) / yy
+    if scale > 1e-12 * xx * yy:
+        alpha, inverse = (sum(x) * yy - sum(y) * xy) / scale, (sum(y) * xx - sum(x) * xy) / scale
+    if alpha < 0:
+        alpha, inverse = 0.0, sum(y) / yy
+    if inverse <= 0:
+        return None
+    errors = [alpha * of_round + inverse * of_byte - 1 for of_round, of_byte in zip(x, y, strict=True)]
+    told = len(timings) > 2
+    return Model(
+        ranks=ranks,
+        alpha_s=alpha,
+        bandwidth=1 / inverse,
+        error=math.sqrt(_dot(errors, errors) / len(errors)) if told else None,
+        worst=max(map(abs, errors)) if told else None,
+        timings=tuple(timings),
+    )
+
+
+def _bus_bytes(ranks: int, size: float) -> float:
+    return (operation(_OP).bus_factor(ranks) or 0.0) * size
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _alone(steps: Sequence[Step]) -> list[Step]:
+    """Those during whose calls none of their ranks had another call under way."""
+    crowded: set[int] = set()
+    of_ranks: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for number, step in enumerate(steps):
+        for rank, call in step.calls.items():
+            of_ranks[rank].append((call.begin, math.inf if call.end is None else call.end, number))
+    for spans in of_ranks.values():
+        until, last = -math.inf, -1
+        for begin, end, number in sorted(spans):
+            if begin < until:
+                crowded |= {number, last}
+            if end > until:
+                until, last = end, number
+    return [step for number, step in enumerate(steps) if number not in crowded]
