@@ -27,6 +27,9 @@ class Culprit:
     """What happened, in one line."""
     traceback: str = ""
     """Last lines of the traceback or of the Python stack; empty where there is none."""
+    cause: str = ""
+    """What sort of thing happened, in a word, such as `exception`, `killed` or `cut_off`; empty where that is not
+    known."""
 
     @property
     def who(self) -> str:

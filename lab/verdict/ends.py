@@ -160,11 +160,11 @@ def _after(evidence: Evidence, number: int) -> str:
     return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
 
 
-def blame(rank: RankFacts, error: str, traceback: str = "") -> Culprit:
+def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
     """A rank as the culprit, with the end of its traceback or the innermost of its stack, or else somebody else's."""
     raised = "" if rank.stopped else _tail(rank.traceback)
     shown = raised or "\n".join(clip_stack(shorten_stack(rank.stack), _LINES)) or _tail(traceback)
-    return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown)
+    return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 
 def went_alone(place: CodePlace | None, gone: list[int]) -> str:

@@ -10,6 +10,7 @@ from lab.plan.present import HOST
 from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
+from lab.verdict.cause import error_cause
 from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, refusal, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
@@ -17,6 +18,7 @@ from lab.verdict.facts import SEEN_LATER_S, RankFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.modules import way_to_module
+from lab.verdict.odd_values import find_odd_values
 from lab.verdict.outside import blows
 from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, is_loss, lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
@@ -53,7 +55,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if odd is not None:
         place = evidence.raised(facts.rank(odd.rank))
         where = f" at {place.at}" if place is not None else ""
-        return _blame(facts.rank(odd.rank), f"called {odd.call}{where} where most others called {odd.others}")
+        did = f"called {odd.call}{where} where most others called {odd.others}"
+        return _blame(facts.rank(odd.rank), did, cause="mismatch")
     unlike = _unlike(evidence) if own and all(map(failed_in_torch, own)) else None
     if unlike is not None:
         return _judged_by(unlike, evidence, f"rank {victim.rank} then {then}")
@@ -65,8 +68,11 @@ def judge_failure(evidence: Evidence) -> Judgement:
             did = f"did not call what the others called: {found.headline}"
         reason = f"{full_name(odd_rank)} {did}"
         reason += f"; rank {victim.rank} then {then}" if victim is not odd_rank else ""
-        return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline))
+        return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline, cause=found.kind))
     if own:
+        given = _given(evidence, own[0])
+        if given is not None:
+            return _judged_by(given, evidence, f"rank {own[0].rank} then {how_it_failed(evidence, own[0], brief=True)}")
         return _blame(own[0], how_it_failed(evidence, own[0]), way_to_module(facts, own[0]))
     meeting = explain_rendezvous(evidence) if evidence.at_hand else None
     if meeting is not None:
@@ -76,12 +82,12 @@ def judge_failure(evidence: Evidence) -> Judgement:
         return _judged_by(stuck[0], evidence, f"rank {victim.rank} then {then}")
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone):
-        return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}")
+        return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}", cause="went_alone")
     victim = next((rank for rank in failed if gave_up(rank)), victim)
     missed, then = _missed(evidence, victim), how_it_failed(evidence, victim)
     if missed is None:
         return _blame(victim, then)
-    return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback)
+    return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback, missed.kind)
 
 
 def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
@@ -94,14 +100,15 @@ def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
     return Judgement(verdict="failed", reason=what, culprit=culprit)
 
 
-def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "") -> Judgement:
+def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "", cause: str = "") -> Judgement:
     reason = f"{full_name(rank)} {error}{then}"
-    return Judgement(verdict="failed", reason=reason, culprit=blame(rank, error, traceback))
+    return Judgement(verdict="failed", reason=reason, culprit=blame(rank, error, traceback, cause))
 
 
 def _judged_by(found: Finding, evidence: Evidence, then: str) -> Judgement:
     """What a finding says, and its first rank as the culprit, if it names one."""
-    culprit = blame(evidence.facts.rank(found.ranks[0]), found.headline) if found.ranks else None
+    named = evidence.facts.rank(found.ranks[0]) if found.ranks else None
+    culprit = blame(named, found.headline, cause=found.kind) if named is not None else None
     return Judgement(verdict="failed", reason=f"{found.headline}; {then}", culprit=culprit)
 
 
@@ -129,6 +136,13 @@ def _odd_call(evidence: Evidence) -> Finding | None:
         ),
         None,
     )
+
+
+def _given(evidence: Evidence, first: RankFacts) -> Finding | None:
+    """Who had brought NaN, or a value far from the others', where that is what the first rank to fail complains of."""
+    if error_cause(first.error) != "not_a_number" or not evidence.at_hand:
+        return None
+    return next((one for one in find_odd_values(evidence) if one.ranks and one.others), None)
 
 
 class _Missed(NamedTuple):

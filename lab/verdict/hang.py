@@ -75,6 +75,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
         culprit = None
     outside = blows(facts)
     held = {rank for blow in outside for rank in blow.ranks}
+    kind = ""
     clauses = [
         *(blow.what for blow in outside),
         *together(
@@ -89,12 +90,12 @@ def judge_hang(evidence: Evidence) -> Judgement:
         culprit, error = next(iter(outside[0].ranks), None), outside[0].what
     # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
     if cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT):
-        culprit, error = next(iter(cause.ranks), None), cause.headline
+        culprit, error, kind = next(iter(cause.ranks), None), cause.headline, cause.kind
         clauses.insert(0, error)
     if going_on and culprit is None:
         clauses.insert(0, going_on)
     reason = f"no end after {format_duration(facts.timeout_s)}: {'; '.join(clauses)}"
-    blamed = None if culprit is None else blame(facts.rank(culprit), error)
+    blamed = None if culprit is None else blame(facts.rank(culprit), error, cause=kind)
     return Judgement(verdict="hung", reason=reason, culprit=blamed)
 
 

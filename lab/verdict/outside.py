@@ -21,6 +21,8 @@ class Blow:
     ranks: tuple[int, ...]
     """Whom it came over; empty where nobody can be named."""
     kind: str = "outside"
+    """Of the finding."""
+    cause: str = "cut_off"
 
     def finding(self) -> Finding:
         """The same as a finding."""
@@ -38,11 +40,13 @@ def blows(facts: RunFacts) -> list[Blow]:
     for node, how in facts.troubled.items():
         ranks = tuple(rank.rank for rank in facts.ranks if rank.node == node and not rank.left)
         if ranks:
-            found.append(Blow(f"{node} {how}; {name_ranks(ranks)} ran there", node, ranks))
+            cause = "node_disconnected" if "network" in how else "node_paused"
+            found.append(Blow(f"{node} {how}; {name_ranks(ranks)} ran there", node, ranks, cause=cause))
     for rank in facts.ranks:
         if rank.halted and not rank.left:
             where = f" ({rank.node})" if rank.node else ""
-            found.append(Blow(f"rank {rank.rank}{where} was stopped by {rank.halted}", rank.node, (rank.rank,)))
+            what = f"rank {rank.rank}{where} was stopped by {rank.halted}"
+            found.append(Blow(what, rank.node, (rank.rank,), cause="stopped"))
     return found or _cut_off(facts)
 
 

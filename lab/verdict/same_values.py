@@ -19,7 +19,7 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
     by_line: dict[tuple[str, str], list[tuple[Step, Hashable | None]]] = {}
     for step in evidence.steps:
         if step.operation.reduces and len(step.calls) > 1 and not step.missing:
-            told = [_brought(call) for call in step.calls.values()]
+            told = [brought(call) for call in step.calls.values()]
             if None in told:
                 continue  # counts, flags, and what is too plain to say anything
             line = next(iter(step.calls.values())).source
@@ -32,7 +32,7 @@ def find_same_values(evidence: Evidence) -> list[Finding]:
     return [_finding([step for step, _ in steps], len(alike) < len(by_line)) for steps in alike.values()]
 
 
-def _brought(call: Call) -> Hashable | None:
+def brought(call: Call) -> Hashable | None:
     """What a call brought, so that equal things are equal; None where that would say nothing."""
     told = tuple(_told(buffer) for buffer in call.inputs)
     return told if call.reduce_op in _ADDS and told and any(one is not None for one in told) else None
