@@ -21,7 +21,7 @@ from lab.record.layout import FILES
 from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
-from lab.spec.launcher import Torchrun
+from lab.spec.launcher import Lab, Torchrun
 from lab.spec.lessons import schema_file
 from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
 
@@ -97,7 +97,9 @@ def ci(page: str) -> str:
 
 def launchers(page: str) -> str:
     """The page on launchers, with what each can be told."""
-    return _with(page, {"keys of torchrun": "\n".join(_table(Torchrun))})
+    return _with(
+        page, {f"keys of {name}": "\n".join(_table(told)) for name, told in (("lab", Lab), ("torchrun", Torchrun))}
+    )
 
 
 def _with(page: str, parts: Mapping[str, str]) -> str:

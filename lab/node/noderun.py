@@ -92,6 +92,7 @@ class NodeRun:
         """
         self._triggers = asked.triggers or self._triggers
         if asked.store is not None:
+            self._end_store()  # of an earlier attempt
             self.store_pid = store.start_store(asked.store, self.users.store)
         if asked.starters:
             for start in asked.starters:
@@ -100,6 +101,7 @@ class NodeRun:
                 self.joins.starters.append(self._start(start, self.place.folder))
         else:
             for start in asked.workers:
+                self._let_go_of_ended(start.local_rank)
                 self._start(start, self.place.folder)
         if self.going:
             self._let_go()
@@ -139,15 +141,19 @@ class NodeRun:
 
     def _join(self, start: WorkerStart, passed: Mapping[int, int]) -> Worker:
         """Start a worker on behalf of a starter."""
-        for worker in [one for one in self.workers if one.local_rank == start.local_rank and one.status is not None]:
-            self.heard.read_all(worker)  # what has outlived an earlier attempt may have printed something
+        self._let_go_of_ended(start.local_rank)
+        worker = self._start(start, self.place.folder, passed)
+        self._let_go()
+        return worker
+
+    def _let_go_of_ended(self, local_rank: int) -> None:
+        """Forget the worker of an earlier attempt whose place another one takes."""
+        for worker in [one for one in self.workers if one.local_rank == local_rank and one.status is not None]:
+            self.heard.read_all(worker)  # what has outlived it may have printed something
             self.heard.send_trace(worker)
             self._limits.tell(worker)
             worker.close()
             self.workers.remove(worker)
-        worker = self._start(start, self.place.folder, passed)
-        self._let_go()
-        return worker
 
     def go(self) -> None:
         """Open every worker's gate."""
@@ -258,6 +264,9 @@ class NodeRun:
             self.reap()
             time.sleep(0.0005)
         self.left += [f"rank {worker.rank}" for worker in self.workers if worker.status is None]
+        self._end_store()
+
+    def _end_store(self) -> None:
         if self.store_pid:
             os.kill(self.store_pid, signal.SIGKILL)
             os.waitpid(self.store_pid, 0)

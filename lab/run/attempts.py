@@ -36,6 +36,10 @@ class Attempts:
         self._told, self._told_at = 0, 0.0
         """Of how many ranks of the last one its plan tells, and since when."""
 
+    def begin_with(self, key: str) -> None:
+        """Call the first attempt so, whose ranks are those that are planned."""
+        self._numbers[key] = 0
+
     def number(self, key: str) -> int:
         """The number of an attempt, which begins if nothing was heard of it yet; LATEST where it is called nothing."""
         if not key:
@@ -88,7 +92,7 @@ class Attempts:
         """
         for number in self._numbers.values():
             facts = self.facts.attempt(number)
-            if facts is not self.facts:
+            if facts is not self.facts and not facts.duration_s:
                 ends = [rank.ended for rank in facts.ranks if rank.ended is not None]
                 first = _first(facts) or time.time()
                 over = Over(max(ends, default=first), max(0.0, max(ends, default=first) - first))

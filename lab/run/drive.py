@@ -88,6 +88,8 @@ class Driver:
         self.starters.ask = self.agents.say
         self.faults = self.collector.faults = faults
         """What is broken on purpose."""
+        self.attempt = ""
+        """See `Started`."""
         self.archive = b""
         """The scenario's folder."""
         self.members = Members(plan, engine, cluster, self.agents, self.collector, self._take_in)
@@ -152,7 +154,8 @@ class Driver:
     def _prepare(self, node: str, files: Iterable[Files]) -> None:
         """Ship the scenario's folder to a node and have its workers wait at their gate, and the store listen."""
         plan = self.plan
-        workers = tuple(self.stdin.start(worker) for worker in plan.workers if worker.node == node)
+        mine = [self.stdin.start(worker) for worker in plan.workers if worker.node == node]
+        workers = tuple(worker._replace(attempt=self.attempt) for worker in mine)
         prepare = self.starters.prepare(node, Prepare(plan.run, workers))
         if node == HOST:
             store = Store(plan.master_addr, plan.master_port, plan.world_size)

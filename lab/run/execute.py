@@ -61,7 +61,7 @@ def execute(
     if plan.launcher.name != (options.launcher or scenario.launcher.name):
         observer.progress(f"{plan.launcher.name} starts the ranks: {plan.backend} needs it")
     facts, brought = begin_facts(plan, memory_bytes), Outputs(options.outputs or writer.path / OUTPUTS)
-    driver = Driver(
+    driver = _driver_of(plan)(
         plan,
         engine,
         channels,
@@ -105,6 +105,14 @@ def execute(
     from lab.run.outcome import outcome
 
     return outcome(plan, cluster, facts, writer, brought, options.update, faults)
+
+
+def _driver_of(plan: Plan) -> type[Driver]:
+    if plan.launcher.lab is None:
+        return Driver
+    from lab.run.restarts import RestartingDriver  # few runs begin anew
+
+    return RestartingDriver
 
 
 def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None:

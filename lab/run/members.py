@@ -67,6 +67,21 @@ class Members:
             if node.name in missing and node.state == RUNNING:
                 self._take_in(node)
 
+    def bring_back(self) -> None:
+        """Start those that were lost, and have them take part again.
+
+        Raises:
+            LabError: one does not start.
+        """
+        missing = self._planned - self._agents.alive.keys()
+        if missing and self._cluster is not None:
+            lost = [node for node in self._cluster.nodes if node.name in missing]
+            self._engine.start(self._cluster, lost, announce=lambda _: None)
+            for found in self._engine.find(self._cluster.name)[:1]:
+                for node in found.nodes:
+                    if node.name in missing:
+                        self._take_in(node)
+
     def _take_in(self, node: Node) -> None:
         assert self._cluster is not None
         try:

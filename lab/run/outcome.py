@@ -61,7 +61,7 @@ def outcome(
         from lab.verdict.attempts import restarts_used_up, with_story
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
-        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.told.max_restarts))
+        bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
     others = faults.expectations() if faults is not None else ()
     judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
     result = Result(

@@ -9,10 +9,19 @@ from lab.keys import kinds
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.problems import did_you_mean
 from lab.keys.value import Value
-from lab.spec.launching import LAUNCHERS, TORCHRUN, Launching
+from lab.spec.launching import LAB, LAUNCHERS, TORCHRUN, Launching
 
 _MAX_NODES = 1024
 _NODES = kinds.whole_number(1, _MAX_NODES)
+_RESTARTS = kinds.whole_number(0, 1000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """What the lab itself is told, as a launcher."""
+
+    max_restarts: int = key(0, _RESTARTS, "max_restarts: 1")
+    """So often all workers are started again after a failure; a node that was lost is started before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +32,7 @@ class Torchrun:
     """With so many nodes workers are started, and go on when others are lost."""
     max_nodes: int | None = key(None, _NODES, "max_nodes: 3", "all nodes of the run")
     """No more nodes than these take part at a time."""
-    max_restarts: int = key(0, kinds.whole_number(0, 1000), "max_restarts: 3")
+    max_restarts: int = key(0, _RESTARTS, "max_restarts: 3")
     """So often the workers are started again after a failure."""
     monitor_interval_s: float = key(
         0.1, kinds.duration(3600), "monitor_interval: 0.5s", "`0.1s`", name="monitor_interval"
@@ -33,7 +42,7 @@ class Torchrun:
     """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
 
 
-_SETTINGS = {TORCHRUN: Torchrun}
+_SETTINGS = {LAB: Lab, TORCHRUN: Torchrun}
 """What launchers can be told besides their name."""
 
 
@@ -55,13 +64,14 @@ def launcher() -> kinds.Kind:
         if name not in _SETTINGS:
             raise name_value.problem(f"unknown key {name!r}{did_you_mean(name, _SETTINGS)}; allowed: {allowed}")
         settings: Any = _SETTINGS[name](**read_keys(told, _SETTINGS[name]))
-        if settings.min_nodes and settings.max_nodes and settings.min_nodes > settings.max_nodes:
+        if name == TORCHRUN and settings.min_nodes and settings.max_nodes and settings.min_nodes > settings.max_nodes:
             raise told.problem(f"min_nodes is {settings.min_nodes}, more than max_nodes, {settings.max_nodes}")
         said: dict[str, Any] = {name: settings} if settings != _SETTINGS[name]() else {}
         return Launching(name, **said)
 
     def dump(data: Launching) -> Any:
-        told = dump_keys(data.told) if data.name == TORCHRUN else {}
+        settings = getattr(data, data.name) if data.name in _SETTINGS else None
+        told = dump_keys(settings) if settings is not None else {}
         return {data.name: told} if told else data.name
 
     told = {"type": "object", "additionalProperties": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from lab.spec.launcher import Torchrun
+    from lab.spec.launcher import Lab, Torchrun
 
 LAB = "lab"
 TORCHRUN = "torchrun"
@@ -19,6 +19,8 @@ class Launching(NamedTuple):
     name: str = LAB
     torchrun: Torchrun | None = None
     """What torchrun's agents are told; None where nobody says anything."""
+    lab: Lab | None = None
+    """What the lab itself is told."""
 
     @property
     def told(self) -> Torchrun:
@@ -26,6 +28,12 @@ class Launching(NamedTuple):
         from lab.spec.launcher import Torchrun  # few runs have any
 
         return self.torchrun or Torchrun()
+
+    @property
+    def max_restarts(self) -> int:
+        """So often workers are begun anew."""
+        told = self.lab if self.name == LAB else self.torchrun
+        return told.max_restarts if told is not None else 0
 
     def least_nodes(self, nnodes: int) -> int:
         """With so many of the nodes of a run it begins, and goes on when it has lost the others."""

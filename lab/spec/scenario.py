@@ -179,7 +179,7 @@ class Scenario:
     launcher: Launching = key(
         Launching(), late("lab.spec.launcher", "launcher"), "launcher: {torchrun: {max_restarts: 3}}"
     )
-    """What starts the workers: the lab itself, or torchrun's agents, one a node; see launchers."""
+    """What starts the workers, and how often anew: the lab itself, or torchrun's agents, one a node; see launchers."""
     args: tuple[str, ...] = key(
         (), kinds.list_of(kinds.text_or_number(), "a list of text and numbers"), "args: [--lr, 0.10]"
     )

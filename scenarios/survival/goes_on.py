@@ -1,11 +1,10 @@
-"""DDP training with a checkpoint after each step. It begins where the run before it was lost, or at 0."""
+"""DDP training with a checkpoint after each step. Workers that are started anew go on where those before them were."""
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
-from training import STEPS, Training, shared_file, undisturbed_loss
+from training import STEPS, Training, shared_folder, undisturbed_loss
 
 try:
     from lab import note  # optional: puts a value into the record of the run
@@ -16,16 +15,13 @@ except ImportError:
 def main():
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    checkpoint = shared_file("survival-goes-on.pt")
+    checkpoint = shared_folder() / "checkpoint.pt"
     training = Training()
-    if "anew" in sys.argv and rank == 0:
-        checkpoint.unlink(missing_ok=True)
-    dist.barrier()
     if checkpoint.exists():
         training.resume(checkpoint)
     dist.barrier()  # all have read it
     note("resumed_at", training.next)
-    print(f"rank {rank} goes on at step {training.next}", flush=True)
+    print(f"rank {rank} of {world_size} goes on at step {training.next}", flush=True)
 
     model = training.wrapped()
     while training.next < STEPS:
@@ -37,9 +33,6 @@ def main():
         note("trained", training.next)
     note("loss_off_by", abs(training.loss - undisturbed_loss()))
 
-    dist.barrier()
-    if rank == 0:
-        checkpoint.unlink()  # it is done: the next run begins anew
     dist.barrier()
     dist.destroy_process_group()
 

@@ -60,7 +60,10 @@ def undisturbed_loss():
     return training.loss
 
 
-def shared_file(name):
-    """A file that all nodes see, and the next run on them too."""
-    folder = os.environ.get("LAB_SHARED", "/shared")
-    return Path(folder if os.path.isdir(folder) else tempfile.gettempdir(), name)
+def shared_folder():
+    """A folder of this run that all nodes see, and that outlives each of them."""
+    root = os.environ.get("LAB_SHARED", "/shared")
+    root = root if os.path.isdir(root) else tempfile.gettempdir()
+    folder = Path(root, f"run-{os.environ['TORCHELASTIC_RUN_ID']}")
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -7,8 +7,8 @@ import pytest
 from lab import Result
 from lab.explain.explain import explain
 from lab.record.read import Record
-from lab.spec.launcher import Torchrun
-from lab.spec.launching import TORCHRUN, Launching
+from lab.spec.launcher import Lab, Torchrun
+from lab.spec.launching import LAB, TORCHRUN, Launching
 from lab.spec.scenario import Expect
 from tests.engines.conftest import Run, judge_again, trace_of
 
@@ -16,7 +16,9 @@ pytestmark = pytest.mark.timeout(120)
 RAISED = "rank 1 (node1) raised ValueError: not yet at attempts.py:21"
 
 
-def restarting(most: int) -> Launching:
+def restarting(most: int, name: str = TORCHRUN) -> Launching:
+    if name == LAB:
+        return Launching(lab=Lab(max_restarts=most))
     return Launching(name=TORCHRUN, torchrun=Torchrun(max_restarts=most))
 
 
@@ -28,9 +30,10 @@ def earlier(result: Result, number: int) -> Result:
 
 
 @pytest.mark.local_first
-def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run) -> None:
+@pytest.mark.parametrize("launcher", [LAB, TORCHRUN])
+def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run, launcher: str) -> None:
     expect = Expect(notes={"total": [9.0, 9.0], "attempt": {1: 1}}, restarts=(1,))
-    result = run("attempts.py", "once", launcher=restarting(1), expect=expect)
+    result = run("attempts.py", "once", launcher=restarting(1, launcher), expect=expect)
     assert result.passed, result.reason
     assert result.reason.startswith(
         "after 1 restart: rank 1 raised ValueError: not yet at attempts.py:21 in attempt 0; "
@@ -49,8 +52,9 @@ def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(r
 
 
 @pytest.mark.long
-def test_restarts_that_are_used_up_are_told(run: Run) -> None:
-    result = run("attempts.py", "always", launcher=restarting(1))
+@pytest.mark.parametrize("launcher", [LAB, TORCHRUN])
+def test_restarts_that_are_used_up_are_told(run: Run, launcher: str) -> None:
+    result = run("attempts.py", "always", launcher=restarting(1, launcher))
     assert result.verdict == "failed"
     assert result.reason == (f"in each of 2 attempts, {RAISED}; the restart that max_restarts: 1 allows is used up")
     assert result.culprit is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError
-from lab.spec.launcher import Torchrun
+from lab.spec.launcher import Lab, Torchrun
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario
 from lab.spec.scenario import Scenario
@@ -30,6 +30,8 @@ def load(said: str) -> Scenario:
     [
         ("", Launching()),
         ("launcher: lab", Launching()),
+        ("launcher: {lab: {max_restarts: 2}}", Launching(lab=Lab(max_restarts=2))),
+        ("launcher: {lab: {max_restarts: 0}}", Launching()),
         ("launcher: torchrun", Launching(name="torchrun")),
         ("launcher: {torchrun: {}}", Launching(name="torchrun")),
         (
