@@ -23,9 +23,12 @@ PATIENCE_S = 150.0
 LONG = ("elastic/", "survival/", "incidents/start_up", "incidents/lemon_node")
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
 time is up."""
-ON_DOCKER = ("scatter", "collectives/", "point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded")
-"""What runs on the Docker engine in the short run too: its image has the compiled recorder. The rest does there what
-it does on the local engine, with the same recorder, and runs there in the long run."""
+ON_DOCKER = (
+    *("scatter", "collectives/tutorial_", "collectives/all_", "collectives/monitored_barrier"),
+    *("point_to_point/", "groups/", "ddp/story", "beyond_ddp/fully_sharded"),
+)
+"""What runs on the Docker engine in the short run too: its image has the compiled recorder, of which `test_battery`
+tries every call. The rest does there what it does on the local engine, and runs there in the long run."""
 
 
 def own_size(name: str) -> tuple[int, int]:

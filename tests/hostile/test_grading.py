@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
-QUICK = ("right_then_fills", "forges_notes_of_others", "writes_results", "looks_for_the_answer", "replaces_the_check")
+QUICK = ("right_then_fills", "writes_results", "replaces_the_check")
 PRINTS = {
     "looks_for_the_answer": "found: []",
     "reaches_out": "listening to []",
@@ -91,12 +91,12 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("engine", ["docker"])
 def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade, engine: str) -> None:
     grades = grade(
-        ["right_by_ring", "right_and_finds_nothing_of_others", "answer_is_a_link_to_that_of_the_check"],
+        ["right_by_ring", "right_and_finds_nothing_of_others"],
         list(QUICK),
         "100s",
     )
     assert wrongs(grades) == []
-    assert len(grades) == 3 + len(QUICK)
+    assert len(grades) == 2 + len(QUICK)
     assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
 
 
