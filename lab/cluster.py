@@ -148,7 +148,7 @@ class Cluster(OnCluster, Powered):
         """
         with self._held("lab up", wait_s) as lock:
             before = self.info()
-            existing = self._place.usable(lock, before)
+            existing = self._place.usable(lock)
             if existing is not None:
                 return self._place.all_started(existing), False
             return self._place.make(self._shape(before), run=None), True
@@ -226,7 +226,7 @@ class Cluster(OnCluster, Powered):
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            result = run_one(self._place, self._usable(lock), scenario, options, observer or Silence())
+            result = run_one(self._place, self._usable(lock, options), scenario, options, observer or Silence())
         import lab.result  # noqa: F401, so that results show themselves; nobody waits for the ranks any more
 
         return result
@@ -264,7 +264,7 @@ class Cluster(OnCluster, Powered):
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
-            cluster = self._usable(lock)
+            cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
             several = Several(place=self._place, cluster=cluster, made_for=made_for)
             try:
@@ -293,8 +293,8 @@ class Cluster(OnCluster, Powered):
             return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
         return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
-    def _usable(self, lock: ClusterLock) -> ClusterInfo | None:
-        cluster = self._place.usable(lock, self.info(), remake=True)
+    def _usable(self, lock: ClusterLock, options: RunOptions | None = None) -> ClusterInfo | None:
+        cluster = self._place.usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))
         if cluster is None and self._named:
             self._place.tell_that_one_is_made()
         return cluster

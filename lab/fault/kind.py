@@ -35,12 +35,17 @@ class Chance(Protocol):
 
 
 class Ground(Protocol):
-    """What faults are done to: the nodes of a cluster, by what its engine and its agents can do."""
+    """What faults are done to: the nodes of a cluster, by what its engine and its agents can do.
+
+    Whoever uses it is alone: nobody else does or undoes a fault of the cluster meanwhile.
+    """
 
     engine: str
     """The engine's name."""
     addresses: Mapping[str, str]
     """Of every node of the cluster."""
+    ranks: Mapping[int, str]
+    """The node of each rank of the run that goes on; empty where none does."""
 
     def running(self, node: str) -> bool:
         """Whether a node runs now, as its engine sees it."""
@@ -50,6 +55,9 @@ class Ground(Protocol):
 
     def start(self, node: str) -> None:
         """Start a node and wait until its agent can fork workers."""
+
+    def in_force(self) -> Sequence[FaultKind]:
+        """All faults that are in force, or just being done, in their order; not one that is just being taken back."""
 
     def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have the agent of a node do a deed (see `lab.node.deeds`) and wait until it is done; what it found.
@@ -83,7 +91,9 @@ class FaultKind(ABC):
     example: ClassVar[str]
     """Its key and value, as a file writes them: `kill: node2`."""
     by_worker: ClassVar[bool] = False
-    """Whether the worker itself does it: only where its call, phase, note or line of the recorder holds it."""
+    """Whether the worker itself does it, as `deed` says: only where its call, phase or note holds it."""
+    leaves_running: ClassVar[bool | None] = None
+    """Whether its nodes run afterwards; None: as before."""
     harm: ClassVar[Harm] = "loses"
     """What a run may suffer from it at most, where it is healed after a while."""
     cannot: ClassVar[Mapping[str, str]] = {}
@@ -98,6 +108,20 @@ class FaultKind(ABC):
     def drawn(cls, _: Chance) -> FaultKind | None:
         """One of its kind, for a search; None: no search draws one."""
         return None
+
+    @classmethod
+    def parse(cls, words: Sequence[str]) -> str:
+        """What a command line says of it, as the value in a file would.
+
+        Raises:
+            UsageError: it says too little, or too much.
+        """
+        return " ".join(words)
+
+    @property
+    def deed(self) -> Mapping[str, Any]:
+        """What the worker does itself."""
+        return {}
 
     @property
     def nodes(self) -> tuple[str, ...]:

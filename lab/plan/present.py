@@ -17,15 +17,11 @@ HOST = "node0"
 """The node with the store at which all meet: nothing begins or goes on without it."""
 
 
-_POWER = ("kill", "start", "stop", "power_off")
-"""Kinds of faults after which a node runs, or does not."""
-
-
 def present(cluster: ClusterInfo, nnodes: int, faults: Sequence[Fault]) -> list[str]:
     """The nodes that run when it begins: not those that are stopped, and then what its own faults do before."""
     there = {f"node{rank}": True for rank in range(nnodes)}
     there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
-    there |= {node: fault.kind == "start" for fault in before_it(faults) for node in fault.what.nodes}
+    there |= {node: bool(fault.what.leaves_running) for fault in before_it(faults) for node in fault.what.nodes}
     return [name for name, runs in there.items() if runs]
 
 
@@ -35,7 +31,7 @@ def before_it(faults: Sequence[Fault]) -> list[Fault]:
         return []
     from lab.fault.when import START
 
-    return [fault for fault in faults if fault.when == START and fault.kind in _POWER]
+    return [fault for fault in faults if fault.when == START and fault.what.leaves_running is not None]
 
 
 def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Launching, faults: Sequence[Fault]) -> None:
@@ -62,7 +58,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
             f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
         )
     for fault in faults:
-        if fault.kind == "start" and fault not in before_it(faults) and least == nnodes:
+        if fault.what.leaves_running and fault not in before_it(faults) and least == nnodes:
             raise UsageError(
                 f"{name} is to {fault} in mid-run, and the launcher {launching.name} takes no node in",
                 "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",

@@ -119,16 +119,26 @@ class NotShipped(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault was applied."""
+    """A fault is in force."""
 
     time: float
     fault: str = "fault"
     rank: int | None = None
-    """Whose note or line had set it off."""
+    """Whose call, phase, note or line had set it off."""
     node: str = ""
-    """The node that it is done to."""
+    """The node that it is done to, where that is one."""
     why: str = ""
     """What had set it off: `rank 0 noted step = 3`; empty: it was done before the run began."""
+    index: int | None = None
+    """Its place in the plan."""
+    begun: float | None = None
+    """Unix time at which its event had come; a rank that was held for it has waited since."""
+    op: str = ""
+    """The operation, or phase, at which its rank was held."""
+    call: int | None = None
+    """The how-manieth of that rank's calls of the operation, or of its phases of that name, from 1."""
+    found: dict[str, Any] | None = None
+    """What was read back where it was done, by what it is."""
 
 
 class FaultFailed(NamedTuple):
@@ -145,6 +155,10 @@ class FaultHealed(NamedTuple):
 
     time: float
     fault: str = "fault"
+    index: int | None = None
+    """Its place in the plan."""
+    why: str = ""
+    """What had healed it: `rank 0 noted step = 5`, `after 3 s`, `the run ended`."""
 
 
 Event = (
@@ -178,7 +192,7 @@ _KINDS: dict[str, type[Any]] = {
     "not shipped": NotShipped,
     "fault": Fault,
     "fault failed": FaultFailed,
-    "fault_healed": FaultHealed,
+    "fault healed": FaultHealed,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

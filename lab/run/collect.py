@@ -31,7 +31,7 @@ from lab.node.recorder.journal import boot_id
 from lab.node.start_messages import STARTER
 from lab.node.tcp_messages import Connections
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
-from lab.record.events import Clock, Event, Fault, Misunderstood, NodeCame, NodeTroubled, Refusal
+from lab.record.events import Clock, Event, Fault, FaultHealed, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.attempts import Attempts
 from lab.run.observe import Observer
@@ -133,9 +133,9 @@ class Collector:
             )
         elif isinstance(message, Refused):
             self._refused(node, message)
-        elif not isinstance(message, (Cleaning, Done, Reached)):
+        elif not isinstance(message, (Cleaning, Done, Reached)):  # these are for the faults of the run
             self._misunderstood(node, message)
-        if self.faults is not None and isinstance(message, (Note, Output)):
+        if self.faults is not None:
             self.faults.hear(message)
 
     def where(self) -> dict[int, Place]:
@@ -164,10 +164,12 @@ class Collector:
             from lab.explain.backend import clause
 
             self.observer.progress(clause(self.facts.named))
-        if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault)):
+        if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault, FaultHealed)):
             self.observer.progress(self._from_outside(event))
 
-    def _from_outside(self, event: Halted | NodeTroubled | NodeCame | Fault) -> str:
+    def _from_outside(self, event: Halted | NodeTroubled | NodeCame | Fault | FaultHealed) -> str:
+        if isinstance(event, FaultHealed):
+            return f"{event.fault} is healed: {event.why}"
         if isinstance(event, Fault):
             return f"{event.fault}, on purpose: {event.why or 'before the run'}"
         if isinstance(event, NodeCame):

@@ -156,7 +156,8 @@ class Driver:
         plan = self.plan
         mine = [self.stdin.start(worker) for worker in plan.workers if worker.node == node]
         workers = tuple(worker._replace(attempt=self.attempt) for worker in mine)
-        prepare = self.starters.prepare(node, Prepare(plan.run, workers))
+        triggers = self.faults.triggers if self.faults is not None else ()
+        prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=triggers))
         if node == HOST:
             store = Store(plan.master_addr, plan.master_port, plan.world_size)
             prepare = prepare._replace(store=store, emptied=self.emptied)
@@ -212,6 +213,8 @@ class Driver:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
         in_time = self.agents.listen_within(lambda: self._all_over() or self._failed(), self._deadline)
         self.stdin.end()
+        if self.faults is not None:
+            self.faults.rest()
         if not in_time:
             self.agents.look()
             self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s))
@@ -225,7 +228,7 @@ class Driver:
         """The monotonic time at which the run has taken too long; it moves while ranks are held, or debugged."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
-        held_s = self.stdin.held_s + (self.watched.held_s if self.watched is not None else 0.0)
+        held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, self.faults) if one is not None)
         return self.began + self.plan.timeout_s + held_s
 
     def _await_culprit(self) -> None:
@@ -289,6 +292,8 @@ class Driver:
         self._note_duration()
 
     def _finish(self) -> None:
+        if self.faults is not None:
+            self.faults.finish()
         wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
         leave(self.agents, self.collector, self.outputs, wanted, self.shared)
         self.members.close()

@@ -1,79 +1,75 @@
-"""The faults of one run: what sets each off is listened for, it is done beside the run, and taken back at its end."""
+"""The faults of one run: each is done when its event comes, beside the run, and taken back at its end at the latest."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.protocol import Engine
-from lab.errors import LabError
-from lab.fault.fault import Fault, fault_data, fault_sentence
-from lab.fault.kind import Ground
-from lab.fault.when import START
-from lab.node.messages import Note, Output
-from lab.plan.cluster import ClusterInfo
+from lab.fault.when import START, When
+from lab.node.fault_messages import Done, Reached, Release
+from lab.node.messages import Output, Started
 from lab.record import events
 from lab.record.result import Expectation
+from lab.run.armed import APPLYING, FAILED, HEALED, HEALING, IN_FORCE, WAITING, Armed
+from lab.run.breaking import Breaker
+from lab.run.deed_line import DeedLine
+from lab.run.fault_events import Printed, TooLong, printed_why, reached_why, triggers
 from lab.run.ground import ClusterGround
-from lab.verdict.expectations import equal
-from lab.verdict.patterns import TooLong, found_in
-from lab.words import format_value
+from lab.words import format_duration
 
 if TYPE_CHECKING:
+    from lab.engine.protocol import Engine
+    from lab.plan.cluster import ClusterInfo
+    from lab.plan.plan import Plan
     from lab.run.conversation import Conversation
 
-_RELATIVE, _ABSOLUTE = 1e-5, 1e-8
-_LONGEST_LINE = 64 * 1024
-_LONGEST_SHOWN = 100
+_HEAL_S = 120.0
+"""Everything is taken back long before."""
+_SELDOM_S = 1.0
 Record = Callable[[events.Event], object]
-
-
-@dataclass
-class _Armed:
-    """One fault, and what became of it."""
-
-    fault: Fault
-    at: float | None = None
-    """Unix time at which its event came; None: it has not."""
-    why: str = ""
-    """What that was."""
-    wrong: str = ""
-    """Why it could not be done, or not waited for."""
-
-    @property
-    def when(self) -> str:
-        return fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
 
 
 class Faults:
     """The faults of a run.
 
     Args:
-        planned: in the order in which they are looked at.
+        plan: of the run.
         engine: of the cluster.
         cluster: as it was before the run.
+        removed: whether the cluster is removed after the run: nodes are not started for that.
     """
 
-    def __init__(self, planned: Sequence[Fault], engine: Engine, cluster: ClusterInfo) -> None:
-        self._ground: Ground = ClusterGround(engine, cluster)
-        self._armed = [_Armed(fault) for fault in planned]
+    def __init__(self, plan: Plan, engine: Engine, cluster: ClusterInfo, *, removed: bool = False) -> None:
+        self.triggers = triggers(plan.faults)
+        self._removed = removed
+        self._ground = ClusterGround(engine, cluster)
+        self._ground.ranks = {worker.rank: worker.node for worker in plan.workers}
+        self._breaker = Breaker(self._ground, plan.run)
+        self._armed = [Armed(index, fault) for index, fault in enumerate(plan.faults)]
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
         """One after the other, beside the run: starting a node takes seconds."""
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._running: list[tuple[_Armed, Future[None]]] = []
-        self._lines: dict[tuple[int, int], bytes] = {}
-        """What each rank has printed of a line that goes on, by rank and stream."""
+        self._running: list[tuple[Future[None], Callable[[Future[None]], object]]] = []
+        """What the thread has to do, and what follows once it is done."""
+        self._timers: list[tuple[float, Callable[[], object]]] = []
+        """Monotonic times, and what is due then."""
+        self._holding: list[Reached] = []
+        self._held_since: float | None = None
+        self._held_s = 0.0
+        self._printed = Printed()
+        self._agents: Conversation | None = None
+        self._line: DeedLine | None = None
+        self._resting = False
+        """Whether nothing sets anything off any more."""
         self._record: Record = lambda _: None
-        self._before: list[events.Event] = []
-        """Events of before there was a record."""
+        self._done: Callable[[], object] = lambda: None
         self._began: float | None = None
         """Unix time at which the workers were let go."""
-        self._done: Callable[[], object] = lambda: None
 
     # -- before and while it runs
 
@@ -85,155 +81,220 @@ class Faults:
         """
         for one in self._armed:
             if one.fault.when == START:
-                one.at = time.time()
-                _do(self._ground, one.fault)
-                self._before.append(self._event(one, None))
+                one.state, one.begun = APPLYING, time.time()
+                self._apply(one)
+                one.state = IN_FORCE
 
     def attend(self, agents: Conversation, record: Record, done: Callable[[], object]) -> None:
         """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
-        self._record, self._began, self._done = record, time.time(), done
-        for event in self._before:
-            record(event)
+        self._agents, self._record, self._done, self._began = agents, record, done, time.time()
+        self._line = self._ground.line = DeedLine(agents, self._wake)
+        look_often = agents.look_often
+        agents.look_often = lambda: min(look_often(), self._fire())
         agents.hear(self._wake_r, self._look)
+        for one in self._armed:
+            if one.state == IN_FORCE:
+                self._tell_in_force(one)
+            for event, heals in ((one.fault.when, False), (one.fault.until, True)):
+                if event is not None and event.at_s is not None:
+                    why = f"{format_duration(event.at_s)} had passed"
+                    self._timers.append((time.monotonic() + event.at_s, partial(self._come, one, why, heals=heals)))
 
     def hear(self, message: Any) -> None:
-        """See whether what a rank notes or prints sets something off."""
-        waiting = [one for one in self._armed if one.at is None and not one.wrong]
-        if not waiting or message.rank < 0:
-            return
-        if isinstance(message, Note):
-            for one in waiting:
-                if _fits(one.fault, message):
-                    self._set_off(one, message.rank, f"noted {message.name} = {format_value(message.value, 60)}")
-        elif isinstance(message, Output):
-            by_lines = [one for one in waiting if one.fault.when.log is not None]
-            lines = self._whole_lines(message) if by_lines else ""
-            for one in by_lines if lines else ():
-                self._search(one, message.rank, lines)
+        """See whether what an agent says of its ranks sets something off."""
+        if isinstance(message, Done):
+            if self._line is not None:
+                self._line.hear(message)
+        elif isinstance(message, Reached):
+            self._hear_reached(message)
+        elif isinstance(message, Started):
+            self._ground.ranks = {**self._ground.ranks, message.rank: message.node}
+        elif isinstance(message, Output) and message.rank >= 0:
+            self._hear_lines(message)
+
+    def _hear_reached(self, reached: Reached) -> None:
+        """A rank is held: it is let go once what it waits for is done, or at once where it waits for nothing."""
+        one = self._armed[reached.trigger] if 0 <= reached.trigger < len(self._armed) else None
+        event = None if one is None else one.fault.until if reached.heals else one.fault.when
+        why = reached_why(event, reached) if event is not None else ""
+        self._hold(reached)
+        if one is None or not why or not self._come(one, why, reached.rank, heals=reached.heals, reached=reached):
+            self._release(reached)
+
+    def _hear_lines(self, output: Output) -> None:
+        waiting = [pair for pair in self._awaited() if pair[1].log is not None]
+        lines = self._printed.lines(output) if waiting else ""
+        for one, event, heals in waiting if lines else ():
+            try:
+                why = printed_why(event, output.rank, lines)
+            except (TooLong, OSError) as error:
+                one.state, one.wrong = FAILED, str(error)
+                continue
+            if why:
+                self._come(one, why, output.rank, heals=heals)
+
+    def _awaited(self) -> Iterator[tuple[Armed, When, bool]]:
+        for one in self._armed:
+            if one.state == WAITING:
+                yield one, one.fault.when, False
+            elif one.state in (APPLYING, IN_FORCE) and one.fault.until is not None:
+                yield one, one.fault.until, True
+
+    def _come(
+        self, one: Armed, why: str, rank: int | None = None, *, heals: bool = False, reached: Reached | None = None
+    ) -> bool:
+        """An event has come; returns whether it does anything."""
+        if self._resting or one.state not in ((APPLYING, IN_FORCE) if heals else (WAITING,)):
+            return False
+        if heals:
+            return self._heal(one, why, reached)
+        one.state, one.begun, one.why, one.rank, one.reached = APPLYING, time.time(), why, rank, reached
+        if one.fault.what.by_worker:
+            one.at = time.time()
+            self._tell_in_force(one)
+            if reached is not None:
+                self._release(reached, one.fault.what.deed)
+        else:
+            self._submit(partial(self._apply, one), partial(self._applied, one, reached))
+        return True
+
+    def _heal(self, one: Armed, why: str, reached: Reached | None = None) -> bool:
+        if one.fault.what.by_worker:
+            return False
+        one.state = HEALING
+        self._submit(partial(self._undo, one), partial(self._undone, one, why, reached))
+        return True
 
     @property
     def pending(self) -> bool:
         """Whether something is being done now."""
         return bool(self._running)
 
-    def _whole_lines(self, output: Output) -> str:
-        key = (output.rank, output.stream)
-        whole, newline, rest = (self._lines.get(key, b"") + output.data).rpartition(b"\n")
-        self._lines[key] = rest[-_LONGEST_LINE:]
-        return (whole + newline).decode("utf-8", "replace")
+    # -- in the thread of faults
 
-    def _search(self, one: _Armed, rank: int, lines: str) -> None:
-        when = one.fault.when
-        if when.log is None or when.rank not in (None, rank):
-            return
-        try:
-            found = found_in(lines, when.log, re.MULTILINE)
-        except (TooLong, OSError) as error:
-            one.wrong = str(error)
-            return
-        if found is not None:
-            self._set_off(one, rank, f"printed {format_value(found, _LONGEST_SHOWN)}")
+    def _apply(self, one: Armed) -> None:
+        until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
+        one.journal, found = self._breaker.apply(one.fault.what, until)
+        one.at, one.found = time.time(), found.found
 
-    def _set_off(self, one: _Armed, rank: int, what: str) -> None:
-        one.at, one.why = time.time(), f"rank {rank} {what}"
-        self._record(self._event(one, rank))
-        future = self._thread.submit(_do, self._ground, one.fault)
-        self._running.append((one, future))
+    def _undo(self, one: Armed) -> None:
+        if one.journal:
+            self._breaker.undo(one.journal, one.fault.what)
+            one.healed = time.time()
+
+    # -- in the thread of the run
+
+    def _submit(self, work: Callable[[], None], after: Callable[[Future[None]], object]) -> None:
+        future = self._thread.submit(work)
+        self._running.append((future, after))
         future.add_done_callback(self._wake)
 
-    def _wake(self, _: object) -> None:
-        os.write(self._wake_w, b".")
-
-    def _event(self, one: _Armed, rank: int | None) -> events.Fault:
-        return events.Fault(one.at or 0.0, str(one.fault), rank, _node(one.fault), one.why)
+    def _wake(self, _: object = None) -> None:
+        with suppress(BlockingIOError):  # it is awake
+            os.write(self._wake_w, b".")
 
     def _look(self) -> None:
-        """Say of what was done that it is, or why not."""
-        try:
-            os.read(self._wake_r, 64)
-        except BlockingIOError:
-            pass
-        for one, future in [pair for pair in self._running if pair[1].done()]:
-            self._running.remove((one, future))
-            error = future.exception()
-            if error is None:
-                self._done()
-                continue
-            one.wrong = str(getattr(error, "message", error))
-            self._record(events.FaultFailed(time.time(), str(one.fault), _node(one.fault), one.wrong))
+        """Go on with what the thread has done, and send what it asks agents for."""
+        with suppress(BlockingIOError):
+            os.read(self._wake_r, 4096)
+        if self._line is not None:
+            self._line.pass_on()
+        for pair in [pair for pair in self._running if pair[0].done()]:
+            self._running.remove(pair)
+            pair[1](pair[0])
+
+    def _applied(self, one: Armed, reached: Reached | None, future: Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            one.state, one.wrong = FAILED, str(getattr(error, "message", error))
+            self._record(one.failed())
+        else:
+            self._tell_in_force(one)
+            self._done()
+        if reached is not None:
+            self._release(reached)
+
+    def _undone(self, one: Armed, why: str, reached: Reached | None, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None and one.healed is not None:  # else it is in the journal
+            one.state = HEALED
+            self._record(events.FaultHealed(one.healed, str(one.fault), one.index, why))
+            self._done()
+        if reached is not None:
+            self._release(reached)
+
+    def _tell_in_force(self, one: Armed) -> None:
+        one.state = IN_FORCE if one.state == APPLYING else one.state
+        self._record(one.event())
+        for_s = one.fault.for_s
+        if for_s is not None:
+            due = partial(self._come, one, f"{format_duration(for_s)} had passed", heals=True)
+            self._timers.append((time.monotonic() + for_s, due))
+
+    def _fire(self) -> float:
+        """Do what is due; returns for how many seconds nothing will be."""
+        now = time.monotonic()
+        for timer in [timer for timer in self._timers if timer[0] <= now]:
+            self._timers.remove(timer)
+            timer[1]()
+        return min((due - now for due, _ in self._timers), default=_SELDOM_S)
+
+    # -- ranks that are held
+
+    @property
+    def held_s(self) -> float:
+        """For how long ranks have been held, all in all: so much longer the run may take."""
+        return self._held_s + (0.0 if self._held_since is None else time.monotonic() - self._held_since)
+
+    def _hold(self, reached: Reached) -> None:
+        self._holding.append(reached)
+        if self._held_since is None:
+            self._held_since = time.monotonic()
+
+    def _release(self, reached: Reached, deed: Mapping[str, Any] | None = None) -> None:
+        self._holding.remove(reached)
+        if not self._holding and self._held_since is not None:
+            self._held_s, self._held_since = self.held_s, None
+        if self._agents is not None:
+            self._agents.say(reached.node, Release(self._agents.run, reached.rank, reached.hold, dict(deed or {})))
 
     # -- its end
 
-    def end(self) -> None:
-        """Wait for what is being done; nothing sets anything off any more, and nobody is told."""
+    def rest(self) -> None:
+        """Nothing sets anything off any more."""
+        self._resting, self._timers = True, []
         self._done = lambda: None
-        self._thread.shutdown(wait=True)
-        self._look()
+
+    def finish(self) -> None:
+        """Take everything back, what came last first, while the agents of the run are still there."""
+        self.rest()
+        if self._agents is None:
+            return
+        for one in sorted(self._armed, key=lambda one: one.begun or 0.0, reverse=True):
+            if one.state in (APPLYING, IN_FORCE) and not (self._removed and one.fault.what.leaves_running is not None):
+                self._heal(one, "the run ended")
+        self._agents.listen_for(lambda: not self._running, _HEAL_S)
+        self._agents.look()
+        self._line = self._ground.line = None
+
+    def end(self) -> None:
+        """The run is over: what has not come never does."""
         for one in self._armed:
-            one.wrong = one.wrong or ("" if one.at else "it never came")
+            if one.state == WAITING:
+                one.wrong = one.wrong or "it never came"
 
     def close(self) -> None:
-        """Let go of what it listened with."""
+        """Let go of what it listened with; what still is in force is in the journal."""
+        self._line = self._ground.line = None
         self._thread.shutdown(wait=True)
         os.close(self._wake_r)
         os.close(self._wake_w)
 
-    def undo(self) -> list[str]:
-        """Take everything back, what came last first; returns what could not be, a sentence each."""
-        wrong = []
-        for one in reversed(self._armed):
-            if one.at is not None:
-                try:
-                    one.fault.what.undo(self._ground)
-                except (LabError, OSError) as error:
-                    wrong.append(f"{one.fault} could not be taken back: {getattr(error, 'message', error)}")
-        return wrong
-
     def told(self) -> tuple[Mapping[str, Any], ...]:
         """Those that were set off, as results tell them."""
-        done = sorted((one for one in self._armed if one.at is not None), key=lambda one: one.at or 0.0)
-        return tuple(
-            {
-                "fault": str(one.fault),
-                "node": _node(one.fault),
-                "at_s": round(one.at - self._began, 6) if one.why and one.at and self._began else None,
-                "why": one.why,
-                "failed": one.wrong,
-            }
-            for one in done
-        )
+        done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
+        return tuple(one.told(self._began) for one in done)
 
     def expectations(self) -> list[Expectation]:
         """Each as something that had to come."""
-        return [
-            Expectation(
-                what=f"fault {one.fault}",
-                expected=one.when,
-                got=f"({one.wrong})" if one.wrong else one.why or one.when,
-                met=not one.wrong,
-            )
-            for one in self._armed
-        ]
-
-
-def _fits(fault: Fault, note: Note) -> bool:
-    when = fault.when
-    if when.note != note.name or when.rank not in (None, note.rank):
-        return False
-    return when.equals is None or equal(when.equals, note.value, _RELATIVE, _ABSOLUTE)
-
-
-def _node(fault: Fault) -> str:
-    """The node that it is done to, where that is one."""
-    return fault.what.nodes[0] if len(fault.what.nodes) == 1 else ""
-
-
-def _do(ground: Ground, fault: Fault) -> None:
-    """Apply a fault and read back whether it is in force.
-
-    Raises:
-        LabError: it cannot be done.
-    """
-    fault.what.apply(ground)
-    if not fault.what.read_back(ground).in_force:
-        raise LabError(f"{fault} was done, and is not in force")
+        return [one.expectation() for one in self._armed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine
@@ -11,8 +11,10 @@ from lab.errors import ClusterError
 from lab.node.fault_messages import Do, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
 from lab.run.deed_line import Asked, ask_apart
+from lab.run.fault_journal import HEALING, FaultJournal
 
 if TYPE_CHECKING:
+    from lab.fault.kind import FaultKind
     from lab.run.deed_line import DeedLine
 
 
@@ -21,13 +23,16 @@ class ClusterGround:
 
     def __init__(self, engine: Engine, cluster: ClusterInfo) -> None:
         self.engine = engine.name
+        self.cluster = cluster.name
+        self.journal = FaultJournal(engine.name, cluster.name)
         self.addresses: Mapping[str, str] = {node.name: node.address for node in cluster.nodes}
-        self._engine, self._cluster = engine, cluster
+        self.ranks: Mapping[int, str] = {}
+        self._engine, self._info = engine, cluster
         self.line: DeedLine | None = None
         """To the agents of the run that goes on; None: each is asked over a channel of its own."""
 
     def _node(self, name: str) -> Node:
-        return self._cluster.named(name)[0]
+        return self._info.named(name)[0]
 
     def running(self, node: str) -> bool:
         """Whether a node runs now."""
@@ -39,7 +44,11 @@ class ClusterGround:
 
     def start(self, node: str) -> None:
         """Start it."""
-        self._engine.start(self._cluster, [self._node(node)], announce=lambda _: None)
+        self._engine.start(self._info, [self._node(node)], announce=lambda _: None)
+
+    def in_force(self) -> Sequence[FaultKind]:
+        """What the journal says."""
+        return [one.what for one in self.journal.standing() if one.what is not None and one.state != HEALING]
 
     def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent do something."""
@@ -56,7 +65,7 @@ class ClusterGround:
     def _answer(self, node: str, asked: Asked) -> Mapping[str, Any]:
         done = self.line.ask(node, asked) if self.line is not None else None
         if done is None:
-            done = ask_apart(self._engine, self._cluster, self._node(node), asked)
+            done = ask_apart(self._engine, self._info, self._node(node), asked)
         if done.wrong:
             raise ClusterError(f"{node}: {done.wrong}")
         return done.found

@@ -39,6 +39,11 @@ def nodes_lock(engine: str, cluster: str) -> ClusterLock:
     return ClusterLock(engine, f"{cluster}.nodes")
 
 
+def faults_file(engine: str, cluster: str) -> Path:
+    """Where it stands what was broken on purpose in a cluster and has not been undone; mostly there is no such file."""
+    return state_folder() / "locks" / f"{engine}-{cluster}.faults"
+
+
 class ClusterLock:
     """The lock of one cluster."""
 

@@ -47,6 +47,8 @@ class RunOptions(PlanOptions):
     """Whether `expect: calls: snapshot` writes its file anew; None: only one that is missing, and none in CI."""
     check_archive: bytes = b""
     """The folder of the scenario's check, from `pack_folder`, that no rank sees; empty: it is that of the script."""
+    keep_faults: bool = False
+    """Leave in force what `lab fault` did, before the run and after it."""
     watched: Watched | None = None
     """Shared with whoever watches the run."""
     calls: CallLine | None = None

@@ -6,23 +6,22 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, UsageError, unforeseen
+from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
 from lab.keys.problems import did_you_mean
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.plan import make_plan
 from lab.plan.present import present
 from lab.record.write import RecordWriter
-from lab.run.lock import ClusterLock
+from lab.run.foreign_folders import refuse_foreign_folders
+from lab.run.lock import ClusterLock, faults_file
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.scenario import Scenario
-from lab.words import listing
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -47,7 +46,23 @@ class Place:
     def find(self) -> ClusterInfo | None:
         """The cluster as the engine sees it now; None if there is none."""
         found = self.engine.find(self.name)
+        if found and self._broken:
+            from lab.run.healing import as_broken
+
+            return as_broken(found[0])
         return found[0] if found else None
+
+    @property
+    def _broken(self) -> bool:
+        """Whether something was broken on purpose and not undone: mostly there is nothing to import for that."""
+        return faults_file(self.engine.name, self.name).exists()
+
+    def _heal(self, info: ClusterInfo | None, *, keep_faults: bool) -> None:
+        """Undo what was broken on purpose, by runs that are dead, and unless that is kept, by `lab fault`."""
+        if self._broken:
+            from lab.run.healing import heal_all
+
+            heal_all(self.engine, self.name, info, self.announce, by_hand=not keep_faults)
 
     def all_started(self, info: ClusterInfo) -> ClusterInfo:
         """The cluster with every node that was stopped running again."""
@@ -81,14 +96,19 @@ class Place:
         self._refuse_other_shape(info)
         return info
 
-    def usable(self, lock: ClusterLock, info: ClusterInfo | None, *, remake: bool = False) -> ClusterInfo | None:
+    def usable(self, lock: ClusterLock, *, remake: bool = False, keep_faults: bool = False) -> ClusterInfo | None:
         """The cluster, if it can be used; remains of one that nobody will come back for are removed.
 
-        With `remake`, one that was to stay and has lost a node is made again.
+        With `remake`, one that was to stay and has lost a node is made again. What was broken on purpose is undone
+        before; with `keep_faults`, not what `lab fault` did.
 
         Raises:
             ClusterUnfit: it is not what was asked for; the message says what differs.
         """
+        info = self.find()
+        if self._broken:
+            self._heal(info, keep_faults=keep_faults)
+            info = self.find()
         if info is not None and info.stays and (not lock.crashed or self._whole(info)):
             self._refuse_other_shape(info)
             return info
@@ -130,6 +150,7 @@ class Place:
         from lab.run.reap import reap
 
         reap(self.engine, self.announce)
+        faults_file(self.engine.name, self.name).unlink(missing_ok=True)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
     def still_there(self) -> ClusterInfo | None:
@@ -199,6 +220,7 @@ class Place:
         try:
             with uninterrupted():
                 self._warn_of(self.engine.remove(self.name))
+                faults_file(self.engine.name, self.name).unlink(missing_ok=True)
         except LabError as error:  # the run has its own verdict
             self.announce(
                 f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"
@@ -215,7 +237,8 @@ class Place:
         from lab.run.execute import execute
 
         plan = make_plan(scenario, writer.run, cluster, options)
-        faults = self._armed(plan, cluster)
+        removed_after = cluster.run == writer.run
+        faults = self._armed(plan, cluster, removed_after=removed_after)
         try:
             if faults is not None:
                 faults.begin()
@@ -238,16 +261,16 @@ class Place:
         finally:
             if faults is not None:
                 faults.close()
-                for wrong in faults.undo() if cluster.run != writer.run else ():  # else it is removed in a moment
-                    self.announce(f"warning: {wrong}")
+            if not removed_after:
+                self._heal(cluster, keep_faults=options.keep_faults)
 
-    def _armed(self, plan: Plan, cluster: ClusterInfo) -> Faults | None:
+    def _armed(self, plan: Plan, cluster: ClusterInfo, *, removed_after: bool) -> Faults | None:
         """The faults of a run; most have none."""
         if not plan.faults:
             return None
         from lab.run.faults import Faults
 
-        return Faults(plan.faults, self.engine, cluster)
+        return Faults(plan, self.engine, cluster, removed=removed_after)
 
 
 def _why_unusable(info: ClusterInfo | None) -> str:
@@ -267,26 +290,3 @@ def _not_running(info: ClusterInfo) -> str:
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
     return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"
-
-
-def refuse_foreign_folders(scenario: Scenario, named: Mapping[str, Path]) -> None:
-    """Refuse a scenario file that mounts folders from outside of its own: somebody else may have written it.
-
-    `named` is data that whoever calls has named.
-    """
-    if scenario.source is None:  # whoever made it in Python said so
-        return
-    own = scenario.source.resolve().parent
-    mounts = listing(
-        f"{source.resolve()} {how}"
-        for source, how in (
-            *((one.source, f"at {one.target}{'' if one.read_only else ', writable,'}") for one in scenario.volumes),
-            *((source, f"as data {name}") for name, source in scenario.data.items() if named.get(name) != source),
-        )
-        if not source.resolve().is_relative_to(own)
-    )
-    if mounts:
-        raise UsageError(
-            f"{scenario.name} would mount {mounts} in every node, and that is not in its folder",
-            "--allow-volumes allows it; whoever can write that scenario could then read what is mounted",
-        )

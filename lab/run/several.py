@@ -103,7 +103,8 @@ def run_apart(
     asked = {key: value for key, value in asked_for_own(scenario, place.asked, shared).items() if value}
     place = replace(place, name=own_name(place.name), asked=asked)
     with ClusterLock(place.engine.name, place.name).held(f"a run of {scenario.name}", options.wait_s) as lock:
-        return run_one(place, place.usable(lock, place.find(), remake=True), scenario, options, observer)
+        cluster = place.usable(lock, remake=True, keep_faults=options.keep_faults)
+        return run_one(place, cluster, scenario, options, observer)
 
 
 def outcome_of(run: Callable[[], Result]) -> Result | LabError:

@@ -51,7 +51,11 @@ _TIPS = {
 
 def read_document(path: Path) -> Node:
     """The root of the one document of a YAML file; every alias in it stands for the very node that it names."""
-    text = _decode(_read_bytes(path))
+    return node_of(_decode(_read_bytes(path)))
+
+
+def node_of(text: str) -> Node:
+    """The root of the one document of a YAML text, as `read_document`."""
     try:
         root = _parse(text, _LOADER)
     except (yaml.YAMLError, ValueError, OverflowError):

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from lab.errors import EngineUnavailable, LabError, unforeseen
 from lab.plan.cluster import ClusterInfo
 from lab.record.result import Result
+from lab.run.foreign_folders import refuse_foreign_folders
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
-from lab.run.place import Place, refuse_foreign_folders
+from lab.run.place import Place
 from lab.run.several import Several
 from lab.spec.scenario import Scenario
 from lab.suite.messages import Begun, Ended, Made, Making, Refused, Task, Told, Word
@@ -102,7 +103,7 @@ class Worker:
         lock = ClusterLock(self._place.engine.name, self._place.name)
         with lock.held(f"suite {self._suite}", task.options.wait_s):
             if self._stays:
-                there = self._place.usable(lock, self._place.find(), remake=True)
+                there = self._place.usable(lock, remake=True)
                 self._serve_on(there or self._place.make(task.shape, None), task)
                 return
             while task is not None:

@@ -18,6 +18,7 @@ from lab.engine.packages.target import Package, Target
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
+from lab.node.fault_messages import Do, Done, LookAt, Reached, Undo
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -77,6 +78,7 @@ class FakeAgent:
         self.heard: list[Any] = []
         self.running: set[int] = set()
         self.run = ""
+        self.triggers: Sequence[Mapping[str, Any]] = ()
 
     @property
     def operations(self) -> list[str]:
@@ -99,7 +101,10 @@ class FakeAgent:
             return [messages.Claimed("", 0.0, "")]
         if isinstance(message, messages.Prepare):
             self.running = {worker.rank for worker in message.workers}
+            self.triggers = message.triggers
             return [messages.Prepared("")]
+        if isinstance(message, (Do, Undo, LookAt)):
+            return [Done(message.id, {}, "", message.run)]
         if isinstance(message, messages.Go):
             return self._act()
         if isinstance(message, messages.Stacks):
@@ -117,9 +122,18 @@ class FakeAgent:
         answers: list[Act] = [messages.Started(rank, 0.0, self.node, pid=1000 + rank) for rank in sorted(self.running)]
         for rank in sorted(self.running):
             acts = self.acts.get(rank, [exits(0)])
-            answers += [act._replace(rank=rank) if getattr(act, "rank", 0) == ANY_RANK else act for act in acts]
+            acts = [act._replace(rank=rank) if getattr(act, "rank", 0) == ANY_RANK else act for act in acts]
+            answers += [answer for act in acts for answer in (*self._holds(act), act)]
         self.running -= {answer.rank for answer in answers if isinstance(answer, messages.Exited)}
         return answers
+
+    def _holds(self, act: Act) -> list[Act]:
+        """A rank that notes something is held for faults that wait for that; here it goes on without being let go."""
+        if not isinstance(act, messages.Note):
+            return []
+        points = [one for one in self.triggers if one.get("note") == act.name and one.get("rank") in (None, act.rank)]
+        reached = [Reached(act.rank, 0.0, hold, one["trigger"], one["heals"]) for hold, one in enumerate(points)]
+        return [one._replace(value=act.value, node=self.node) for one in reached]
 
 
 class FakeChannel:

@@ -15,6 +15,7 @@ class Kill(NodeFault):
 
     does: ClassVar[str] = "a node is killed, as by a power cut; when the run is over it gets its power back"
     example: ClassVar[str] = "kill: node2"
+    leaves_running: ClassVar[bool | None] = False
 
     def apply(self, ground: Ground) -> None:
         """Kill the node, where it runs."""

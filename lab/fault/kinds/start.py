@@ -14,6 +14,7 @@ class Start(NodeFault):
 
     does: ClassVar[str] = "a node that was stopped or killed gets its power back, as with `lab start`"
     example: ClassVar[str] = "start: node2"
+    leaves_running: ClassVar[bool | None] = True
 
     @classmethod
     def drawn(cls, _: Chance) -> FaultKind | None:

@@ -172,7 +172,7 @@ def test_a_fault_lasts_until_it_is_healed(tmp_path: Path):
     facts = [
         {"event": "fault", "fault": "delay 5ms", "node": "node1", "time": ORIGIN + 1},
         {"event": "fault", "fault": "kill", "rank": 0, "time": ORIGIN + 2},
-        {"event": "fault_healed", "fault": "delay 5ms", "time": ORIGIN + 3},
+        {"event": "fault healed", "fault": "delay 5ms", "time": ORIGIN + 3},
         {"event": "exited", "rank": 0, "code": None, "signal": "SIGKILL", "time": ORIGIN + 4},
     ]
     (maker.path / EVENTS).write_text("".join(json.dumps(fact) + "\n" for fact in facts))

@@ -74,7 +74,8 @@ def test_the_first_event_that_fits_sets_a_fault_off_once_and_the_node_runs_again
     result = run(engine, Fault(what=Kill(node="node1"), when=when))
     assert engine.power == ["kill node1", "start node1"]
     (told,) = result.faults
-    assert {**told, "at_s": 0} == {"fault": "kill node1", "node": "node1", "at_s": 0, "why": why, "failed": ""}
+    assert [told[name] for name in ("fault", "node", "why", "failed")] == ["kill node1", "node1", why, ""]
+    assert 0 <= told["at_s"] <= told["healed_s"]
     assert result.passed, result.reason  # an engine without nodes does not lose one
     assert result.path is not None
     (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultEvent)]
