@@ -18,10 +18,11 @@ from lab.fault.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.run.foreign_folders import refuse_foreign_folders
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
-from lab.run.place import Place, refuse_foreign_folders
+from lab.run.place import Place
 from lab.run.several import Several
 from lab.spec.launching import LAB
 from lab.spec.scenario import Scenario
@@ -130,7 +131,7 @@ def trials_on(
         refuse_foreign_folders(scenario, asked.get("data", {}))
     place = Place(engine=engine, name=f"{name[:_LONGEST_NAME]}-chaos", asked=asked, announce=announce)
     with ClusterLock(engine.name, place.name).held(f"a search with {scenario.name}", options.wait_s) as lock:
-        several = Several(place=place, cluster=place.usable(lock, place.find()), made_for="chaos")
+        several = Several(place=place, cluster=place.usable(lock), made_for="chaos")
         try:
             yield Trials(several=several, scenario=scenario, asked=asked, options=options)
         finally:

@@ -129,8 +129,8 @@ class Fault(NamedTuple):
     """The node that it is done to, where that is one."""
     why: str = ""
     """What had set it off: `rank 0 noted step = 3`; empty: it was done before the run began."""
-    index: int | None = None
-    """Its place in the plan."""
+    number: int | None = None
+    """Its place in the plan, from 0."""
     begun: float | None = None
     """Unix time at which its event had come; a rank that was held for it has waited since."""
     op: str = ""
@@ -155,8 +155,8 @@ class FaultHealed(NamedTuple):
 
     time: float
     fault: str = "fault"
-    index: int | None = None
-    """Its place in the plan."""
+    number: int | None = None
+    """Its place in the plan, from 0."""
     why: str = ""
     """What had healed it: `rank 0 noted step = 5`, `after 3 s`, `the run ended`."""
 

@@ -62,7 +62,7 @@ class Armed:
     def event(self) -> events.Fault:
         """That it is in force."""
         told = events.Fault(self.at or time.time(), str(self.fault), self.rank, self.node, self.why)
-        return told._replace(index=self.index, begun=self.begun, found=dict(self.found) or None, **self.point)
+        return told._replace(number=self.index, begun=self.begun, found=dict(self.found) or None, **self.point)
 
     def failed(self) -> events.FaultFailed:
         """That it could not be done."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, own_name, shape_for
+from lab.run.foreign_folders import refuse_foreign_folders
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place, refuse_foreign_folders
+from lab.run.place import Place
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:

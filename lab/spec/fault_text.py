@@ -30,7 +30,7 @@ def read_faults(path: Path) -> tuple[Fault, ...]:
                 raise value.problem(f"it has no key {_KEY}; allowed: {fault_list().allowed}")
             value = named[_KEY]
         value.field = _KEY
-        found = fault_list().read(value)
+        found = tuple(fault_list().read(value))
     reading.raise_if_any()
     return found
 
