@@ -156,8 +156,8 @@ class Driver:
         plan = self.plan
         mine = [self.stdin.start(worker) for worker in plan.workers if worker.node == node]
         workers = tuple(worker._replace(attempt=self.attempt) for worker in mine)
-        triggers = self.faults.triggers if self.faults is not None else ()
-        prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=triggers))
+        held = self.faults.triggers if self.faults is not None else ()
+        prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=held))
         if node == HOST:
             store = Store(plan.master_addr, plan.master_port, plan.world_size)
             prepare = prepare._replace(store=store, emptied=self.emptied)
@@ -213,8 +213,6 @@ class Driver:
         """Listen until all ranks have ended, one has failed, or the time limit has passed; then stop the others."""
         in_time = self.agents.listen_within(lambda: self._all_over() or self._failed(), self._deadline)
         self.stdin.end()
-        if self.faults is not None:
-            self.faults.rest()
         if not in_time:
             self.agents.look()
             self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s))
@@ -255,8 +253,7 @@ class Driver:
     def _failed(self) -> bool:
         if self.facts.engine_lost or self.facts.refused or not self.members.enough:
             return True
-        failed = any(rank.failed for rank in self.facts.ranks)
-        return self.starters.failed or (failed and self.plan.ranks_planned)
+        return self.starters.failed or (self.plan.ranks_planned and any(rank.failed for rank in self.facts.ranks))
 
     def _all_over(self) -> bool:
         over = not self.starters or self.starters.over(self.agents.alive.keys() - self.collector.finished)
