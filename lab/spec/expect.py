@@ -44,7 +44,6 @@ def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
 
 def culprit() -> Kind:
     """Who is to be named: a rank, or a node."""
-
     allowed = "a rank, 0 or more, or a node such as node2"
 
     def read(value: Value) -> Any:
