@@ -44,7 +44,7 @@ class Detection:
 
     @property
     def after_s(self) -> float | None:
-        """How long after that it was noticed; None: it was not."""
+        """How long after that it was noticed, 0 where that was while it was being done; None: it was not."""
         return None if self.first is None else max(0.0, self.first.time - self.time)
 
     def told(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
         Detection(
             fault=one.fault,
             time=one.time,
-            first=next((fact for fact in shown if fact.time >= one.time - _CLOCK_S), None),
+            first=next((fact for fact in shown if fact.time >= (one.begun or one.time) - _CLOCK_S), None),
         )
         for one in known
         if isinstance(one, events.Fault)

@@ -49,6 +49,12 @@ def test_what_was_wrong_before_does_not_tell_of_a_fault() -> None:
     assert _found(before, TimedOut(_AT + 4)).told() == {"detected_s": 4.0, "by": "the time limit"}
 
 
+def test_what_is_noticed_while_a_fault_is_being_done_is_noticed_at_once() -> None:
+    fault = Fault(_AT, "kill node2", begun=_AT - 0.3)
+    [found] = find_detections([NodeLost(_AT - 0.1, "node2"), fault, TimedOut(_AT + 9)])
+    assert found.told() == {"detected_s": 0.0, "by": "the engine"}
+
+
 def test_clocks_of_nodes_are_brought_to_that_of_the_lab() -> None:
     ended = Exited(1, _AT + 60.5, "node1", code=1)
     assert _found(Clock(_AT - 5, "node1", 60.0), ended).told() == {"detected_s": 0.5, "by": "the agent of node1"}
