@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -49,11 +50,15 @@ class Pool:
         return None
 
     def _fault(self) -> Fault | None:
-        kind, moment = self.one_of(self.kinds), self.one_of(self.moments)
-        what = kind.drawn(self)
-        if what is None:
+        """One at a moment that it can be done at; None where it cannot be done at the one that was drawn."""
+        what = self.one_of(self.kinds).drawn(self)
+        fitting = [one for one in self.moments if what is None or not what.by_worker or one.rank in what.ranks]
+        if what is None or not fitting:
             return None
-        return Fault(what=what, when=moment, for_s=self.one_of(DURATIONS_S) if kind.harm == "slows" else None)
+        moment, for_s = self.one_of(fitting), self.one_of(DURATIONS_S) if what.harm == "slows" else None
+        with suppress(UsageError):
+            return Fault(what=what, when=moment, for_s=for_s)
+        return None
 
 
 def said(*faults: Fault) -> str:

@@ -4,6 +4,7 @@ A rank that dies because its node was killed is no bug. These are:
 
 - the run hangs: who lost a peer has to notice;
 - nobody failed, and yet something came out otherwise than expected;
+- a rank ended as if all were well, and had noted something wrong;
 - it fails although its faults only took time;
 - it fails, as it may, and what it leaves in the shared folder keeps the next run, without faults, from passing.
 """
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from lab.fault.kind import Harm
 from lab.record.result import Result
 
-_FAULT = "fault "
+_FAULT, _NOTE = "fault ", "note "
 
 
 def broken_by(result: Result, harms: Sequence[Harm]) -> str:
@@ -34,6 +35,10 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
     unmet = [one for one in result.unmet if not one.what.startswith(_FAULT)]
     if unmet and not anybody_failed(result):
         return f"nobody failed, and yet {unmet[0].sentence()}"
+    noted = {(rank.rank, _NOTE + name) for rank in result.ranks if rank.exit_code == 0 for name in rank.notes}
+    wrong = [one for one in unmet if (one.rank, one.what) in noted]
+    if wrong:
+        return f"a rank ended as if all were well: {wrong[0].sentence()}"
     if anybody_failed(result) and "loses" not in harms:
         only = "its faults only took time" if harms else "no fault came"
         return f"it failed, though {only}: {result.reason}"

@@ -116,8 +116,12 @@ def run_chaos(
             if found.schedule:
                 size = len(nodes), len(ranks) // len(nodes)
                 written = scenario_of(scenario, found, path, trials.timeout_s, size)
-                command = shlex.join(["lab", "run", scenario.source.name if scenario.source else scenario.script.name])
-                write_scenario(written, found, f"{command} --chaos --seed {seed} --runs {count}")
+                file = (scenario.source or scenario.script).name
+                more = ["--faults", arguments.kinds] * bool(named) + ["--most", str(pool.most)] * (
+                    pool.most != Pool.most
+                )
+                command = ["lab", "run", file, "--chaos", "--seed", str(seed), "--runs", str(count), *more]
+                write_scenario(written, found, shlex.join(command))
     if arguments.json:
         print(json.dumps(_data(found, scenario, seed, path)))
     else:

@@ -51,7 +51,8 @@ def test_a_schedule_has_at_most_as_many_faults_as_were_asked_for() -> None:
 @pytest.mark.parametrize("name", fault_kinds())
 def test_what_only_slows_a_run_is_healed_after_a_while(name: str) -> None:
     kind = fault_kinds()[name]
-    trial = Pool(random=Random(1), kinds=[kind], moments=[When(rank=0, op="barrier")], nodes=NODES, ranks=RANKS)
+    moments = [When(rank=rank, op=op) for rank in RANKS for op in ("barrier", "all_reduce")]
+    trial = Pool(random=Random(1), kinds=[kind], moments=moments, nodes=NODES, ranks=RANKS)
     schedules = [schedule for _ in range(10) if (schedule := trial.draw(set()))]
     assert bool(schedules) == (kind.drawn(trial) is not None)
     for fault in (fault for schedule in schedules for fault in schedule):

@@ -12,7 +12,7 @@ from lab.chaos.rule import broken_after, broken_by
 from lab.chaos.scenario_file import place_for, scenario_of, write_scenario
 from lab.chaos.search import MOST_SHRINKING, PROOFS, Found, Trial, search
 from lab.errors import UsageError
-from lab.record.result import Culprit, Expectation, Result
+from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 from tests.unit.chaos.test_draw import pool
@@ -73,6 +73,7 @@ def unmet(what: str) -> Expectation:
     return Expectation(what=what, rank=0, expected=1, got=2)
 
 
+NOTED = RankResult(rank=0, exit_code=0, notes={"sum": 2})
 LOST = Culprit(node="node1", error="it was killed")
 
 
@@ -92,6 +93,12 @@ LOST = Culprit(node="node1", error="it was killed")
             ["slows"],
             "it failed, though its faults only took time: r",
         ),
+        (
+            Result(verdict="failed", culprit=LOST, expectations=(unmet("note sum"),), ranks=(NOTED,)),
+            ["loses"],
+            "a rank",
+        ),
+        (Result(verdict="failed", culprit=LOST, expectations=(unmet("note other"),), ranks=(NOTED,)), ["loses"], ""),
         (Result(verdict="failed", culprit=LOST, reason="r"), [], "it failed, though no fault came: r"),
     ],
 )

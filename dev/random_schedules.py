@@ -1,0 +1,140 @@
+"""Runs random schedules of faults over six scenarios, and says how each ended and whom its verdict named.
+
+    .venv/bin/python dev/random_schedules.py --engine docker --count 200 --out schedules.jsonl
+
+The seeds are fixed: the n-th schedule is the same whenever these make the same calls. A line of JSON is written
+for each; the summary counts verdicts, misses of the culprit (a run that passed should name nobody), what was broken,
+what was left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from lab.chaos.draw import Pool, Schedule, kinds_drawn
+from lab.chaos.moments import moments_of
+from lab.chaos.search import Trial
+from lab.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
+from lab.engine.select import OPENERS
+from lab.errors import LabError
+from lab.record.result import Result
+from lab.run.options import RunOptions
+from lab.spec.load import open_scenario
+
+ROOT = Path(__file__).resolve().parent.parent
+SCENARIOS = (
+    *("scenarios/scatter", "scenarios/collectives/all_reduce", "scenarios/point_to_point/ring_all_reduce"),
+    *("scenarios/ddp/toy_loop", "scenarios/checkpoints/resume", "tests/engines/planted/whole"),
+)
+"""The last two write checkpoints; after a failed run the last one goes on from what it has left."""
+SEED = 20_260
+GRACE_S = 30.0
+"""Beyond a run's deadline: for its end, healing, and the run after it."""
+
+
+def main() -> int:
+    """Run them; the exit code is 1 where a run had no verdict in time, broke something, or left something behind."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--engine", choices=("docker", "local"), default="docker")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--kinds", default="", help="draw these alone, e.g. kill,pause")
+    parser.add_argument("--most", type=int, default=2, help="most faults at once")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further one after so long")
+    parser.add_argument("--out", type=Path, default=Path("schedules.jsonl"))
+    parser.add_argument("--runs", type=Path, default=Path(".lab/schedules"), help="where the records go")
+    arguments = parser.parse_args()
+    until = time.monotonic() + arguments.seconds
+    told: list[dict[str, Any]] = []
+    with arguments.out.open("w", encoding="utf-8") as out:
+        for number, lesson in enumerate(SCENARIOS):
+            count = len(range(number, arguments.count, len(SCENARIOS)))
+            for one in run_lesson(lesson, count, SEED + number, until, arguments):
+                told.append(one)
+                out.write(json.dumps(one) + "\n")
+                out.flush()
+                print(line_of(one), flush=True)
+    print(summary(told))
+    return 1 if any(one["late"] or one["broken"] or one["left"] or one["ended"] == "error" for one in told) else 0
+
+
+def run_lesson(lesson: str, count: int, seed: int, until: float, arguments: argparse.Namespace) -> Any:
+    """Schedules of one lesson, on one cluster; what became of each."""
+    scenario, engine = open_scenario(ROOT / f"{lesson}.yaml"), OPENERS[arguments.engine]()
+    options, name = RunOptions(runs=arguments.runs), "schedules"
+    found: list[dict[str, Any]] = []
+    with trials_on(engine, name, scenario, asked={}, options=options, announce=lambda _: None) as trials:
+        first = trials.undisturbed()
+        nodes, ranks = nodes_and_ranks(first)
+        named = [word for word in arguments.kinds.split(",") if word]
+        kinds = kinds_drawn(engine.name, nodes, ranks, named)
+        moments = moments_of(record_of(first))
+        pool = Pool(random=Random(seed), kinds=kinds, moments=moments, nodes=nodes, ranks=ranks, most=arguments.most)
+        tried: set[str] = set()
+        for _ in range(count):
+            schedule = pool.draw(tried)
+            if schedule is None or time.monotonic() > until:
+                break
+            found.append(told_of(lesson, trials.attempt(schedule, "drawn"), trials, schedule, arguments.runs))
+            if len(found) > 1:
+                yield found[-2]
+    if found:
+        yield {**found[-1], "left": bool(engine.find(f"{name}-chaos"))}
+
+
+def told_of(lesson: str, trial: Trial, trials: Trials, schedule: Schedule, runs: Path) -> dict[str, Any]:
+    """What became of one, with whether the verdict named who was to blame."""
+    one = {"lesson": lesson, **trial.to_json(), "late": trial.seconds > trials.timeout_s + GRACE_S, "left": False}
+    try:
+        result = Result.load(runs / trial.run)
+    except LabError:
+        return {**one, "culprit": None, "injected": [], "named": False}
+    injected = sorted(guilty(result, schedule))
+    culprit = result.culprit
+    who = None if culprit is None else culprit.node or f"rank {culprit.rank}"
+    named = culprit is None if result.passed or not injected else who in injected
+    return {**one, "culprit": who, "injected": injected, "named": named}
+
+
+def guilty(result: Result, schedule: Schedule) -> set[str]:
+    """The nodes to which a fault was done that came about, and those of the ranks to which one was."""
+    node_of = {rank.rank: rank.node for rank in result.ranks}
+    done = {str(one["fault"]) for one in result.faults if not one.get("failed")}
+    faults = [fault for fault in schedule if str(fault) in done]
+    ranks = {rank for fault in faults for rank in fault.what.ranks}
+    ranks |= {fault.when.rank for fault in faults if fault.what.by_worker and fault.when.rank is not None}
+    return {node for fault in faults for node in fault.what.nodes} | {node_of.get(rank, "") for rank in ranks}
+
+
+def line_of(one: dict[str, Any]) -> str:
+    """One, on a line."""
+    blame = "named" if one["named"] else f"MISSED: says {one['culprit']}, was {one['injected']}"
+    faults = f"{one['lesson']}  {json.dumps(one['schedule'])}"
+    return f"{one['ended']:7} {one['seconds']:6.2f} s  {blame}  {faults}  {one['broken']}"
+
+
+def summary(told: list[dict[str, Any]]) -> str:
+    """All of them."""
+    named, misses = sum(one["named"] for one in told), [one for one in told if not one["named"]]
+    failed = [one for one in told if one["ended"] != "passed"]
+    lines = [
+        f"{len(told)} schedules: {dict(Counter(one['ended'] for one in told))}",
+        f"culprit right in {named} of {len(told)}; of those that did not pass in "
+        f"{sum(one['named'] for one in failed)} of {len(failed)}",
+        f"late: {sum(one['late'] for one in told)}, left something behind: {sum(one['left'] for one in told)}, "
+        f"broke something: {sum(bool(one['broken']) for one in told)}, "
+        f"run once more: {sum(bool(one['after']) for one in told)}",
+        *(f"miss: {line_of(one)}\n      {one['reason']}" for one in misses),
+        *(f"broken: {line_of(one)}" for one in told if one["broken"]),
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
