@@ -13,6 +13,7 @@ from lab.fault.when import START, When, event, said_well, when_sentence
 from lab.keys import kinds
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.value import Value
+from lab.operations import OPERATIONS
 from lab.words import clip
 
 _LONGEST_S = 720 * 3600
@@ -35,17 +36,39 @@ class Fault:
         """Refuse what contradicts itself.
 
         Raises:
-            UsageError: it has two ends, or the worker that does it is not held by its event.
+            UsageError: it has two ends, or its event does not hold the worker that is to do it.
         """
         if self.until is not None and self.for_s is not None:
             raise UsageError("a fault ends after a time or at an event, not at both", "leave `for` or `until` out")
         if self.until == START:
             raise UsageError("a fault cannot be healed before the run begins", "say an event of the run")
-        if self.what.by_worker and not self.when.exact:
+        if self.what.by_worker:
+            self._refuse_what_no_worker_can_do()
+
+    def _refuse_what_no_worker_can_do(self) -> None:
+        if not self.when.exact:
             raise UsageError(
                 f"{self} is done by the rank itself, which has to be held for it",
                 "set it off by a call, a phase or a note of that rank",
             )
+        if self.when.rank not in self.what.ranks:
+            raise UsageError(
+                f"{self} is done by that rank itself, so its event is one of the same rank", "name it there"
+            )
+        if self.until is not None:
+            raise UsageError(f"{self} is done by the rank itself, which hears of no event", "say `for`, or neither")
+        operation = OPERATIONS.get(self.when.op or "")
+        brings = operation is not None and operation.moves_data and not operation.receives
+        if self.what.of_call and not (brings and self.when.edge == "before"):
+            raise UsageError(
+                f"{self} is done to what a call brings",
+                "set it off before a call of an operation that takes tensors, such as {op: all_reduce}",
+            )
+
+    @property
+    def deed(self) -> Mapping[str, Any]:
+        """What the worker does itself, and for how long."""
+        return {name: {**said, "for_s": self.for_s} for name, said in self.what.deed.items()}
 
     @property
     def kind(self) -> str:
@@ -60,10 +83,21 @@ class Fault:
 @cache
 def _declared() -> type:
     """The keys of a fault in a file: one for each kind, and those that say when."""
-    named = [(name, Any, key(None, kind.value(), f"faults: [{{{kind.example}, when: start}}]", "none"))
-             for name, kind in fault_kinds().items()]  # fmt: skip
+    named = [
+        (
+            _attribute(name),
+            Any,
+            key(None, kind.value(), f"faults: [{{{kind.example}, when: start}}]", "none", name=name),
+        )
+        for name, kind in fault_kinds().items()
+    ]
     timing = [(one.attribute, Any, key(None, one.kind, one.example, name=one.name)) for one in keys_of(Fault).values()]
     return make_dataclass("FaultKeys", [*named, *timing])
+
+
+def _attribute(kind: str) -> str:
+    """Of the key that names a kind, which may be a word of Python's own."""
+    return f"{kind}_"
 
 
 def fault_list() -> kinds.Kind:
@@ -86,7 +120,7 @@ def one_fault() -> kinds.Kind:
         if len(said) != 1:
             found = " and ".join(said) or "none of them"
             raise value.problem(f"a fault is one of {', '.join(fault_kinds())}, and this is {found}; make each its own")
-        what = data.pop(said[0])
+        what = data.pop(_attribute(said[0]))
         fault: Fault = said_well(value, lambda: Fault(what=what, **data))
         return fault
 

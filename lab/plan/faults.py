@@ -14,8 +14,13 @@ def beyond(faults: Sequence[Fault], engine: str) -> str:
     return next((f"{fault}, which {fault.what.cannot[engine]}" for fault in faults if engine in fault.what.cannot), "")
 
 
-def refuse_faults(faults: Sequence[Fault], name: str, engine: str, nnodes: int, world_size: int) -> None:
+def refuse_faults(
+    faults: Sequence[Fault], name: str, engine: str, nnodes: int, world_size: int, unrecorded: str = ""
+) -> None:
     """Refuse faults that this run cannot have.
+
+    Args:
+        unrecorded: why calls are not recorded, as the end of a sentence; empty: they are.
 
     Raises:
         UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
@@ -25,6 +30,12 @@ def refuse_faults(faults: Sequence[Fault], name: str, engine: str, nnodes: int, 
     if wrong:
         raise UsageError(f"{name} is to {wrong}")
     for fault in faults:
+        by_recorder = [one for one in (fault.when, fault.until) if one is not None and (one.op or one.phase)]
+        if by_recorder and unrecorded:
+            raise UsageError(
+                f"{name} is to {fault} at a call or phase, where the recorder holds the rank, and {unrecorded}",
+                "record the run, or set the fault off by a note, a line or a time",
+            )
         absent = [node for node in fault.what.nodes if node not in nodes]
         if absent:
             there = "node0" if nnodes == 1 else f"node0 to {nodes[-1]}"

@@ -115,7 +115,9 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if faults:
         from lab.plan.faults import refuse_faults
 
-        refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size)
+        off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
+        unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
+        refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded)
     calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:

@@ -85,7 +85,8 @@ class Expectation:
     """One thing that had to come out, and whether it did."""
 
     what: str = ""
-    """`exit`, `log`, `calls`, `snapshot`, `check`, `verdict`, `culprit`, `reason`, `note NAME`, or `fault WHAT`."""
+    """`exit`, `log`, `calls`, `snapshot`, `check`, `verdict`, `culprit`, `detected_within`, `reason`, `note NAME`, or
+    `fault WHAT`."""
     rank: int | None = None
     """The rank that it is about; None for the whole run."""
     expected: Any = None
@@ -166,7 +167,8 @@ class Result:
     """Seconds from the start of the first worker to the verdict; None where the record ends before that."""
     faults: tuple[Mapping[str, Any], ...] = ()
     """What was broken on purpose, in order: `fault`, `node`, `at_s` (since the workers were let go; null: before that),
-    `why` (what had set it off), `failed` (why it could not be done; empty where it was)."""
+    `why` (what had set it off), `failed` (why it could not be done; empty where it was), `detected_s` (how long after
+    it was in force something showed it; null: nothing did), `by` (who noticed it first)."""
     outputs: tuple[Output, ...] = ()
     """Files that it made and that came back."""
     outputs_left_out: tuple[str, ...] = ()

@@ -54,7 +54,10 @@ def fault_told(fault: Mapping[str, Any]) -> str:
     at, why, failed = fault.get("at_s"), fault.get("why"), fault.get("failed")
     when = f"after {format_duration(at)}" if isinstance(at, float) else "before the run"
     told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
-    return f"{told}; it could not be done: {failed}" if failed else told
+    if failed:
+        return f"{told}; it could not be done: {failed}"
+    noticed, by = fault.get("detected_s"), fault.get("by")
+    return f"{told}; noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else told
 
 
 def unmet_sentences(result: Result) -> list[str]:

@@ -153,7 +153,7 @@ class Faults:
             one.at = time.time()
             self._tell_in_force(one)
             if reached is not None:
-                self._release(reached, one.fault.what.deed)
+                self._release(reached, one.fault.deed)
         else:
             self._submit(partial(self._apply, one), partial(self._applied, one, reached))
         return True

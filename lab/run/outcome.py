@@ -62,7 +62,15 @@ def outcome(
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
-    others = faults.expectations() if faults is not None else ()
+    told = faults.told() if faults is not None else ()
+    others = faults.expectations() if faults is not None else []
+    if told or expect.detected_within_s is not None:
+        from lab.score import detection  # most runs have no faults
+
+        found = detection.find_detections(detection.facts_of(evidence.record))
+        told = detection.with_detections(told, found)
+        if expect.detected_within_s is not None:
+            others = [*others, detection.check_detected(expect.detected_within_s, found)]
     judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
@@ -73,7 +81,7 @@ def outcome(
         parents=parents,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
-        faults=faults.told() if faults is not None else (),
+        faults=told,
         outputs=tuple(outputs.brought),
         outputs_left_out=tuple(outputs.left_out),
         outputs_folder=outputs.folder if outputs.brought else None,

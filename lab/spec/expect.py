@@ -11,7 +11,7 @@ from lab.errors import ScenarioError
 from lab.keys.kinds import Kind, list_of, read_scalar, read_text, whole_number
 from lab.keys.problems import InvalidError, did_you_mean
 from lab.keys.value import Value
-from lab.keys.world import MAX_RANK, NODE, World, rank
+from lab.keys.world import MAX_RANK, NODE, World, node, rank
 from lab.spec.expressions import RankVariables, evaluate, is_expression
 
 SNAPSHOT = "snapshot"
@@ -19,6 +19,7 @@ SNAPSHOT = "snapshot"
 _MOST_RESTARTS = 1000
 _TRIED_RANKS = 4
 _MORE_NODES = (0, 1, 3, 63)
+_RANK_OR_NODE = ({"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{NODE}$"})
 _RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
 
 
@@ -41,6 +42,18 @@ def _imagined(world: World, rank: int | None) -> Iterator[RankVariables]:
                 yield RankVariables.of(one, nodes, nproc_per_node)
 
 
+def culprit() -> Kind:
+    """Who is to be named: a rank, or a node."""
+    allowed = "a rank, 0 or more, or a node such as node2"
+
+    def read(value: Value) -> Any:
+        if value.kind == "text" and not re.fullmatch(NODE, value.raw):
+            raise value.refused(allowed)
+        return (node() if value.kind == "text" else rank()).read(value)
+
+    return Kind(allowed, read, {"oneOf": [*_RANK_OR_NODE]})
+
+
 def restarts() -> Kind:
     """How often a launcher began the workers anew: a number, or who had failed first each time."""
     count, culprit = whole_number(0, _MOST_RESTARTS), "a rank, a node such as node2, or null where nobody did"
@@ -55,7 +68,7 @@ def restarts() -> Kind:
         except InvalidError:
             raise value.refused(culprit) from None
 
-    item = {"oneOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{NODE}$"}, {"type": "null"}]}
+    item = {"oneOf": [*_RANK_OR_NODE, {"type": "null"}]}
     each = list_of(Kind(culprit, read_culprit, item), "a list of who failed first, such as [1, node2]")
     allowed = f"{count.allowed}, or {each.allowed}"
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from lab.keys import kinds
 from lab.keys.declare import key
 from lab.keys.kinds import late
-from lab.keys.world import rank
 from lab.spec import backends, expect, paths
 from lab.spec.launching import Launching
 
@@ -101,8 +100,13 @@ class Expect:
     `tolerance`."""
     verdict: Verdict = key("passed", kinds.choice(get_args(Verdict)), "verdict: hung")
     """The verdict that the bare run must have."""
-    culprit: int | None = key(None, rank(), "culprit: 1", "not checked")
-    """The rank that must be named as the first culprit."""
+    culprit: int | str | None = key(None, expect.culprit(), "culprit: 1", "not checked")
+    """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
+    detected_within_s: float | None = key(
+        None, kinds.duration(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
+    )
+    """How long after each fault is in force something has to show it: an end, a loss, a time-out, data that nobody
+    acknowledges."""
     restarts: int | Sequence[int | str | None] | None = key(
         None, expect.restarts(), "restarts: [1, node2]", "not checked"
     )
@@ -123,6 +127,7 @@ class Expect:
             "check": self.check,
             "verdict": self.verdict != "passed",
             "culprit": self.culprit is not None,
+            "detected_within": self.detected_within_s is not None,
             "restarts": self.restarts is not None,
             "reason": self.reason,
         }

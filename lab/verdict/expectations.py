@@ -154,8 +154,9 @@ def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -
         met = bare.verdict == expect.verdict
         yield Expectation(what="verdict", expected=expect.verdict, got=bare.verdict, met=met)
     if expect.culprit is not None:
-        rank = bare.culprit.rank if bare.culprit else None
-        yield Expectation(what="culprit", expected=expect.culprit, got=rank, met=rank == expect.culprit)
+        named = bare.culprit
+        who = None if named is None else named.node if isinstance(expect.culprit, str) else named.rank
+        yield Expectation(what="culprit", expected=expect.culprit, got=who, met=_is_named(expect.culprit, named))
     if expect.reason is not None:
         yield _check_reason(expect.reason, bare.reason)
 

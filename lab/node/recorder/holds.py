@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from . import own_deeds
-from .imports import when_imported
 
 CALL, PHASE, NOTE = "op", "phase", "note"
 """What a point is, as the keys of a trigger name it."""
@@ -175,7 +174,6 @@ def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: 
     holds.arm(triggers, fd, rank, tell)
     if holds.points(NOTE):
         note.then(holds.noted)
-        when_imported("lab.node.note", lambda module: module.then(holds.noted))  # where the lab itself is installed
 
 
 holds = Holds()

@@ -272,6 +272,24 @@ def test_help_imports_nothing_heavy():
     assert imported_by(code) & {*HEAVY, "argparse", "re", "shutil", "typing"} == set()
 
 
+SELDOM = {
+    *("lab.fault", "lab.fault.fault", "lab.run.faults", "lab.run.ground", "lab.run.healing", "lab.operations"),
+    *("lab.spec.launcher", "lab.spec.volumes", "lab.spec.grading", "lab.spec.environment", "lab.spec.recognise"),
+    *("lab.record.plan", "lab.record.started", "lab.run.snapshot", "lab.trace", "lab.explain", "lab.chaos"),
+}
+"""What few runs need: a warm one takes a quarter of a second, and a third of that are imports."""
+
+
+def test_a_run_that_needs_nothing_special_imports_nothing_for_it():
+    scenario = ROOT / "scenarios" / "scatter.yaml"
+    code = (
+        "import lab.cli.cmd_run, lab.engine.docker.engine, lab.run.execute, lab.run.outcome, lab.result\n"
+        "from pathlib import Path\nfrom lab.spec.load import dump_scenario, open_scenario\n"
+        f"dump_scenario(open_scenario(Path({str(scenario)!r})))\n"
+    )
+    assert imported_by(code) & SELDOM == set()
+
+
 def test_importing_the_package_imports_nothing():
     assert imported_by("import lab") - imported_by("import __future__") == {"lab"}
 

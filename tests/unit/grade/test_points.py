@@ -120,11 +120,12 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "replicas": "equal",
         "verdict": "hung",
         "culprit": 0,
+        "detected_within_s": 5.0,
         "restarts": 1,
         "reason": "x",
         "tolerance": Tolerance(),
     }
-    assert said.keys() == keys_of(Expect).keys()
+    assert said.keys() == {one.attribute for one in keys_of(Expect).values()}
     graded = [
         "exit",
         "note a",
@@ -135,6 +136,7 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "check",
         "verdict",
         "culprit",
+        "detected_within",
         "restarts",
         "reason",
     ]

@@ -67,6 +67,7 @@ expect:
   replicas: equal
   verdict: failed
   culprit: 1
+  detected_within: 5s
   restarts: [1, node2, ~]
   reason: 'rank 1 .*'
   tolerance: {relative: 1e-3, absolute: 0}
@@ -149,6 +150,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             replicas="equal",
             verdict="failed",
             culprit=1,
+            detected_within_s=5.0,
             restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),

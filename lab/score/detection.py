@@ -1,0 +1,140 @@
+"""When each fault of a run was noticed first, by whom, and how long after it was in force. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.node.messages import Exited, Halted, Limited
+from lab.node.start_messages import STARTER
+from lab.node.tcp_messages import Connections
+from lab.record import events
+from lab.record.read import Record
+from lab.record.result import Expectation
+from lab.verdict.network import STUCK_S
+from lab.words import format_duration
+
+_CLOCK_S = 0.005
+"""A fact may be as much earlier than the fault that it tells of: both are written once they are known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """Something that shows that a run is not as it should be."""
+
+    time: float
+    """Unix time by the clock of the lab's machine."""
+    by: str
+    """Who noticed it: a rank, the agent of a node, the engine, the time limit."""
+    what: str
+    """As the end of a sentence that begins with who noticed it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detection:
+    """One fault, and what showed it first."""
+
+    fault: str
+    """As it was told: `kill node2`."""
+    time: float
+    """Unix time since when it was in force."""
+    first: Fact | None
+    """None: nothing showed it."""
+
+    @property
+    def after_s(self) -> float | None:
+        """How long after that it was noticed, 0 where that was while it was being done; None: it was not."""
+        return None if self.first is None else max(0.0, self.first.time - self.time)
+
+    def told(self) -> dict[str, Any]:
+        """As results tell it."""
+        after_s = self.after_s
+        by = self.first.by if self.first is not None else ""
+        return {"detected_s": None if after_s is None else round(after_s, 6), "by": by}
+
+    def sentence(self) -> str:
+        """`kill node2: after 0.12 s the engine saw node2 go away`; or that nobody noticed it."""
+        if self.first is None:
+            return f"{self.fault}: nobody noticed"
+        return f"{self.fault}: after {format_duration(self.after_s)} {self.first.by} {self.first.what}"
+
+
+def facts_of(record: Record) -> list[events.Event]:
+    """The facts of all attempts of a run, in order."""
+    return [fact for one in (*record.earlier_attempts().values(), record) for fact in one.events()]
+
+
+def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
+    """For each fault that was in force, in their order, the first fact after it that shows a failure."""
+    known = list(facts)
+    shown = sorted(_telling(known), key=lambda fact: fact.time)
+    return [
+        Detection(
+            fault=one.fault,
+            time=one.time,
+            first=next((fact for fact in shown if fact.time >= (one.begun or one.time) - _CLOCK_S), None),
+        )
+        for one in known
+        if isinstance(one, events.Fault)
+    ]
+
+
+def _telling(facts: Sequence[events.Event]) -> Iterable[Fact]:
+    offsets = {one.node: one.offset_s for one in facts if isinstance(one, events.Clock)}
+    timed_out = False
+    for one in facts:
+        told = _told(one, timed_out=timed_out)
+        timed_out |= isinstance(one, events.TimedOut)
+        if told is not None:
+            by, what, time = told
+            yield Fact(time=time - offsets.get(_clock_of(one), 0.0), by=by, what=what)
+
+
+def _clock_of(fact: events.Event) -> str:
+    """The node by whose clock it is told; empty: by that of the lab's machine."""
+    return fact.node if isinstance(fact, (Exited, Halted, Connections, Limited)) else ""
+
+
+def _told(fact: events.Event, *, timed_out: bool) -> tuple[str, str, float] | None:
+    """Who noticed what, and when; None where a fact shows no failure."""
+    if isinstance(fact, Exited) and not (fact.stopped or timed_out) and (fact.code or fact.signal):
+        whose = f"rank {fact.rank}" if fact.rank > STARTER else "the launcher"
+        if fact.raised is not None:
+            return whose, f"raised {fact.error.partition(':')[0].strip()[:60] or 'an exception'}", fact.raised
+        return f"the agent of {fact.node}", f"saw {whose} end", fact.time
+    if isinstance(fact, (events.NodeLost, events.EngineLost)):
+        return "the engine", f"saw that {fact.node} {getattr(fact, 'how', '') or 'does not answer'}", fact.time
+    if isinstance(fact, events.NodeTroubled) and fact.how:
+        return "the engine", f"saw that {fact.node} {fact.how}", fact.time
+    if isinstance(fact, Halted) and fact.signal:
+        return f"the agent of {fact.node}", f"saw rank {fact.rank} stopped by {fact.signal}", fact.time
+    if isinstance(fact, Connections) and fact.silent_s >= STUCK_S:
+        return f"the agent of {fact.node}", f"saw that {fact.peer} acknowledged nothing", fact.time
+    if isinstance(fact, Limited) and fact.what in ("memory", "disk", "processes"):
+        return f"the agent of {fact.node}", f"saw the limit of {fact.what} reached", fact.time
+    if isinstance(fact, events.TimedOut):
+        return "the time limit", "passed", fact.time
+    if isinstance(fact, events.Restarted):
+        return "the launcher", "began the workers anew", fact.time
+    return None
+
+
+def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detection]) -> tuple[Mapping[str, Any], ...]:
+    """Faults as results tell them, each with when it was noticed and by whom."""
+    left = list(found)
+    told = []
+    for fault in faults:
+        mine = next((one for one in left if one.fault == fault["fault"] and not fault["failed"]), None)
+        if mine is not None:
+            left.remove(mine)
+        told.append({**fault, **(mine.told() if mine is not None else {"detected_s": None, "by": ""})})
+    return tuple(told)
+
+
+def check_detected(within_s: float, found: Sequence[Detection]) -> Expectation:
+    """Whether every fault that was in force was noticed in time; not met where nothing was broken."""
+    late = [one for one in found if one.after_s is None or one.after_s > within_s]
+    got = "; ".join(one.sentence() for one in late or found) or "(nothing was broken)"
+    met = bool(found) and not late
+    return Expectation(what="detected_within", expected=format_duration(within_s), got=got, met=met)

@@ -1,0 +1,71 @@
+"""Faults that hit at an exact point: a rank is held at its n-th call, a phase or a note until the fault is in force.
+
+By both recorders: the compiled one counts calls itself, and has Python hold those that are reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lab import Result
+from lab.fault.fault import Fault
+from lab.fault.kinds.flip import Flip
+from lab.fault.kinds.hang import Hang
+from lab.fault.kinds.nan import Nan
+from lab.fault.kinds.signal import Signal
+from lab.fault.when import When
+from tests.engines.conftest import each_recorder, lines_of
+
+Run = Callable[..., Result]
+Raise = __import__("lab.fault.kinds.raise", fromlist=["KIND"]).KIND
+
+
+def calls(result: Result, rank: int, op: str) -> tuple[int, int]:
+    """How many calls of an operation a rank began, and how many of them ended."""
+    lines = lines_of(result, rank)
+    begun = {line["i"] for line in lines if line["k"] == "begin" and line["op"] == op}
+    return len(begun), sum(line["k"] == "end" and line["i"] in begun for line in lines)
+
+
+@each_recorder
+@pytest.mark.parametrize(("edge", "expected"), [("before", (2, 2)), ("after", (3, 3))])
+def test_a_rank_is_killed_at_its_third_call(run: Run, recorder: str, edge: str, expected: tuple[int, int]) -> None:
+    fault = Fault(what=Signal(rank=2), when=When(rank=2, op="all_reduce", count=3, edge=edge))
+    result = run("breakable.py", env={"LAB_RECORDER": recorder}, faults=(fault,))
+    assert result.ranks[2].signal == "SIGKILL"
+    assert calls(result, 2, "all_reduce") == expected
+    assert calls(result, 0, "all_reduce")[0] == (3 if edge == "before" else 4)
+
+
+@each_recorder
+def test_what_a_rank_brings_is_changed_and_it_is_stopped_and_raises_in_backward(run: Run, recorder: str) -> None:
+    def call(count: int, op: str = "all_reduce", **more: Any) -> When:
+        return When(rank=1, op=op, count=count, **more)
+
+    faults = (
+        Fault(what=Nan(rank=1, element=3), when=call(1)),
+        Fault(what=Flip(rank=1, bit=30), when=call(2)),
+        Fault(what=Signal(rank=2, name="SIGSTOP"), when=When(rank=2, note="step", equals=2), for_s=0.05),
+        Fault(what=Hang(rank=1), when=call(1, "send", edge="after"), for_s=0.05),
+        Fault(what=Hang(rank=1, lock=False), when=When(rank=1, phase="backward", count=2, edge="after"), for_s=0.05),
+        Fault(what=Raise(rank=1, error="ValueError", message="asked for"), when=call(7)),
+    )
+    result = run("breakable.py", env={"LAB_RECORDER": recorder}, faults=faults)
+
+    assert [fault["fault"] for fault in result.faults] == [str(fault) for fault in faults]
+    assert not any(fault["failed"] for fault in result.faults)
+    assert result.culprit is not None
+    assert result.culprit.rank == 1
+    assert result.culprit.error.startswith("raised ValueError: asked for at breakable.py")
+    assert calls(result, 1, "all_reduce") == (6, 6)
+    notes, whole = result.ranks[0].notes, [[3.0, 3.0]] * 3
+    changed, flipped = [[3.0, 3.0], [3.0, "nan"], [3.0, 3.0]], [["inf", 3.0], [3.0, 3.0], [3.0, 3.0]]
+    assert [notes[f"sum {step}"] for step in range(4)] == [changed, flipped, whole, whole]
+    assert result.ranks[1].notes["received"] == 1.0
+    start, *lines = lines_of(result, 1)
+    assert start["recorder"] == {"auto": "compiled"}.get(recorder, recorder)
+    brought = [line for line in lines if line["k"] == "begin" and line["op"] == "all_reduce"]
+    assert brought[0]["iv"] == [[1.0, 1.0, 1.0, "nan", 1.0, 1.0]]
