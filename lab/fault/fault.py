@@ -84,15 +84,16 @@ class Fault:
 def _declared() -> type:
     """The keys of a fault in a file: one for each kind, and those that say when."""
     named = [
-        (
-            _attribute(name),
-            Any,
-            key(None, kind.value(), f"faults: [{{{kind.example}, when: start}}]", "none", name=name),
-        )
+        (_attribute(name), Any, key(None, kind.value(), _example(kind), "none", name=name))
         for name, kind in fault_kinds().items()
     ]
     timing = [(one.attribute, Any, key(None, one.kind, one.example, name=one.name)) for one in keys_of(Fault).values()]
     return make_dataclass("FaultKeys", [*named, *timing])
+
+
+def _example(kind: type[FaultKind]) -> str:
+    """A fault of a kind in a file, with an event that can set it off."""
+    return f"faults: [{{{kind.example}, when: {'{rank: 1, op: all_reduce}' if kind.by_worker else 'start'}}}]"
 
 
 def _attribute(kind: str) -> str:

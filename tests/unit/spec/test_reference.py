@@ -127,7 +127,7 @@ def whole_fault(example: str) -> str:
     if example.startswith("when:"):
         return f"kill: node2, {example}"
     kind = "kill: node2, " if example.startswith(("for:", "until:")) else ""
-    return f"{kind}{example}, when: {{rank: 2, op: all_reduce}}"
+    return f"{kind}{example}, when: {{rank: 1, op: all_reduce}}"
 
 
 def examples_of(text: str) -> list[str]:
