@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import ClusterError
-from lab.fault.kind import FaultKind, Ground, Harm
+from lab.fault.kind import Chance, FaultKind, Ground, Harm
 from lab.fault.when import said_well
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.kinds import Kind
@@ -68,6 +68,11 @@ class OwnDeed(RankFault):
 
     by_worker: ClassVar[bool] = True
     harm: ClassVar[Harm] = "loses"
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One of any rank."""
+        return cls(rank=chance.one_of(chance.ranks))
 
     @property
     def deed(self) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from lab.fault.kind import Harm
 from lab.fault.rank_fault import OwnDeed
 from lab.keys.declare import key
 from lab.keys.kinds import boolean
@@ -17,6 +18,7 @@ class Hang(OwnDeed):
 
     does: ClassVar[str] = "a rank hangs where it is, with the interpreter's lock, so that nothing in it runs Python"
     example: ClassVar[str] = "hang: 1"
+    harm: ClassVar[Harm] = "slows"
     lock: bool = key(default=True, kind=boolean(), example="hang: {rank: 1, lock: false}")
     """Whether it holds the lock; without it, other threads of the rank go on."""
 

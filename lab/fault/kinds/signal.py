@@ -34,8 +34,8 @@ class Signal(RankFault):
 
     @classmethod
     def drawn(cls, chance: Chance) -> Signal:
-        """A rank that is killed, or stopped for a while."""
-        return cls(rank=chance.one_of(chance.ranks), name=chance.one_of(("SIGKILL", _STOPS)))
+        """A rank that is killed, or ends in one of the ways in which native code does."""
+        return cls(rank=chance.one_of(chance.ranks), name=chance.one_of(("SIGKILL", "SIGABRT", "SIGSEGV")))
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> str:
