@@ -23,11 +23,11 @@ from lab.errors import ClusterError, LabError
 from lab.functions.on_cluster import OnCluster
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
+from lab.run.by_hand import Breakable
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
-from lab.run.power import Powered
 from lab.spec.data import checked_folders
 from lab.spec.requirements import checked_requirements
 from lab.spec.scenario import Scenario
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 DEFAULT_NODES = 3
 
 
-class Cluster(OnCluster, Powered):
+class Cluster(OnCluster, Breakable):
     """N nodes on one network.
 
     Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
@@ -173,9 +173,9 @@ class Cluster(OnCluster, Powered):
         with uninterrupted():
             try:
                 with self._held("lab down") as lock:
-                    return self.engine.remove(self.name, settle=lock.crashed)
+                    return self._place.remove(settle=lock.crashed)
             except ClusterError:
-                return self.engine.remove(self.name, settle=True)
+                return self._place.remove(settle=True)
 
     # -- runs
 

@@ -15,7 +15,7 @@ from lab.engine.select import Choice, available_engines, select_engine
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.keys.problems import did_you_mean
-from lab.run.lock import was_used
+from lab.run.lock import faults_file, was_used
 from lab.words import listing, plural
 
 
@@ -35,7 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.all:
         for engine in engines:
             with uninterrupted():
-                removed += engine.remove(None, settle=True)
+                gone = engine.remove(None, settle=True)
+            for name in gone.clusters:
+                faults_file(engine.name, name).unlink(missing_ok=True)
+            removed += gone
     for cluster in [one for one in clusters if one.info()] or clusters:  # or else what is left without any node
         holder = cluster.busy()
         if holder:

@@ -56,6 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="let the ranks of a node be one user, as under torchrun: they may open each other's private files",
     )
     parser.add_argument(
+        "--fault",
+        dest="faults",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="break that on purpose, beside what the scenario breaks: 'kill: node2, when: {at: 2s}', or a YAML file",
+    )
+    parser.add_argument(
+        "--keep-faults",
+        action="store_true",
+        help="leave what `lab fault` has broken so, before and after the run",
+    )
+    parser.add_argument(
         "--outputs",
         type=Path,
         metavar="DIR",
@@ -100,6 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    if arguments.faults:
+        from lab.spec.fault_text import named_faults
+
+        options = replace(options, faults=named_faults(arguments.faults))
     if arguments.chaos:
         return run_chaos(scenarios, options, arguments, shape)
     refuse_without_chaos(arguments)

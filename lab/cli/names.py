@@ -51,6 +51,12 @@ def _topics() -> Iterable[str]:
     return {*topics(), *VERBS}
 
 
+def _faults() -> Iterable[str]:
+    from lab.fault.kind import fault_kinds
+
+    return {"heal", "kinds", "list", *(name for name, kind in fault_kinds().items() if not kind.by_worker)}
+
+
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "lessons": _lessons,
     "scenarios": _scenarios,
@@ -58,5 +64,6 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "clusters": _clusters,
     "nodes": _nodes,
     "topics": _topics,
+    "faults": _faults,
 }
 """Kind of names -> those that there are now."""

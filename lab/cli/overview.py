@@ -11,6 +11,7 @@ VERBS = {
     "shell": "open a shell in a node",
     "stop": "stop nodes of a cluster as a power cut would, also while a run goes on",
     "start": "start nodes that were stopped",
+    "fault": "break something on purpose, also while a run goes on; list and heal what is broken",
     "down": "remove a cluster and everything that belongs to it",
     "runs": "list runs",
     "show": "show the result of a run",

@@ -118,7 +118,14 @@ class FaultKind(ABC):
         Raises:
             UsageError: it says too little, or too much.
         """
-        return " ".join(words)
+        text = " ".join(words)
+        return f"{{{text}}}" if ": " in text and not text.startswith("{") else text
+
+    @classmethod
+    def on_the_command_line(cls) -> str:
+        """Its example as `lab fault` takes it: `kill node2`."""
+        kind, _, value = cls.example.partition(": ")
+        return f"{kind} '{value}'" if " " in value else f"{kind} {value}"
 
     @property
     def deed(self) -> Mapping[str, Any]:

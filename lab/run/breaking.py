@@ -59,7 +59,8 @@ class Breaker:
             LabError: it cannot be taken back.
         """
         with self._alone(f"healing {what}"):
-            self._undo(identity, what)
+            if any(one.id == identity for one in self._journal.standing()):  # else somebody else has
+                self._undo(identity, what)
 
     def _undo(self, identity: str, what: FaultKind) -> None:
         self._journal.tell(identity, HEALING)

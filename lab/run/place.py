@@ -12,7 +12,7 @@ from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
 from lab.keys.problems import did_you_mean
-from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Shape
+from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.plan import make_plan
 from lab.plan.present import present
@@ -21,15 +21,13 @@ from lab.run.foreign_folders import refuse_foreign_folders
 from lab.run.lock import ClusterLock, faults_file
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
+from lab.run.unusable import not_running, why_unusable
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
     from lab.record.result import Result
     from lab.run.faults import Faults
-
-_STANDSTILLS = ("paused", "halted", "disconnected")
-"""States in which a node is there and does not work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +110,7 @@ class Place:
         if info is not None and info.stays and (not lock.crashed or self._whole(info)):
             self._refuse_other_shape(info)
             return info
-        self._remove_rest(_why_unusable(info), settle=lock.crashed)
+        self._remove_rest(why_unusable(info), settle=lock.crashed)
         if remake and info is not None and info.run is None and info.state == "partial":
             return self.make(replace(info.shape, **self.asked), run=None)
         return None
@@ -158,7 +156,7 @@ class Place:
         info = self.find()
         if info is not None and info.intact:
             return info
-        self._remove_rest(_not_running(info) if info is not None else "it had no nodes left")
+        self._remove_rest(not_running(info) if info is not None else "it had no nodes left")
         return None
 
     def engine_is_gone(self) -> bool:
@@ -169,8 +167,14 @@ class Place:
             return True
         return False
 
-    def _remove_rest(self, why: str, *, settle: bool = False) -> None:
+    def remove(self, *, settle: bool = False) -> Removed:
+        """Remove all that is there, and with it what was broken on purpose."""
         removed = self.engine.remove(self.name, settle=settle)
+        faults_file(self.engine.name, self.name).unlink(missing_ok=True)
+        return removed
+
+    def _remove_rest(self, why: str, *, settle: bool = False) -> None:
+        removed = self.remove(settle=settle)
         if removed:
             self.announce(f"removed what was left of cluster {self.name}: {why}")
         self._warn_of(removed)
@@ -219,8 +223,7 @@ class Place:
         """Remove a cluster that was made for runs; if that fails, say so."""
         try:
             with uninterrupted():
-                self._warn_of(self.engine.remove(self.name))
-                faults_file(self.engine.name, self.name).unlink(missing_ok=True)
+                self._warn_of(self.remove())
         except LabError as error:  # the run has its own verdict
             self.announce(
                 f"warning: cluster {self.name} is still there ({error.message}): `lab down --name {self.name}`"
@@ -271,22 +274,3 @@ class Place:
         from lab.run.faults import Faults
 
         return Faults(plan, self.engine, cluster, removed=removed_after)
-
-
-def _why_unusable(info: ClusterInfo | None) -> str:
-    if info is None:
-        return "it had no nodes left"
-    if info.run:
-        return f"it was made for run {info.run}, which is dead"
-    if info.intact:
-        return "a node had not received its agent"
-    return _not_running(info)
-
-
-def _not_running(info: ClusterInfo) -> str:
-    odd = [f"{node.name} was {node.state}" for node in info.nodes if node.state in _STANDSTILLS]
-    if odd:
-        return ", ".join(odd)
-    running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
-    missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
-    return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"

@@ -70,10 +70,16 @@ class Powered:
     @contextmanager
     def _changing(self, purpose: str) -> Iterator[ClusterInfo]:
         """Hold the cluster where nobody has it; beside a run, only against others who change nodes."""
-        with nodes_lock(self._place.engine.name, self._place.name).held(purpose), ExitStack() as stack:
+        with nodes_lock(self._place.engine.name, self._place.name).held(purpose), self._beside_runs(purpose):
+            yield self._place.existing()
+
+    @contextmanager
+    def _beside_runs(self, purpose: str) -> Iterator[None]:
+        """Hold the cluster where nobody has it; not beside those who make, change or remove it."""
+        with ExitStack() as stack:
             try:
                 stack.enter_context(self._lock.held(purpose))
             except ClusterBusy:
                 if str((self._lock.holder() or {}).get("purpose", "")).startswith(_VERBS):
                     raise
-            yield self._place.existing()
+            yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,17 @@ from lab.keys.value import Value
 from lab.spec.document import node_of, read_document
 
 _KEY = "faults"
+
+
+def named_faults(named: Iterable[str]) -> tuple[Fault, ...]:
+    """What a command line names: each a fault, or a YAML file with a list of them.
+
+    Raises:
+        ScenarioError: one is none; a line a problem.
+    """
+    files = (".yaml", ".yml")
+    found = (read_faults(Path(one)) if one.endswith(files) else (parse_fault(one),) for one in named)
+    return tuple(fault for faults in found for fault in faults)
 
 
 def read_faults(path: Path) -> tuple[Fault, ...]:

@@ -15,10 +15,12 @@ from lab.errors import ClusterError, UsageError
 from lab.fault.fault import Fault
 from lab.fault.kinds.kill import Kill
 from lab.fault.when import START, When
+from lab.node.fault_messages import Release
 from lab.record.events import Fault as FaultEvent
-from lab.record.events import FaultFailed
+from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record
 from lab.report.verdict import fault_told
+from lab.run.fault_journal import FaultJournal
 from lab.run.observe import Silence
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
@@ -80,6 +82,63 @@ def test_the_first_event_that_fits_sets_a_fault_off_once_and_the_node_runs_again
     assert result.path is not None
     (event,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultEvent)]
     assert (event.fault, event.node, event.why) == ("kill node1", "node1", why)
+
+
+def test_a_fault_is_healed_after_its_time_or_at_its_event_and_in_a_journal_meanwhile() -> None:
+    seen: list[list[str]] = []
+
+    class Watched(Powered):
+        def kill(self, node: Any) -> None:
+            super().kill(node)
+            seen.append([one.said for one in FaultJournal(self.name, "c").standing()])
+
+    ends: list[dict[str, Any]] = [{"for_s": 0.01}, {"until": When(rank=1, note="step", equals=2)}]
+    for end in ends:
+        engine = Watched({0: [notes("step", 1)], 1: [notes("step", 2), *STEPS[1:]]})
+        cluster = Cluster(2, name="c", engine=engine)
+        cluster.up()
+        kill = Fault(what=Kill(node="node1"), when=When(note="step", equals=1), **end)
+        result = cluster.run("s.py", faults=[kill], timeout_s=0.5)
+        assert engine.power == ["kill node1", "start node1"]
+        assert result.faults[0]["healed_s"] > 0
+        assert result.path is not None
+        (healed,) = [one for one in Record(path=result.path).events() if isinstance(one, FaultHealed)]
+        assert healed.why == ("10 ms had passed" if "for_s" in end else "rank 1 noted step = 2")
+    assert seen == [["kill node1"], ["kill node1"]]
+    assert not FaultJournal("fake", "c")
+
+
+def test_a_rank_that_is_held_is_let_go_once_the_fault_is_in_force_and_others_at_once() -> None:
+    engine = Powered({0: STEPS, 1: STEPS})
+    result = run(engine, Fault(what=Kill(node="node1"), when=When(note="step", equals=2)))
+    assert result.faults[0]["rank"] in (0, 1)
+    told = [one for agent in engine.agents.values() for one in agent.heard if isinstance(one, Release)]
+    assert sorted((one.rank, one.deed == {}) for one in told) == [(0, True)] * 3 + [(1, True)] * 3
+
+
+def test_after_some_time_a_fault_is_done_too() -> None:
+    engine = Powered({0: [notes("a", 1)], 1: []})
+    cluster = Cluster(2, name="c", engine=engine)
+    cluster.up()
+    result = cluster.run("s.py", faults=[Fault(what=Kill(node="node1"), when=When(at_s=0.01))], timeout_s=0.5)
+    assert (result.verdict, engine.power) == ("hung", ["kill node1", "start node1"])
+    assert result.faults[0]["why"] == "10 ms had passed"
+
+
+def test_what_a_killed_command_broke_is_healed_by_the_next_run_unless_it_is_to_be_kept() -> None:
+    engine = Powered({})
+    cluster = Cluster(2, name="c", engine=engine)
+    cluster.up()
+    cluster.fault("kill", "node1")
+    assert [one.said for one in cluster.faults()] == ["kill node1"]
+    cluster.run("s.py", keep_faults=True)
+    assert engine.power == ["kill node1"]
+    cluster.run("s.py")
+    assert engine.power == ["kill node1", "start node1"]
+    assert cluster.faults() == []
+    with cluster.fault(Kill(node="node1")):
+        assert cluster.heal()
+    assert engine.power == ["kill node1", "start node1"] * 2
 
 
 def test_whoever_watches_is_told_what_is_done_on_purpose() -> None:
