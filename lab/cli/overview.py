@@ -18,6 +18,7 @@ VERBS = {
     "watch": "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
     "report": "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
     "explain": "say what happened in a run: who waited for whom, who differed, where time went",
+    "score": "hold verdicts against what was broken on purpose: right culprit, right kind, time until it was noticed",
     "trace": "show what ranks sent each other; write it for Perfetto or Chrome",
     "diff": "show what two runs did differently",
     "grade": "run many submissions in the place of a scenario's script, isolated, and give each its points",

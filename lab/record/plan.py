@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lab.plan.plan import WorkerPlan
 
@@ -43,5 +44,7 @@ class RecordedPlan:
     """Whether its ranks were held before each call, so that times of the run say nothing of it."""
     turn: Turn | None = None
     """Its place in a suite; None of a run that was made alone."""
+    faults: tuple[dict[str, Any], ...] = ()
+    """What was to be broken on purpose, each as a scenario says it."""
     workers: tuple[WorkerPlan, ...] = ()
     """Empty where the record has no plan."""

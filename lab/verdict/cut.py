@@ -31,34 +31,40 @@ def find_cut(network: Network, nodes: Collection[str]) -> Cut | None:
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
     if not broken:
         return None
-    parts = sorted(_parts(sorted(nodes), broken), key=lambda part: (-len(part), part))
+    parts = parts_of(nodes, broken)
     for_s = format_duration(max(network.silent_s(*pair) for pair in broken))
     if len(parts) == 1:
         shown = [f"{one} and {other}{_one_way(network, one, other)}" for one, other in broken]
         more = f" (and {len(shown) - _MOST_LINKS} more links)" if len(shown) > _MOST_LINKS else ""
         between = "; between ".join(shown[:_MOST_LINKS])
         return Cut(f"nothing was acknowledged for at least {for_s} between {between}{more}")
-    if 2 * len(parts[0]) <= len(nodes):
+    off = outside_of_most(nodes, broken)
+    if not off:
         sides = listing(listing(part) for part in parts) if len(parts[0]) == 1 else " | ".join(map(listing, parts))
         way = _one_way(network, *broken[0]) if len(broken) == 1 else ""
         return Cut(f"the network was cut between {sides}{way}: nothing was acknowledged for at least {for_s}")
-    off = tuple(node for part in parts[1:] for node in part)
     were = "was" if len(off) == 1 else "were"
     detail = _direction(network, off, parts[0], broken) or f"nothing was acknowledged for at least {for_s}"
     return Cut(f"{listing(off)} {were} cut off from {listing(parts[0])}: {detail}", off)
 
 
-def _parts(nodes: Sequence[str], broken: Collection[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Nodes that still reach each other, some through others."""
+def parts_of(nodes: Collection[str], broken: Collection[Collection[str]]) -> list[tuple[str, ...]]:
+    """Nodes that still reach each other, some through others, where some pairs do not; the most come first."""
     left, found, apart = set(nodes), list[tuple[str, ...]](), {frozenset(pair) for pair in broken}
     while left:
         part, new = set[str](), {min(left)}
         while new:
             part |= new
             new = {node for node in left - part if any(frozenset((node, other)) not in apart for other in new)}
-        found.append(tuple(node for node in nodes if node in part))
+        found.append(tuple(sorted(part)))
         left -= part
-    return found
+    return sorted(found, key=lambda part: (-len(part), part))
+
+
+def outside_of_most(nodes: Collection[str], broken: Collection[Collection[str]]) -> tuple[str, ...]:
+    """Nodes that reach none of the most that still reach each other; none where these are no majority."""
+    first, *rest = parts_of(nodes, broken)
+    return tuple(node for part in rest for node in part) if 2 * len(first) > len(nodes) else ()
 
 
 def _one_way(network: Network, one: str, other: str) -> str:

@@ -1,0 +1,203 @@
+"""How right diagnoses are, over many runs in which something was broken on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.score.truth import Injected, find_injected
+
+_LINK = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
+_NODE_GONE = ("node_lost",)
+SAYS: dict[str, tuple[str, ...]] = {
+    "kill": _NODE_GONE,
+    "stop": _NODE_GONE,
+    "power_off": (*_NODE_GONE, "cut_off"),
+    "restart": _NODE_GONE,
+    "pause": ("node_paused",),
+    "disconnect": ("node_disconnected", "cut_off"),
+    "partition": ("cut_off", "node_disconnected"),
+    "reset": ("connection_lost", "connection_reset"),
+    "dns": ("name_resolution", "rendezvous"),
+    "delay": _LINK,
+    "jitter": _LINK,
+    "loss": _LINK,
+    "corrupt": _LINK,
+    "duplicate": _LINK,
+    "reorder": _LINK,
+    "rate": _LINK,
+    "network": _LINK,
+    "signal": ("killed", "stopped"),
+    "raise": ("exception",),
+    "hang": ("never_came", "never_entered", "late"),
+    "pauses": ("straggler", "late"),
+    "nan": ("nonfinite", "not_a_number"),
+    "flip": ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result"),
+    "loader": ("loader_killed",),
+    "memory": ("out_of_memory",),
+    "disk": ("disk_full",),
+    "disk_full": ("disk_full",),
+    "slow_disk": ("straggler", "late", "never_came", "never_entered"),
+    "cpu": ("straggler", "late"),
+    "clock": (),
+}
+"""By kind of fault: the causes of a culprit, or the kinds of findings, that are right for it."""
+_TELLING = ("slow_link", "straggler", "nonfinite", "outlier", "diverged", "wrong_result")
+"""Findings that say what was broken where nothing failed."""
+
+
+class Named(NamedTuple):
+    """Whom a diagnosis named, and for what."""
+
+    rank: int | None = None
+    node: str = ""
+    cause: str = ""
+
+    @property
+    def anybody(self) -> bool:
+        """Whether somebody was named."""
+        return self.rank is not None or bool(self.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """How right the diagnosis of one run was, of one fault in it."""
+
+    run: str
+    kind: str
+    fault: str
+    culprit: str
+    """`right`, `wrong`, `nobody`, or `unharmed`: the run ended well all the same, and nobody was named."""
+    right_kind: bool
+    detected_s: float | None
+    """How long after it was in force something showed it; None: nothing did."""
+    accused: str = ""
+    """The innocent that was named."""
+    reason: str = ""
+    """The reason of the verdict."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether something of it is not right."""
+        return self.culprit in ("wrong", "nobody") or (self.culprit == "right" and not self.right_kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The marks of all faults of one kind."""
+
+    kind: str
+    faults: int
+    right: int
+    nobody: int
+    wrong: int
+    unharmed: int
+    right_kind: int
+    detected: int
+    median_s: float | None
+    worst_s: float | None
+    accused: int
+
+
+def mark_run(record: Record) -> list[Mark]:
+    """Hold the diagnosis of a run against what was broken in it; nothing where nothing was.
+
+    A run has one culprit: where it is that of one fault, nothing is asked of the others, and where it is nobody's the
+    first fault has been missed.
+    """
+    injected, result = find_injected(record), record.result()
+    if not injected or result.exit_code == 130:
+        return []
+    named = _named(record, result)
+    ours = [one for one in injected if _right(one, named)]
+    return [_mark(one, named, record, result) for one in ours or injected[:1]]
+
+
+def _right(one: Injected, named: Named) -> bool:
+    if named.anybody:
+        return one.names(named.rank, named.node)
+    return not one.alone and bool(named.cause) and named.cause in SAYS.get(one.kind, ())
+
+
+def _named(record: Record, result: Result) -> Named:
+    """The culprit of the verdict, or where it has none, what the explanation finds first that tells of something."""
+    culprit = result.culprit
+    if culprit is not None:
+        return Named(culprit.rank, culprit.node, culprit.cause)
+    from lab.explain.explain import explain
+
+    for finding in explain(record).findings:
+        if finding.kind in _TELLING or finding.kind in ("cut_off", "outside"):
+            rank = finding.ranks[0] if finding.ranks else None
+            return Named(rank, record.workers().get(rank, "") if rank is not None else "", finding.kind)
+    return Named()
+
+
+def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
+    right = _right(one, named)
+    innocent = named.anybody and not right
+    well = result.verdict == "passed" and result.culprit is None
+    outcome = "right" if right else "wrong" if innocent else "unharmed" if well else "nobody"
+    accused = f"rank {named.rank}" if named.rank is not None else named.node
+    after_s = one.detection.after_s
+    return Mark(
+        run=record.run,
+        kind=one.kind,
+        fault=one.detection.fault,
+        culprit=outcome,
+        right_kind=right and named.cause in SAYS.get(one.kind, ()),
+        detected_s=None if after_s is None else round(after_s, 6),
+        accused=accused if innocent else "",
+        reason=result.reason,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """The marks of many runs."""
+
+    runs: int
+    """In which something was broken."""
+    rows: tuple[Row, ...]
+    """By kind of fault; the last one, of no kind, is that of all."""
+    marks: tuple[Mark, ...]
+
+    @property
+    def misses(self) -> list[Mark]:
+        """What was not right."""
+        return [mark for mark in self.marks if mark.missed]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "misses": [asdict(mark) for mark in self.misses]}
+
+
+def score(records: Iterable[Record]) -> Score:
+    """Hold the diagnoses of many runs against what was broken in them."""
+    by_run = [marks for record in records if (marks := mark_run(record))]
+    marks = [mark for of_run in by_run for mark in of_run]
+    kinds = sorted({mark.kind for mark in marks})
+    rows = [_row(kind, [mark for mark in marks if mark.kind == kind]) for kind in kinds]
+    return Score(runs=len(by_run), rows=(*rows, _row("", marks)), marks=tuple(marks))
+
+
+def _row(kind: str, marks: Sequence[Mark]) -> Row:
+    times = [mark.detected_s for mark in marks if mark.detected_s is not None and mark.culprit != "unharmed"]
+    count = [mark.culprit for mark in marks].count
+    return Row(
+        kind=kind,
+        faults=len(marks),
+        right=count("right"),
+        nobody=count("nobody"),
+        wrong=count("wrong"),
+        unharmed=count("unharmed"),
+        right_kind=sum(mark.right_kind for mark in marks),
+        detected=len(times),
+        median_s=median(times) if times else None,
+        worst_s=max(times, default=None),
+        accused=sum(bool(mark.accused) for mark in marks),
+    )

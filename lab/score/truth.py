@@ -1,0 +1,85 @@
+"""What was broken in a run on purpose, and whom a right diagnosis names for it. Read from the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lab.errors import LabError
+from lab.fault.fault import Fault
+from lab.fault.kind import FaultKind
+from lab.keys.declare import keys_of
+from lab.record import events
+from lab.record.read import Record
+from lab.score.detection import Detection, facts_of, find_detections
+from lab.spec.fault_text import kind_of
+from lab.verdict.cut import outside_of_most
+
+HARMLESS = ("start", "resume")
+"""Kinds that break nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Injected:
+    """One fault that was in force, and the truth about it."""
+
+    kind: str
+    """The key that says what was done."""
+    detection: Detection
+    nodes: tuple[str, ...] = ()
+    """To whom it was done: whoever names one of these is right, or one of the ranks there."""
+    ranks: tuple[int, ...] = ()
+    """The same, where it was done to single ranks."""
+    alone: bool = True
+    """Whether somebody has to be named; a link between two nodes may well be named in place of either."""
+
+    def names(self, rank: int | None, node: str) -> bool:
+        """Whether it was done to that rank, or to that node."""
+        return node in self.nodes if rank is None or self.nodes else rank in self.ranks
+
+
+def find_injected(record: Record) -> list[Injected]:
+    """All that was in force in a run, in its order; what another version of the lab did is left out."""
+    plan, facts = record.plan(), facts_of(record)
+    in_force = [fact for fact in facts if isinstance(fact, events.Fault)]
+    nodes = sorted({worker.node for worker in plan.workers})
+    found = []
+    for fact, detection in zip(in_force, find_detections(facts), strict=True):
+        data = plan.faults[fact.number] if fact.number is not None and 0 <= fact.number < len(plan.faults) else {}
+        what = _what(data)
+        if what is not None and next(iter(data)) not in HARMLESS:
+            found.append(_truth(next(iter(data)), what, nodes, detection))
+    return found
+
+
+def _what(data: Mapping[str, Any]) -> FaultKind | None:
+    said = {name: value for name, value in data.items() if name not in keys_of(Fault)}
+    if len(said) != 1:
+        return None
+    with suppress(LabError, KeyError, ValueError, TypeError):
+        return kind_of(said)
+    return None
+
+
+def _truth(kind: str, what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
+    if what.ranks:
+        return Injected(kind=kind, detection=detection, ranks=what.ranks)
+    tables = getattr(what, "tables", None)
+    if tables is None:
+        return Injected(kind=kind, detection=detection, nodes=what.nodes, alone=len(what.nodes) == 1)
+    pairs = _pairs(tables({node: node for node in nodes}), nodes)
+    off = outside_of_most(nodes, pairs)
+    ends = tuple(sorted({node for pair in pairs for node in pair}))
+    return Injected(kind=kind, detection=detection, nodes=off or ends, alone=bool(off))
+
+
+def _pairs(tables: Mapping[str, Mapping[str, Any]], nodes: list[str]) -> set[frozenset[str]]:
+    """Pairs of nodes between which something is not as it was, by what each node is told of its links."""
+    pairs = set()
+    for node, told in tables.items():
+        peers = {peer for side in ("to", "from") for peer, condition in told.get(side, {}).items() if condition}
+        whole = any(value for name, value in told.items() if name not in ("to", "from", "address"))
+        pairs |= {frozenset((node, peer)) for peer in (nodes if whole else peers) if peer != node}
+    return pairs
