@@ -1,0 +1,362 @@
+"""What the kernel does to packets of two network namespaces, by the very modules that agents make links with.
+
+Runs as root on any Linux; what needs netem runs where the kernel has it, and else under a stock kernel
+(`test_links_under_a_stock_kernel.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+
+from lab.node import filtering, link_probe, links, shaping
+from lab.node.netlink import ROUTE, Netlink
+
+A, B = "10.77.0.2", "10.77.0.3"
+CONTEXT: Any = None
+DEADLINE_S = 30.0
+PORT = 7000
+_CLONE_NEWNET = 0x40000000
+T = TypeVar("T")
+
+
+def knows_netem() -> bool:
+    try:
+        with Netlink(ROUTE) as route:
+            return shaping.Shaping(1, route).knows("netem")
+    except OSError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["which", "ip"], capture_output=True, check=False).returncode != 0,
+    reason="needs kernel namespaces: run it as root, where there is iproute2",
+)
+late = pytest.mark.skipif(os.geteuid() == 0 and not knows_netem(), reason="needs kernel with netem")
+
+
+class Namespace:
+    """One end of the link: a thread that lives in a network namespace, and its own state of the module."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name, self.address = name, address
+        self.parts: dict[str, Any] = {}
+        self.thread = ThreadPoolExecutor(1, initializer=self._enter)
+        self.device = f"v{name}"
+
+    def _enter(self) -> None:
+        with open(f"/run/netns/{self.name}") as namespace:
+            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+
+    def do(self, function: Callable[[], T]) -> T:
+        return self.thread.submit(function).result(DEADLINE_S)
+
+    def deed(self, function: Callable[[Any, dict[str, Any]], dict[str, Any]], **said: Any) -> dict[str, Any]:
+        def done() -> dict[str, Any]:
+            links._parts = self.parts
+            return function(CONTEXT, {"part": "test", "address": self.address, **said})
+
+        return self.do(done)
+
+    def socket(self, kind: socket.SocketKind, *, bound: bool = False) -> socket.socket:
+        made = self.do(lambda: socket.socket(socket.AF_INET, kind))
+        made.settimeout(DEADLINE_S)
+        if bound:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+            made.bind((self.address, PORT))
+        return made
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Namespace, Namespace]]:
+    tag = os.urandom(2).hex()
+    names = [f"lab{tag}{end}" for end in "ab"]
+    monkeypatch.setattr(links, "_parts", {})
+    for name in names:
+        ip("netns", "add", name)
+    try:
+        first, second = names
+        ip("link", "add", f"v{first}", "netns", first, "type", "veth", "peer", "name", f"v{second}", "netns", second)
+        for name, address in zip(names, (A, B), strict=True):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", f"v{name}")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", f"v{name}", "up")
+        ends = Namespace(first, A), Namespace(second, B)
+        yield ends
+        for end in ends:
+            end.thread.shutdown()
+    finally:
+        for name in names:
+            ip("netns", "del", name)
+
+
+def sent_across(pair: tuple[Namespace, Namespace], count: int, *, size: int = 200, pause_s: float = 0.0) -> list[tuple]:
+    """Number, time of sending and time of arrival of each datagram that arrived, in order; the last one is repeated."""
+    a, b = pair
+    sender, receiver = a.socket(socket.SOCK_DGRAM), b.socket(socket.SOCK_DGRAM, bound=True)
+    arrived: list[tuple[int, float, float]] = []
+    over = threading.Event()
+
+    def listen() -> None:
+        receiver.settimeout(0.05)
+        while True:
+            try:
+                data = receiver.recv(2048)
+            except TimeoutError:
+                if over.is_set():
+                    return
+                continue
+            number, at = data.split(b" ")[:2]
+            arrived.append((int(number), float(at), time.monotonic()))
+
+    listening = threading.Thread(target=listen)
+    listening.start()
+    for number in range(count):
+        sender.sendto(f"{number} {time.monotonic():.6f} ".encode().ljust(size, b"x"), (B, PORT))
+        if pause_s or number % 50 == 49:
+            time.sleep(pause_s or 0.002)  # else what receives is not fast enough
+    wait_until_quiet(arrived)
+    over.set()
+    listening.join(DEADLINE_S)
+    sender.close()
+    receiver.close()
+    return arrived
+
+
+def wait_until_quiet(arrived: list[Any], quiet_s: float = 0.4) -> None:
+    seen, since = -1, time.monotonic()
+    while time.monotonic() - since < quiet_s:
+        if len(arrived) != seen:
+            seen, since = len(arrived), time.monotonic()
+        time.sleep(0.02)
+
+
+def rate_of_tcp(pair: tuple[Namespace, Namespace], size: int) -> float:
+    """Bits a second of what a program sends, from the first that arrives to the last."""
+    a, b = pair
+    listener = b.socket(socket.SOCK_STREAM, bound=True)
+    listener.listen(1)
+    sender = a.socket(socket.SOCK_STREAM)
+    sender.connect((B, PORT))
+    taker, _ = listener.accept()
+    pushing = threading.Thread(target=lambda: sender.sendall(b"x" * size))
+    pushing.start()
+    got, began, at_begin = 0, 0.0, 0
+    while got < size:
+        got += len(taker.recv(1 << 16))
+        if not began and got > size // 8:  # beyond what may go at once
+            began, at_begin = time.monotonic(), got
+    ended = time.monotonic()
+    pushing.join(DEADLINE_S)
+    for one in (sender, taker, listener):
+        one.close()
+    return (got - at_begin) * 8 / (ended - began)
+
+
+def near_share(count: int, of: int, share: float) -> bool:
+    """Within five standard deviations of what chance gives."""
+    return abs(count - of * share) <= 5 * (of * share * (1 - share)) ** 0.5
+
+
+def test_a_rate_is_kept_and_measured(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 2e7}})
+
+    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(2e7, rel=0.1)
+    assert a.deed(link_probe.look, peer=B)["bits_per_s"] == pytest.approx(2e7, rel=0.1)
+    assert a.deed(links.look)["left"][B]["bytes"] > 2_000_000
+
+
+def test_what_leaves_for_all_peers_has_one_cable(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {}, "10.77.0.4": {}}, rate_bits_per_s=2e7)
+
+    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(2e7, rel=0.1)
+
+
+def test_a_rate_is_changed_in_place_and_gone_after_the_last_undo(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e6}})
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 2e7}, "10.77.0.4": {"rate_bits_per_s": 1e6}})
+    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(2e7, rel=0.1)
+    a.deed(links.apply, part="other", to={B: {"rate_bits_per_s": 5e7}})
+
+    a.deed(links.undo)
+    assert a.deed(links.look)["parts"] == ["other"]
+    assert rate_of_tcp(pair, 4_000_000) == pytest.approx(5e7, rel=0.1)
+    a.deed(links.undo, part=links.ALL)
+
+    found = a.deed(links.look)
+    assert (found["parts"], found["shaped"], found["filtered"], found["left"]) == ([], False, False, {})
+    assert rate_of_tcp(pair, 20_000_000) > 2e8
+
+
+def test_loss_is_as_asked_and_counted(pair: tuple[Namespace, Namespace]) -> None:
+    _, b = pair
+    b.deed(links.apply, **{"from": {A: {"loss": 0.2}}})
+
+    arrived = sent_across(pair, 4000)
+
+    assert near_share(len(arrived), 4000, 0.8)
+    met = b.deed(links.look)["met"]
+    assert met[f"loss {A}"]["packets"] == 4000 - len(arrived)
+    assert met[f"from {A}"]["packets"] >= 4000
+    b.deed(links.undo)
+    assert len(sent_across(pair, 1000)) == 1000
+
+
+def test_packets_are_sent_twice(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"duplicate": 0.3}})
+
+    arrived = sent_across(pair, 2000)
+
+    assert near_share(len(arrived) - 2000, 2000, 0.3)
+    a.deed(links.undo)
+    assert len(sent_across(pair, 500)) == 500
+
+
+def test_dropped_packets_do_not_arrive_and_are_counted(pair: tuple[Namespace, Namespace]) -> None:
+    _, b = pair
+    b.deed(links.apply, **{"from": {A: {"drop": 1}}})
+
+    assert sent_across(pair, 100) == []
+    assert b.deed(links.look)["met"][f"drop {A}"]["packets"] >= 100
+    b.deed(links.undo)
+    assert len(sent_across(pair, 100)) == 100
+
+
+def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) -> None:
+    a, b = pair
+    listener, sender = b.socket(socket.SOCK_STREAM, bound=True), a.socket(socket.SOCK_STREAM)
+    listener.listen(1)
+    sender.connect((B, PORT))
+    taker, _ = listener.accept()
+    a.deed(links.apply, **{"from": {B: {"reset": 1}}})
+    b.deed(links.apply, **{"from": {A: {"reset": 1}}})
+
+    sender.send(b"a")
+    with pytest.raises(ConnectionResetError):
+        sender.recv(1)
+    with pytest.raises(ConnectionResetError):
+        taker.send(b"b")
+        taker.recv(1)
+    again = a.socket(socket.SOCK_STREAM)
+    with pytest.raises(ConnectionRefusedError):
+        again.connect((B, PORT))
+    a.deed(links.undo)
+    b.deed(links.undo)
+    healed = a.socket(socket.SOCK_STREAM)
+    healed.connect((B, PORT))
+    for one in (listener, sender, taker, again, healed):
+        one.close()
+
+
+def test_names_are_refused_at_once(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, no_names=True)
+    asking = a.socket(socket.SOCK_DGRAM)
+    asking.connect(("127.0.0.1", 53))
+
+    with pytest.raises((ConnectionRefusedError, PermissionError)):
+        asking.send(b"who is node0")
+        asking.recv(100)
+
+    assert a.deed(links.look)["met"][filtering.NAMES]["packets"] == 1
+    asking.close()
+
+
+def test_what_the_kernel_refuses_leaves_all_as_it_was(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e6}})
+    before = a.deed(links.look)
+
+    with pytest.raises(OSError, match="no device of this node has the address"):
+        a.deed(links.apply, part="other", address="10.77.0.99", no_names=True)
+
+    assert a.deed(links.look) == before
+
+
+@pytest.mark.skipif(knows_netem(), reason="needs kernel without netem")
+def test_without_netem_a_delay_is_refused_in_a_sentence(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    with pytest.raises(OSError, match="its kernel has no netem"):
+        a.deed(links.apply, to={B: {"delay_s": 0.1}})
+    assert not a.deed(links.look)["shaped"]
+
+
+@late
+def test_packets_are_late_by_what_is_asked(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"delay_s": 0.2}})
+
+    late_by = sorted(arrival - sent for _, sent, arrival in sent_across(pair, 20, pause_s=0.01))
+
+    assert len(late_by) == 20
+    assert late_by[10] == pytest.approx(0.2, rel=0.1)
+    assert a.deed(link_probe.look, peer=B)["round_trip_s"] == pytest.approx(0.2, rel=0.1)
+    (queue,) = a.deed(links.look)["queues"]
+    assert queue == {"delay_s": pytest.approx(0.2)}
+    a.deed(links.undo)
+    assert max(arrival - sent for _, sent, arrival in sent_across(pair, 5)) < 0.1
+
+
+@late
+def test_jitter_spreads_the_delay(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"delay_s": 0.3, "jitter_s": 0.15}})
+
+    late_by = [arrival - sent for _, sent, arrival in sent_across(pair, 100, pause_s=0.005)]
+
+    assert min(late_by) >= 0.15 and max(late_by) <= 0.45 * 1.1
+    assert max(late_by) - min(late_by) > 0.2
+    assert sum(late_by) / len(late_by) == pytest.approx(0.3, rel=0.15)
+
+
+@late
+def test_flipped_bits_are_found_by_checksums(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"corrupt": 0.3}})
+
+    assert near_share(len(sent_across(pair, 1000, size=1200)), 1000, 0.7)
+
+
+@late
+def test_some_packets_overtake_others(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    a.deed(links.apply, to={B: {"reorder": 0.25, "delay_s": 0.2}})
+
+    numbers = [number for number, _, _ in sent_across(pair, 200, pause_s=0.005)]
+
+    assert sorted(numbers) == list(range(200))
+    early = sum(any(later < number for later in numbers[place + 1 :]) for place, number in enumerate(numbers))
+    assert near_share(early, 200, 0.25)
+
+
+@late
+def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Namespace]) -> None:
+    a, _ = pair
+    how = {"rate_bits_per_s": 1e7, "delay_s": 0.05, "duplicate": 0.1, "reorder": 0.1}
+    a.deed(links.apply, to={B: how, "10.77.0.4": how})
+    a.deed(links.apply, part="more", to={B: {"delay_s": 0.05}})
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 1e7, "delay_s": 0.05}})
+
+    assert a.deed(link_probe.look, peer=B)["round_trip_s"] == pytest.approx(0.1, rel=0.15)
+    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(1e7, rel=0.1)
+    a.deed(links.undo, part=links.ALL)
+    assert not a.deed(links.look)["shaped"]
