@@ -15,7 +15,16 @@ from typing import Any, NamedTuple, cast
 
 from lab.errors import UsageError
 from lab.keys.problems import did_you_mean
-from lab.keys.units import DURATIONS_ALLOWED, SIZES_ALLOWED, parse_duration, parse_size
+from lab.keys.units import (
+    DURATIONS_ALLOWED,
+    RATES_ALLOWED,
+    SHARES_ALLOWED,
+    SIZES_ALLOWED,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
 from lab.keys.value import NUMBER, QUOTABLE, TRUE, Value
 
 _QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
@@ -185,6 +194,22 @@ def size(low: int, high: int) -> Kind:
     read = _measure(parse_size, SIZES_ALLOWED, lambda found: low <= found <= high, bounds)
     text_or_bytes = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
     return Kind(f"{SIZES_ALLOWED}; {bounds}", read, {**text_or_bytes, "minimum": low, "maximum": high})
+
+
+def rate(lowest: float, highest: float) -> Kind:
+    """Bits a second from `lowest` to `highest`, both included."""
+    bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
+    read = _measure(parse_rate, RATES_ALLOWED, lambda found: lowest <= found <= highest, bounds)
+    schema = {"type": "string", "pattern": f"{_QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
+    return Kind(f"{RATES_ALLOWED}; {bounds}", read, schema, lambda found: f"{found / 1e6:.12g}mbit")
+
+
+def share() -> Kind:
+    """A part of a whole, more than none and at most all of it."""
+    bounds = "more than 0 and at most 100%"
+    read = _measure(parse_share, SHARES_ALLOWED, lambda found: 0 < found <= 1, bounds)
+    schema = {"type": ["string", "number"], "pattern": f"{_QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
+    return Kind(f"{SHARES_ALLOWED}; {bounds}", read, schema, lambda found: f"{found * 100:.12g}%")
 
 
 def list_of(item: Kind, allowed: str) -> Kind:

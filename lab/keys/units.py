@@ -12,11 +12,14 @@ from lab.words import clip
 DURATIONS_ALLOWED = "a duration such as 500ms, 60s, 2m or 1h, or a plain number of seconds"
 AGES_ALLOWED = "an age such as 30m, 12h, 7d or 4w"
 SIZES_ALLOWED = "a size such as 100k, 512MB or 1GiB (k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024), or bytes"
+RATES_ALLOWED = "a rate such as 500kbit, 100mbit or 2.5gbit: bits a second, powers of 1000"
+SHARES_ALLOWED = "a share such as 5% or 0.05"
 
 _SECONDS = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES: dict[str, float] = {"": 1, **{letter: 1000**power for power, letter in enumerate("kmgt", start=1)}}
 _BYTES |= {f"{letter}i": 1024**power for power, letter in enumerate("kmgt", start=1)}
+_BITS = {f"{letter}bit": 1000**power for power, letter in enumerate(("", "k", "m", "g"))}
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
 _LONGEST = 64
 
@@ -34,6 +37,18 @@ def parse_age(value: str) -> float:
 def parse_size(value: str | float) -> int:
     """The bytes that text such as `1GiB`, `512MB` or `100k` means, in any case; a number without a unit is bytes."""
     return round(_parse(value, lambda unit: unit.lower().removesuffix("b"), _BYTES, SIZES_ALLOWED))
+
+
+def parse_rate(value: str | float) -> float:
+    """The bits a second that text such as `100mbit` or `1.5 Gbit/s` means, in any case; they need a unit."""
+    return float(_parse(value, lambda unit: unit.lower(), _BITS, RATES_ALLOWED))
+
+
+def parse_share(value: str | float) -> float:
+    """The part of the whole that text such as `5%` or `0.05` means."""
+    text = str(value).strip()
+    percent = text.endswith("%")
+    return float(_parse(text.removesuffix("%"), str, {"": 0.01 if percent else 1}, SHARES_ALLOWED))
 
 
 def _parse(value: str | float, fold: Callable[[str], str], units: Mapping[str, float], allowed: str) -> float:

@@ -46,6 +46,11 @@ class Value:
         kind = _KINDS.get(self._node.tag.rpartition(":")[2], "text")
         return "number" if kind == "text" and re.fullmatch(NUMBER, self.raw) else kind
 
+    @property
+    def mark(self) -> Any:
+        """The place, as YAML marks it."""
+        return self._node.start_mark
+
     def problem(self, message: str) -> InvalidError:
         """What is wrong with it, in words."""
         return InvalidError(self.where, f"{self.field}: {message}" if self.field else message)

@@ -22,11 +22,13 @@ _LEAST_PACKETS = 20
 _LONGEST_PROBE_S = 0.5
 _FASTEST = 2e9
 """What a node fills with packets of its own, in bits a second; faster links are not measured."""
-_DATAGRAM_BYTES = 1400
-_WIRE_BYTES = _DATAGRAM_BYTES + 42
+_DATAGRAM = b"\0" * 1400
+_WIRE_BYTES = len(_DATAGRAM) + 42
 _IN_THE_KERNEL_BYTES = 2304
 _LEAST_WAITING = 8
 _PATIENCE_S = 5.0
+_PATIENCE = 4
+_BETWEEN_S = 0.004
 
 
 def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,26 +66,39 @@ def _round_trip_s(peer: str) -> float | None:
 
 
 def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
-    """Bits a second that leave for a peer while more wants to than may; None where it could not be filled."""
+    """Bits a second that leave for a peer while more wants to than may; None where it could not be filled.
+
+    Only time counts at whose end something still waited, for a machine with other things to do is no slow link; and
+    only after something has left, for a packet of before may have been a large one.
+    """
+    waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 3)  # others should not wait for these long
+    lasts_s = min(_LONGEST_PROBE_S, max(_PROBE_S, _LEAST_PACKETS * _WIRE_BYTES * 8 / asked))
+    sent, took_s, moves = 0, 0.0, False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
         sending.setblocking(False)
-        waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 4)  # others should not wait for these long
-        sending.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # it doubles it
-        payload = b"\0" * _DATAGRAM_BYTES
-        before, began = queues.counted([peer])[peer], None
-        lasts = min(_LONGEST_PROBE_S, max(_PROBE_S, _LEAST_PACKETS * _WIRE_BYTES * 8 / asked))
-        until = time.monotonic() + 2 * lasts
-        while time.monotonic() < until:
-            try:
-                sending.sendto(payload, (peer, _DISCARD_PORT))
-            except BlockingIOError:
-                if began is None:  # full: from here on it is as fast as it can be
-                    began, before = time.monotonic(), queues.counted([peer])[peer]
-                    until = began + lasts
-                time.sleep(0.001)
-            except ConnectionError:  # nobody listens there, as was to be expected
-                continue
-        if began is None:
-            return None
-        after, ended = queues.counted([peer])[peer], time.monotonic()
-    return (after.bytes - before.bytes) * 8 / (ended - began)
+        sending.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDBUF, int(waiting * _IN_THE_KERNEL_BYTES / 2)
+        )  # it doubles it
+        _fill(sending, peer)
+        before, at = queues.counted([peer])[peer], time.monotonic()
+        until = at + _PATIENCE * lasts_s
+        while took_s < lasts_s and at < until:
+            _fill(sending, peer)
+            time.sleep(_BETWEEN_S)
+            now, looked = queues.counted([peer])[peer], time.monotonic()
+            if now.waiting and moves:
+                sent, took_s = sent + now.bytes - before.bytes, took_s + looked - at
+            moves = moves or now.bytes > before.bytes
+            before, at = now, looked
+    return sent * 8 / took_s if took_s >= lasts_s / 2 else None
+
+
+def _fill(sending: socket.socket, peer: str) -> None:
+    """Send until no more can wait."""
+    while True:
+        try:
+            sending.sendto(_DATAGRAM, (peer, _DISCARD_PORT))
+        except BlockingIOError:
+            return
+        except ConnectionError:  # nobody listens there, as was to be expected
+            continue

@@ -10,10 +10,22 @@ import fcntl
 import socket
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from . import netlink
-from .netlink import ABSENT, CREATE, EXCLUSIVE, EXISTS, REPLACE, Message, Netlink, Refused, attribute, attributes, nested
+from .netlink import (
+    ABSENT,
+    CREATE,
+    EXCLUSIVE,
+    EXISTS,
+    REPLACE,
+    Message,
+    Netlink,
+    Refused,
+    attribute,
+    attributes,
+    nested,
+)
 
 LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
 """What netem is needed for."""
@@ -37,7 +49,8 @@ _INFO = 1 << 16 | socket.htons(0x0800)
 """Filters of one priority, for IPv4."""
 _TICK_NS = 64
 _NO_LIMIT = 400e9
-_BURST_S = 0.002
+_BURST_S = 0.008
+"""What a class may send at once makes up for a kernel that wakes late."""
 _LEAST_BURST_BYTES = 3200
 _QUANTUM_BYTES = 60000
 _LONGEST_QUEUE = 50_000
@@ -54,6 +67,8 @@ class Shaped(NamedTuple):
     dropped: int
     held: int
     """How often something had to wait for its turn."""
+    waiting: int
+    """How many packets wait for it now."""
 
 
 def device(address: str) -> tuple[int, str]:
@@ -239,8 +254,8 @@ def _shaped(data: bytes) -> Shaped:
     told = dict(attributes(data))
     basic, queue = told.get(1, b""), told.get(3, b"")
     sent_bytes, packets = struct.unpack_from("=QI", basic) if len(basic) >= 12 else (0, 0)
-    _, _, dropped, _, held = struct.unpack_from("=5I", queue) if len(queue) >= 20 else (0,) * 5
-    return Shaped(sent_bytes, packets, dropped, held)
+    waiting, _, dropped, _, held = struct.unpack_from("=5I", queue) if len(queue) >= 20 else (0,) * 5
+    return Shaped(sent_bytes, packets, dropped, held, waiting)
 
 
 def _late(options: bytes) -> dict[str, float]:

@@ -105,7 +105,9 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Namespace, Namespace
             ip("netns", "del", name)
 
 
-def sent_across(pair: tuple[Namespace, Namespace], count: int, *, size: int = 200, pause_s: float = 0.0) -> list[tuple]:
+def sent_across(
+    pair: tuple[Namespace, Namespace], count: int, *, size: int = 200, pause_s: float = 0.0
+) -> list[tuple[int, float, float]]:
     """Number, time of sending and time of arrival of each datagram that arrived, in order; the last one is repeated."""
     a, b = pair
     sender, receiver = a.socket(socket.SOCK_DGRAM), b.socket(socket.SOCK_DGRAM, bound=True)
@@ -147,7 +149,7 @@ def wait_until_quiet(arrived: list[Any], quiet_s: float = 0.4) -> None:
 
 
 def rate_of_tcp(pair: tuple[Namespace, Namespace], size: int) -> float:
-    """Bits a second of what a program sends, from the first that arrives to the last."""
+    """Bits a second of what a program sends."""
     a, b = pair
     listener = b.socket(socket.SOCK_STREAM, bound=True)
     listener.listen(1)
@@ -156,49 +158,48 @@ def rate_of_tcp(pair: tuple[Namespace, Namespace], size: int) -> float:
     taker, _ = listener.accept()
     pushing = threading.Thread(target=lambda: sender.sendall(b"x" * size))
     pushing.start()
-    got, began, at_begin = 0, 0.0, 0
+    got, began = 0, time.monotonic()
     while got < size:
         got += len(taker.recv(1 << 16))
-        if not began and got > size // 8:  # beyond what may go at once
-            began, at_begin = time.monotonic(), got
     ended = time.monotonic()
     pushing.join(DEADLINE_S)
     for one in (sender, taker, listener):
         one.close()
-    return (got - at_begin) * 8 / (ended - began)
+    return got * 8 / (ended - began)
 
 
 def near_share(count: int, of: int, share: float) -> bool:
     """Within five standard deviations of what chance gives."""
-    return abs(count - of * share) <= 5 * (of * share * (1 - share)) ** 0.5
+    spread: float = (of * share * (1 - share)) ** 0.5
+    return abs(count - of * share) <= 5 * spread
 
 
 def test_a_rate_is_kept_and_measured(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 2e7}})
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 4e7}})
 
-    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(2e7, rel=0.1)
-    assert a.deed(link_probe.look, peer=B)["bits_per_s"] == pytest.approx(2e7, rel=0.1)
+    assert rate_of_tcp(pair, 4_000_000) == pytest.approx(4e7, rel=0.1)
+    assert a.deed(link_probe.look, peer=B)["bits_per_s"] == pytest.approx(4e7, rel=0.1)
     assert a.deed(links.look)["left"][B]["bytes"] > 2_000_000
 
 
 def test_what_leaves_for_all_peers_has_one_cable(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
-    a.deed(links.apply, to={B: {}, "10.77.0.4": {}}, rate_bits_per_s=2e7)
+    a.deed(links.apply, to={B: {}, "10.77.0.4": {}}, rate_bits_per_s=4e7)
 
-    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(2e7, rel=0.1)
+    assert rate_of_tcp(pair, 4_000_000) == pytest.approx(4e7, rel=0.1)
 
 
 def test_a_rate_is_changed_in_place_and_gone_after_the_last_undo(pair: tuple[Namespace, Namespace]) -> None:
     a, _ = pair
     a.deed(links.apply, to={B: {"rate_bits_per_s": 1e6}})
-    a.deed(links.apply, to={B: {"rate_bits_per_s": 2e7}, "10.77.0.4": {"rate_bits_per_s": 1e6}})
-    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(2e7, rel=0.1)
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 4e7}, "10.77.0.4": {"rate_bits_per_s": 1e6}})
+    assert rate_of_tcp(pair, 4_000_000) == pytest.approx(4e7, rel=0.1)
     a.deed(links.apply, part="other", to={B: {"rate_bits_per_s": 5e7}})
 
     a.deed(links.undo)
     assert a.deed(links.look)["parts"] == ["other"]
-    assert rate_of_tcp(pair, 4_000_000) == pytest.approx(5e7, rel=0.1)
+    assert rate_of_tcp(pair, 5_000_000) == pytest.approx(5e7, rel=0.1)
     a.deed(links.undo, part=links.ALL)
 
     found = a.deed(links.look)
@@ -253,8 +254,8 @@ def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) 
     sender.send(b"a")
     with pytest.raises(ConnectionResetError):
         sender.recv(1)
+    taker.send(b"b")
     with pytest.raises(ConnectionResetError):
-        taker.send(b"b")
         taker.recv(1)
     again = a.socket(socket.SOCK_STREAM)
     with pytest.raises(ConnectionRefusedError):
@@ -273,9 +274,8 @@ def test_names_are_refused_at_once(pair: tuple[Namespace, Namespace]) -> None:
     asking = a.socket(socket.SOCK_DGRAM)
     asking.connect(("127.0.0.1", 53))
 
-    with pytest.raises((ConnectionRefusedError, PermissionError)):
+    with pytest.raises(PermissionError):
         asking.send(b"who is node0")
-        asking.recv(100)
 
     assert a.deed(links.look)["met"][filtering.NAMES]["packets"] == 1
     asking.close()
@@ -323,7 +323,8 @@ def test_jitter_spreads_the_delay(pair: tuple[Namespace, Namespace]) -> None:
 
     late_by = [arrival - sent for _, sent, arrival in sent_across(pair, 100, pause_s=0.005)]
 
-    assert min(late_by) >= 0.15 and max(late_by) <= 0.45 * 1.1
+    assert min(late_by) >= 0.15
+    assert max(late_by) <= 0.45 * 1.1
     assert max(late_by) - min(late_by) > 0.2
     assert sum(late_by) / len(late_by) == pytest.approx(0.3, rel=0.15)
 
@@ -357,6 +358,6 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
     a.deed(links.apply, to={B: {"rate_bits_per_s": 1e7, "delay_s": 0.05}})
 
     assert a.deed(link_probe.look, peer=B)["round_trip_s"] == pytest.approx(0.1, rel=0.15)
-    assert rate_of_tcp(pair, 2_000_000) == pytest.approx(1e7, rel=0.1)
+    assert rate_of_tcp(pair, 4_000_000) == pytest.approx(1e7, rel=0.1)
     a.deed(links.undo, part=links.ALL)
     assert not a.deed(links.look)["shaped"]

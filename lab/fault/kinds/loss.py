@@ -1,0 +1,29 @@
+"""Packets are lost."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass
+from typing import ClassVar
+
+from lab.fault.link_fault import OnLink
+from lab.fault.links import Broken
+from lab.keys import kinds
+from lab.keys.declare import key
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss(OnLink):
+    """Each packet is dropped by chance, where it arrives: whoever sent it is not told."""
+
+    does: ClassVar[str] = "packets are lost by chance"
+    example: ClassVar[str] = "loss: node2 5%"
+
+    share: float = key(MISSING, kinds.share(), "share: 5%")
+    """How many of them."""
+
+    def condition(self) -> Broken:
+        """Packets that are lost."""
+        return Broken(loss=self.share)
+
+
+KIND = Loss
