@@ -23,7 +23,7 @@ from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.launcher import Lab, Torchrun
 from lab.spec.lessons import schema_file
-from lab.spec.scenario import PLANNED_KEYS, Expect, Scenario
+from lab.spec.scenario import Expect, Scenario
 
 REQUIRED = "required"
 LINKS = {
@@ -37,6 +37,7 @@ LINKS = {
     "packages": "packages.md",
     "grading": "grading.md",
     "launchers": "launchers.md",
+    "networks": "network.md",
 }
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -62,7 +63,6 @@ def reference(page: str) -> str:
         "kinds of faults": "\n".join(_kinds_of_faults()),
         "keys of faults": "\n".join(_table(Fault)),
         "keys of when": "\n".join(_table(When)),
-        "planned keys": f"Known, but not supported by this version yet: {_words(PLANNED_KEYS)}.",
         "variables of the lab": f"**Variables that the lab sets itself**: {_words(LAB_VARIABLES)}, and all that begin "
         f"with {_words(LAB_PREFIXES, 'or')}, but for {_words(SETTABLE)}, which say how [traces](trace.md) are made, "
         "and what seed [`lab test`](ci.md) gives.",

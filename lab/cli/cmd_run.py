@@ -42,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launcher", choices=LAUNCHERS, help="what starts the workers (default: what the scenario says, else lab)"
     )
+    parser.add_argument(
+        "--network",
+        metavar="PROFILE",
+        help="have links as another network has them: lan-1g, lan-10g, wan-40ms, wifi or datacenter (on Docker)",
+    )
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(
         "--max-output",

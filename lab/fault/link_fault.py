@@ -108,7 +108,10 @@ class OnLink(LinkFault):
             missing = [name for name in required if name not in {one.raw for one, _ in said}]
             if missing:
                 raise value.problem(f"without {' and '.join(missing)}; allowed: {allowed}")
-            if len(data) < len(said):  # what is wrong with one of its keys has been said
+            if len(data) < len(said):  # what is wrong with one of its keys has been said, and counts once
+                for name, one in said:
+                    if name.raw in named:
+                        named[name.raw].kind.read(one)
                 raise value.refused(allowed)
             return cls(**data)
 

@@ -22,6 +22,7 @@ from lab.fault.links import (
 )
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.kinds import Kind, choice, list_of, read_text
+from lab.keys.problems import Reading
 from lab.keys.value import Value
 from lab.keys.world import node
 from lab.node.links import together
@@ -199,6 +200,25 @@ def network() -> Kind:
     properties = {name: dict(one.kind.schema) for name, one in names.items()}
     mapping = {"type": "object", "additionalProperties": False, "properties": properties, "minProperties": 1}
     return Kind(allowed, read, {"anyOf": [{"enum": [*PROFILES]}, mapping]}, dump_network)
+
+
+def network_of(said: str | Mapping[str, Any]) -> Network:
+    """A network that somebody says elsewhere than in a file, as a file would say it.
+
+    Raises:
+        ScenarioError: it is none; a line a problem.
+    """
+    import json
+    from pathlib import Path
+
+    import yaml
+
+    reading = Reading(Path("network"))
+    with reading.attempt():
+        root: Any = yaml.compose(json.dumps(said))
+        found: Network = network().read(Value(root, "network", reading))
+    reading.raise_if_any()
+    return found
 
 
 def dump_network(data: Network) -> Any:

@@ -6,7 +6,6 @@ From that declaration come the reading of a file, what a record keeps, the JSON 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import MISSING, field, fields
 from functools import cache
 from typing import Any, NamedTuple, cast
@@ -77,18 +76,16 @@ def section(declared: type) -> Kind:
     return Kind(allowed, read, {"type": ["boolean", "object"] if switch else "object"}, dump)
 
 
-def read_keys(value: Value, declared: type, planned: Collection[str] = ()) -> dict[str, Any]:
+def read_keys(value: Value, declared: type) -> dict[str, Any]:
     """What a mapping says, by attribute of the dataclass that declares its keys, without what is a problem.
 
     Keys are read in the order of their declaration. Those of the scenario itself are noted in `Reading.known`, for
-    those that come after them. `planned` are names that a later version gives a meaning.
+    those that come after them.
     """
     keys, found = keys_of(declared), {}
     for name_value, key_value in value.pairs(section(declared).allowed):
         with value.reading.attempt():
             name = name_value.as_key()
-            if name in planned:
-                raise name_value.problem(f"{name}: known, but not supported by this version yet; remove the key")
             if name not in keys:
                 home = None if value.field else _home_of(name, declared)
                 meant = f", which belongs under '{home}:'" if home else did_you_mean(name, keys)

@@ -68,8 +68,8 @@ def _round_trip_s(peer: str) -> float | None:
 def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
     """Bits a second that leave for a peer while more wants to than may; None where it could not be filled.
 
-    Only time counts at whose end something still waited, for a machine with other things to do is no slow link; and
-    only after something has left, for a packet of before may have been a large one.
+    Only time counts at whose beginning and end something waited, for a machine with other things to do is no slow link;
+    and only after something has left, for a packet of before may have been a large one.
     """
     waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 3)  # others should not wait for these long
     lasts_s = min(_LONGEST_PROBE_S, max(_PROBE_S, _LEAST_PACKETS * _WIRE_BYTES * 8 / asked))
@@ -80,17 +80,25 @@ def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
             socket.SOL_SOCKET, socket.SO_SNDBUF, int(waiting * _IN_THE_KERNEL_BYTES / 2)
         )  # it doubles it
         _fill(sending, peer)
-        before, at = queues.counted([peer])[peer], time.monotonic()
+        before, at, sure = _looked(queues, peer)
         until = at + _PATIENCE * lasts_s
         while took_s < lasts_s and at < until:
             _fill(sending, peer)
             time.sleep(_BETWEEN_S)
-            now, looked = queues.counted([peer])[peer], time.monotonic()
-            if now.waiting and moves:
-                sent, took_s = sent + now.bytes - before.bytes, took_s + looked - at
+            now, later, sure_now = _looked(queues, peer)
+            if before.waiting and now.waiting and moves and sure and sure_now:
+                sent, took_s = sent + now.bytes - before.bytes, took_s + later - at
             moves = moves or now.bytes > before.bytes
-            before, at = now, looked
+            before, at, sure = now, later, sure_now
     return sent * 8 / took_s if took_s >= lasts_s / 2 else None
+
+
+def _looked(queues: shaping.Shaping, peer: str) -> tuple[shaping.Shaped, float, bool]:
+    """What has left for a peer, when that was, and whether that is known well."""
+    began = time.monotonic()
+    found = queues.counted([peer])[peer]
+    ended = time.monotonic()
+    return found, (began + ended) / 2, ended - began < _BETWEEN_S / 4
 
 
 def _fill(sending: socket.socket, peer: str) -> None:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lab.errors import UsageError
 from lab.fault.fault import Fault
+from lab.fault.kinds.network import WholeNetwork
+from lab.fault.network import Network, network_of
+from lab.fault.when import START
 from lab.words import listing
+
+
+def network_first(
+    planned: Network | None, asked: str | Mapping[str, Any] | None, faults: Sequence[Fault]
+) -> tuple[Fault, ...]:
+    """The network of a run, before all that is broken in it: like a fault, it is made, read back and taken back.
+
+    Raises:
+        ScenarioError: what is asked for is no network.
+    """
+    like = planned if asked is None else network_of(asked)
+    if like is None:
+        return tuple(faults)
+    return (Fault(what=WholeNetwork(like=like), when=START), *faults)
 
 
 def beyond(faults: Sequence[Fault], engine: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.plan.cluster import Shape
 from lab.spec.scenario import Scenario
@@ -41,6 +41,8 @@ class PlanOptions:
     """The rank that has the terminal of whoever runs it, from its start to its end."""
     launcher: str | None = None
     """What starts the workers."""
+    network: str | Mapping[str, Any] | None = None
+    """What the links between nodes are like, as the key `network` says it."""
     faults: Sequence[Fault] = ()
     """What is broken on purpose, beside what the scenario says."""
 

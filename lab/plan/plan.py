@@ -68,7 +68,7 @@ class Plan:
     interactive: int | None
     """The rank that has the terminal."""
     faults: tuple[Fault, ...]
-    """What is broken on purpose, and when."""
+    """What is broken on purpose, and when; first of all the network, where that is another than there is."""
     workers: tuple[WorkerPlan, ...]
     launcher: Launching
     """What starts the workers."""
@@ -112,9 +112,10 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     faults = (*scenario.faults, *options.faults)
-    if faults:
-        from lab.plan.faults import refuse_faults
+    if faults or scenario.network is not None or options.network is not None:
+        from lab.plan.faults import network_first, refuse_faults
 
+        faults = network_first(scenario.network, options.network, faults)
         off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
         unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
         refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded)

@@ -12,7 +12,7 @@ import pytest
 from lab.cluster import DEFAULT_NODES
 from lab.engine.gpus import refusal
 from lab.errors import LabError
-from lab.plan.faults import beyond
+from lab.plan.faults import beyond, network_first
 from lab.plan.fit import has_wishes
 from lab.pytest_plugin.item import cluster_for, engine_for
 from lab.pytest_plugin.marker import wanted_by
@@ -95,8 +95,9 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
     """
     shape = wanted_by(item)
     _skip_without_gpus(max(scenario.resources.gpus, shape.get("gpus", 0)))
-    if scenario.faults:
-        wrong = beyond(scenario.faults, engine_for(item, shape.get("engine", "auto")).name)
+    broken = network_first(scenario.network, shape.get("network"), scenario.faults)
+    if broken:
+        wrong = beyond(broken, engine_for(item, shape.get("engine", "auto")).name)
         if wrong:
             pytest.skip(f"{scenario.name} is to {wrong}")
     if has_wishes(scenario):

@@ -144,6 +144,7 @@ class Pool:
         self.ahead.wait()
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
+        network = shape.pop("network", None)  # that of each run, not of the cluster
         if self.workers > 1 and where.name == "docker" and "cpus" not in shape:
             shape |= self._share_of_cores(where, shape["nodes"])
         self.progress.begin()
@@ -157,6 +158,7 @@ class Pool:
         if kept.cluster.name not in self.in_use:
             kept.cluster.begin_test()
         self.in_use.add(kept.cluster.name)
+        kept.cluster.network = network
         return kept.cluster
 
     @contextmanager
@@ -170,12 +172,14 @@ class Pool:
         Raises:
             EngineUnavailable: the engine does not answer.
         """
-        where = self.engine(engine)[0]
+        where, network = self.engine(engine)[0], shape.pop("network", None)
         with ExitStack() as keeping:
             name = self._new_name(where, keeping)
             self._guard.add(where.name, name)
             try:
-                yield WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
+                made = WarmCluster(self.runs, name=name, engine=where, announce=self.progress.announce, **shape)
+                made.network = network
+                yield made
             finally:
                 self._guard.drop(where.name, name)
                 forget(where.name, name)

@@ -88,6 +88,8 @@ class WarmCluster(Cluster):
         self._named = False  # nobody chose the name, who could have meant another one
         self._runs = runs
         self._fresh = False
+        self.network: str | Mapping[str, Any] | None = None
+        """What its links are like in each run of the test that has it; None: as they are, or the scenario says."""
 
     def begin_test(self) -> None:
         """What the runs of other tests left in the folder that all nodes share is not there for the next run."""
@@ -105,6 +107,7 @@ class WarmCluster(Cluster):
         """Run a scenario, or a plain script, on this cluster; see `Cluster.run`."""
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
         options = self._runs.options(scenario, replace(options or RunOptions(), **more))
+        options = self._on_its_network(options)
         options, self._fresh = replace(options, fresh=options.fresh or self._fresh), False
         return self._runs.take(super().run(scenario, args=args, observer=observer, options=options))
 
@@ -118,7 +121,7 @@ class WarmCluster(Cluster):
         ended: Callable[[Scenario, Result | LabError], None] = lambda *_: None,
     ) -> list[Result | LabError]:
         """Run many scenarios one after the other; see `Cluster.run_all`."""
-        options = replace(options or RunOptions(), runs=self._runs.folder)
+        options = self._on_its_network(replace(options or RunOptions(), runs=self._runs.folder))
         outcomes = super().run_all(scenarios, observer=observer, options=options, started=started, ended=ended)
         for outcome in outcomes:
             if isinstance(outcome, Result):
@@ -140,4 +143,7 @@ class WarmCluster(Cluster):
             raise
 
     def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        return super()._run_called(scenario, self._runs.options(scenario, options), observer)
+        return super()._run_called(scenario, self._on_its_network(self._runs.options(scenario, options)), observer)
+
+    def _on_its_network(self, options: RunOptions) -> RunOptions:
+        return options if self.network is None else replace(options, network=options.network or self.network)

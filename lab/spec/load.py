@@ -18,7 +18,7 @@ from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.predict import Size, wrong_with_answer
 from lab.spec.requirements import merged
-from lab.spec.scenario import PLANNED_KEYS, Scenario
+from lab.spec.scenario import Scenario
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""
@@ -61,7 +61,7 @@ def load_scenario(path: Path) -> Scenario:
     reading = Reading(path)
     with reading.attempt():
         root = Value(read_document(path), "", reading)
-        data = {"name": slug(path.stem), "source": source, **read_keys(root, Scenario, PLANNED_KEYS)}
+        data = {"name": slug(path.stem), "source": source, **read_keys(root, Scenario)}
         if all(name.raw != "script" for name, _ in root.pairs("")):
             raise root.problem(missing_script(source))
     reading.raise_if_any()

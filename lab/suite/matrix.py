@@ -116,10 +116,10 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
     if missing:
         return missing
-    if scenario.faults:
-        from lab.plan.faults import beyond  # few scenarios break anything
+    if scenario.faults or scenario.network:
+        from lab.plan.faults import beyond, network_first  # few scenarios break anything
 
-        wrong = beyond(scenario.faults, engine)
+        wrong = beyond(network_first(scenario.network, None, scenario.faults), engine)
         if wrong:
             return f"it is to {wrong}"
     absent = [rank for rank in named_ranks(scenario.expect) if rank >= world_size]

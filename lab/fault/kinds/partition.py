@@ -20,7 +20,7 @@ class Partition(LinkFault):
     """Nodes drop packets of others, without a word: whoever waits for them waits."""
 
     does: ClassVar[str] = "nodes drop the packets of others, in sets, one way, or as a map says; nobody is told"
-    example: ClassVar[str] = "partition: node0,node1 / node2"
+    example: ClassVar[str] = "partition: isolate node2"
 
     said: str | Mapping[str, tuple[str, ...]]
     """Its shape, or each node with those whose packets it drops."""

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from lab.errors import ScenarioError
 from lab.fault.fault import Fault
 from lab.fault.kinds.kill import Kill
+from lab.fault.links import Condition, Link
+from lab.fault.network import Network
 from lab.fault.when import When
 from lab.keys.declare import keys_of
 from lab.keys.kinds import slug
@@ -51,6 +53,7 @@ volumes:
   - data:/data:ro
   - /:/host
 outputs: [out, '*.pt']
+network: {profile: wan-40ms, rate: 10mbit, links: {node0 -> node1: {delay: 5ms, jitter: 1ms, loss: 0.5%}}}
 faults: [{kill: node1, when: {rank: 1, note: loss, equals: 0.5}, for: 3s}]
 rerun: true
 trace: {values: 9}
@@ -133,6 +136,11 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=Path("/"), target="/host"),
         ),
         outputs=("out", "*.pt"),
+        network=Network(
+            profile="wan-40ms",
+            rate_bits_per_s=1e7,
+            links=((Link("node0", "->", "node1"), Condition(delay_s=0.005, jitter_s=0.001, loss=0.005)),),
+        ),
         faults=(Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
         rerun=True,
         trace=Tracing(values=9),
