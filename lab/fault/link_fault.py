@@ -13,7 +13,9 @@ from lab.fault.links import Broken, Link, link, link_at_start, on_link, tables
 from lab.keys import kinds
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.value import Value
+from lab.node.links import NO_NETEM
 
+_HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"
 ONE_NETWORK = "needs links between nodes, and on the local engine all nodes have the one loopback of this machine"
 
@@ -37,9 +39,11 @@ class LinkFault(FaultKind):
         try:
             for node, said in self._told(ground):
                 ground.ask(node, DEED, said)
-        except LabError:
+        except LabError as error:
             self.undo(ground)
-            raise
+            raise LabError(
+                f"{self} cannot be done: {error.message}", _HINT if NO_NETEM in error.message else ""
+            ) from None
 
     def undo(self, ground: Ground) -> None:
         """Have every node that runs take it back."""

@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import filtering, shaping
-from .netlink import NETFILTER, ROUTE, Netlink, Refused
+from .netlink import NETFILTER, ROUTE, Netlink
 
 if TYPE_CHECKING:
     from .deeds import Context
 
 ALL = "*"
 """Names every part, where they are undone."""
-NO_NETEM = "its kernel has no netem, which delays, corrupts and reorders packets"
-_UNSUPPORTED = 95
+NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders packets"
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""
@@ -33,13 +32,13 @@ def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
             `no_names`, whether no name can be asked for.
 
     Raises:
-        OSError: the kernel cannot; then everything is as it was before.
+        OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
     name, before = str(said["part"]), _parts.get(str(said["part"]))
     _parts[name] = said
     try:
         _make(str(said["address"]))
-    except OSError:
+    except (OSError, ValueError):
         _parts.pop(name)
         if before is not None:
             _parts[name] = before
@@ -125,6 +124,6 @@ def _make(address: str) -> None:
         queues = shaping.Shaping(shaping.device(address)[0], route)
         late = any(how.get(name) for how in shaped.values() for name in shaping.LATE)
         if late and not queues.knows("netem"):
-            raise Refused(_UNSUPPORTED, NO_NETEM)
+            raise ValueError(NO_NETEM)
         queues.make(shaped, cable)
         filtering.replace(filters, rules)

@@ -29,6 +29,9 @@ _LARGEST = 1 << 18
 class Refused(OSError):
     """The kernel does not do it."""
 
+    def __str__(self) -> str:
+        return f"its kernel refuses that: {self.strerror}"
+
 
 class Message(NamedTuple):
     """A request, without its header's length and number."""
