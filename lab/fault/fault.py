@@ -122,6 +122,8 @@ def one_fault() -> kinds.Kind:
             found = " and ".join(said) or "none of them"
             raise value.problem(f"a fault is one of {', '.join(fault_kinds())}, and this is {found}; make each its own")
         what = data.pop(_attribute(said[0]))
+        if what is None:
+            return None
         fault: Fault = said_well(value, lambda: Fault(what=what, **data))
         return fault
 

@@ -92,6 +92,8 @@ class FaultKind(ABC):
     """Its key and value, as a file writes them: `kill: node2`."""
     by_worker: ClassVar[bool] = False
     """Whether the worker itself does it, as `deed` says: only where its call, phase or note holds it."""
+    of_writes: ClassVar[bool] = False
+    """Whether it is done to what ranks write to files: that has to be seen from their start."""
     of_call: ClassVar[bool] = False
     """Whether it is done to the tensors that a call brings: only before one that takes some."""
     leaves_running: ClassVar[bool | None] = None

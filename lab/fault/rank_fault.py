@@ -7,11 +7,10 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import ClusterError
+from lab.fault.keyed import alone_or_mapping
 from lab.fault.kind import Chance, FaultKind, Ground, Harm
-from lab.fault.when import said_well
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
+from lab.keys.declare import key
 from lab.keys.kinds import Kind
-from lab.keys.value import Value
 from lab.keys.world import rank
 
 
@@ -25,26 +24,7 @@ class RankFault(FaultKind):
     @classmethod
     def value(cls) -> Kind:
         """The rank, or a mapping with that and what else there is to say."""
-        keys = keys_of(cls)
-        more = f", or a mapping with the keys {', '.join(f'{name} ({one.kind.allowed})' for name, one in keys.items())}"
-        allowed = f"a rank{more if len(keys) > 1 else ''}"
-
-        def read(value: Value) -> Any:
-            if value.kind != "mapping" or len(keys) == 1:
-                return cls(rank=rank().read(value))
-            if "rank" not in [name.raw for name, _ in value.pairs(allowed)]:
-                raise value.refused(allowed, " without rank")
-            said = read_keys(value, cls)  # where one of them is a problem, that has been said
-            return said_well(value, lambda: cls(**{"rank": 0, **said}))
-
-        def dump(data: Any) -> Any:
-            said = dump_keys(data)
-            return said if len(said) > 1 else data.rank
-
-        properties = {name: one.kind.schema for name, one in keys.items()}
-        mapping = {"type": "object", "additionalProperties": False, "properties": properties, "required": ["rank"]}
-        schema = {"anyOf": [rank().schema, mapping]} if len(keys) > 1 else rank().schema
-        return Kind(allowed, read, schema, dump)
+        return alone_or_mapping(cls, "rank", "a rank")
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -27,7 +27,13 @@ from .fault_messages import Do, Done, LookAt, Undo
 if TYPE_CHECKING:
     from .noderun import NodeRun
 
-DEEDS: dict[str, str] = {"links": "links", "link_probe": "link_probe", "loader": "loaders", "signal": "signalling"}
+DEEDS: dict[str, str] = {
+    "disk": "disk_faults",
+    "links": "links",
+    "link_probe": "link_probe",
+    "loader": "loaders",
+    "signal": "signalling",
+}
 """The module of this folder that does it, by deed."""
 DEADLINE_S = 30.0
 """A process that has not done a deed by then is killed."""

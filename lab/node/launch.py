@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import calls, inlet, joining, processes, starter, statement, trace_file, warm, worker
+from . import calls, inlet, joining, processes, starter, statement, trace_file, warm, worker, write_filter
 from .messages import Claim
 from .rank_process import Worker
 from .start_messages import STARTER, WorkerStart
 from .terminal_messages import ANSWERS, CALLED, OWN, TERMINAL
 from .users import Users
+from .write_filter import Served
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -55,6 +56,8 @@ class _Ends(NamedTuple):
     reads: inlet.WorkerEnds
     signals: Collection[int]
     """Those that it is to hold back."""
+    writes: socket.socket | None
+    """Where it has its writes seen; None: nobody sees them."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
@@ -65,6 +68,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     gate_r, gate_w = os.pipe2(os.O_CLOEXEC)
     step_r, step_w = os.pipe2(os.O_CLOEXEC) if context.step else (-1, -1)
     hold_r, hold_w = os.pipe2(os.O_CLOEXEC) if start.triggers else (-1, -1)
+    seen = _see_writes(start, context)
     reads, ends = inlet.open_inlet(start.stdin)
     for fd in (out_r, err_r):
         with suppress(OSError):  # a larger pipe is only faster
@@ -77,7 +81,7 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     held = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if pid == 0:
-        theirs = _Ends((ends.stdin, out_w, err_w), gate_r, stack_w, step_r, hold_r, ends, held)
+        theirs = _Ends((ends.stdin, out_w, err_w), gate_r, stack_w, step_r, hold_r, ends, held, seen.listener)
         _become_worker(start, context, agent, theirs, trace)
         os._exit(70)
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
@@ -93,7 +97,16 @@ def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
     streams = {reads.answered: ANSWERS, out_r: 1, err_r: 2, reads.terminal: TERMINAL}  # it answers after it has printed
     streams.pop(-1, None)
     known = (start.rank, start.local_rank, pid, notes, streams, reads, stack_r, gate_w, step_w, trace)
-    return Worker(*known, attempt=start.attempt, hold_fd=hold_w)
+    if seen.listener is not None:
+        seen.listener.close()
+    return Worker(*known, attempt=start.attempt, hold_fd=hold_w, write_fd=seen.told, write_pid=seen.pid)
+
+
+def _see_writes(start: WorkerStart, context: LaunchContext) -> Served:
+    """Who is going to see the writes of a worker, if anybody."""
+    if not any(one.get("writes") for one in start.triggers):
+        return Served()
+    return write_filter.start_serving(*context.users.worker(start.local_rank))
 
 
 def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
@@ -112,6 +125,9 @@ def _become_worker(
         gate = fcntl.fcntl(theirs.gate, fcntl.F_DUPFD_CLOEXEC, stack + 1)
         trace_fd = -1 if trace is None else fcntl.fcntl(trace.fd, fcntl.F_DUPFD_CLOEXEC, gate + 1)
         step_fd = -1 if theirs.step < 0 else fcntl.fcntl(theirs.step, fcntl.F_DUPFD_CLOEXEC, gate + 2)
+        writes = None if theirs.writes is None else theirs.writes.fileno()
+        if writes is not None:
+            writes = fcntl.fcntl(writes, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY)
         hold_fd = -1 if theirs.hold < 0 else fcntl.fcntl(theirs.hold, fcntl.F_DUPFD_CLOEXEC, gate + 3)
         passed = {
             number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _OUT_OF_THE_WAY) for number, fd in context.passed.items()
@@ -121,7 +137,7 @@ def _become_worker(
             streams = (ends.terminal, ends.terminal, ends.terminal)
         ends = ends.out_of_the_way()
         kept = (stack, gate, trace_fd, step_fd, hold_fd, *ends[1:])
-        processes.leave_agent_behind(*streams, keep=(*kept, *passed.values()))
+        processes.leave_agent_behind(*streams, keep=(*kept, *passed.values(), -1 if writes is None else writes))
         signal.pthread_sigmask(signal.SIG_SETMASK, theirs.signals)
         for number, fd in passed.items():
             os.dup2(fd, number)
@@ -158,6 +174,8 @@ def _become_worker(
         }
         os.read(gate, 1)
         os.close(gate)
+        if writes is not None:
+            write_filter.install(socket.socket(fileno=writes))
         if start.rank == STARTER:
             starter.run(start, changed, cold=context.claim.cold)
         if context.claim.cold:

@@ -64,6 +64,8 @@ class NodeRun:
         self._started = 0
         self._triggers: tuple[dict[str, Any], ...] = ()
         """The points at which ranks are held."""
+        self.disk: dict[str, Any] = {}
+        """What is done to their writes, see `disk_faults`."""
         self.spared: Callable[[], set[int]] = set
         """Processes of the agent that are none of the run."""
         self.store_pid: int | None = None
@@ -254,6 +256,7 @@ class NodeRun:
         keep = {self.store_pid} if self.store_pid else set()
         told = partial(leftovers.tell_of_left, self.workers, self.run, self.config.node, self._tell)
         keep |= self.spared() | {worker.pid for worker in self.workers if worker.status is None}
+        keep.update(worker.write_pid for worker in self.workers)
         if self.workers and processes.kill_descendants(keep, _PATIENCE_S, first=told) and self.users.many:
             for user in {self.users.worker(worker.local_rank) for worker in self.workers}:
                 processes.kill_all_of(user.uid, user.gid)  # those included that fork faster than they are found

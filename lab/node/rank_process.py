@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Collection
@@ -69,6 +70,10 @@ class Worker:
     """See `Started`."""
     hold_fd: int = -1
     """Where it is told that it may go on from a point that a fault waits for; -1 where there is none."""
+    write_fd: int = -1
+    """Where the process that sees its writes is told what to do with them; -1 where none sees them."""
+    write_pid: int = 0
+    """That process."""
 
     def open_gate(self) -> bool:
         """Let the worker run its script; returns whether that was still to be done."""
@@ -173,10 +178,15 @@ class Worker:
 
     def close(self) -> None:
         """Close the agent's ends of all pipes."""
-        for fd in (*self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd):
+        for fd in (*self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd, self.write_fd):
             if fd >= 0:
                 os.close(fd)
+        if self.write_pid:
+            with suppress(OSError):
+                os.kill(self.write_pid, signal.SIGKILL)
+                os.waitpid(self.write_pid, 0)
         self.streams, self.stack_fd, self.gate_fd, self.step_fd, self.hold_fd = {}, -1, -1, -1, -1
+        self.write_fd, self.write_pid = -1, 0
         self.notes.close()
         self.inlet.close()
         if self.trace is not None:

@@ -33,7 +33,7 @@ class WorkerStart(NamedTuple):
     modules: tuple[str, ...] = ()
     """Of a starter: what the Python of the node must have."""
     triggers: tuple[dict[str, Any], ...] = ()
-    """The points at which it is held: those of `Prepare` that are its own."""
+    """The points at which it is held: those of `Prepare` that are its own. `{"writes": True}`: its writes are seen."""
 
 
 class Store(NamedTuple):

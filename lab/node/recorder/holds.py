@@ -62,6 +62,8 @@ class Holds:
             tell: sends the agent the number of a hold, its point, the how-manieth of its name, and the value of a note.
         """
         for trigger in triggers:
+            if trigger.get("writes"):  # no point
+                continue
             what = next(what for what in (CALL, PHASE, NOTE) if trigger.get(what))
             nth = 0 if what == NOTE else int(trigger.get("count", 1))
             point = Point(int(trigger["trigger"]), bool(trigger.get("heals")), nth, trigger.get("edge", BEFORE))
