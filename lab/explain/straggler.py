@@ -18,6 +18,10 @@ LEAST_STEPS = 3
 """The others must have waited for a rank in at least this many steps."""
 LEAST_PART = 2 / 3
 """And in this part of the steps in which anybody waited, and for this part of the time."""
+NOW_AND_THEN_STEPS = 5
+"""Or, where it is late now and then only, in so many of them,"""
+NOW_AND_THEN_PART = 3 / 4
+"""and for this part of the time."""
 LEAST_SHARE = 0.1
 """Even without its worst step, it has to cost each of the others this part of the time that the steps span."""
 LEAST_S = 0.1
@@ -49,9 +53,10 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     window = _window(meetings)
     waited_in = sum(map(len, costs.values()))
     often = len(costs[slow]) >= max(LEAST_STEPS, LEAST_PART * waited_in)
-    most = sum(costs[slow]) >= LEAST_PART * sum(map(sum, costs.values()))
+    part = sum(costs[slow]) / sum(map(sum, costs.values()))
+    now_and_then = len(costs[slow]) >= NOW_AND_THEN_STEPS and part >= NOW_AND_THEN_PART
     again = (sum(costs[slow]) - max(costs[slow])) / len(others)  # without the one step that may have been an accident
-    if not (often and most and again >= max(LEAST_S, LEAST_SHARE * window)):
+    if not (((often and part >= LEAST_PART) or now_and_then) and again >= max(LEAST_S, LEAST_SHARE * window)):
         return []
     place = lines[slow].most_common(1)[0][0]
     turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)

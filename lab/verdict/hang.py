@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from lab.trace.steps import Step
 from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import at_lines, blame, refusal, together, went_alone, what_it_did, where_it_was
+from lab.verdict.ends import at_lines, blame, refusal, together, what_it_did, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding, Judgement, majority
+from lab.verdict.finding import Finding, Judgement
 from lab.verdict.messages import find_unmatched
 from lab.verdict.outside import blows
 from lab.verdict.peers import lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
+from lab.verdict.standing import Standing
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
 from lab.words import capital, format_duration, listing, name_ranks
 
@@ -27,45 +28,6 @@ _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 _ORDER_OF_GROUPS = "Ranks have to enter the collectives of several groups in the same order."
 
 
-@dataclass(frozen=True)
-class Standing:
-    """Where ranks were when their stacks were taken."""
-
-    waiting: list[int]
-    """In a function of torch.distributed."""
-    absent: list[int]
-    """Alive, and somewhere else."""
-    gone: list[int]
-    """Ended by themselves, the earliest first."""
-
-    @classmethod
-    def of(cls, evidence: Evidence) -> Standing:
-        """Look at every rank."""
-        ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
-        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call)
-        absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
-        return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
-
-    def waited_for(self, evidence: Evidence) -> tuple[int | None, str]:
-        """Who kept the others waiting, and what it did, as the end of a sentence; None where nobody can be named."""
-        waiting, places = self.waiting, {rank: where_it_was(evidence, evidence.ranks[rank]) for rank in evidence.ranks}
-        if len(self.absent) > 1 and not waiting:
-            return None, ""  # each was busy with something of its own, and nobody waited for another
-        if self.absent:
-            missed = "did not come to the collective that others waited in, it " if waiting else ""
-            return self.absent[0], f"{missed}was {places[self.absent[0]]}"
-        if not waiting:
-            return None, ""
-        if len(self.gone) > len(waiting):
-            return waiting[0], went_alone(evidence.stood(evidence.ranks[waiting[0]]), self.gone)
-        if self.gone:
-            return self.gone[0], "exited early, with code 0, while others waited for it"
-        common, odd = majority({rank: places[rank] for rank in waiting})
-        if not odd:
-            return None, ""  # no majority: whose call is the wrong one cannot be told from where they stand
-        return odd[0], f"was {places[odd[0]]} while others were {common}"
-
-
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, Standing.of(evidence)
@@ -75,23 +37,27 @@ def judge_hang(evidence: Evidence) -> Judgement:
         culprit = None
     outside = blows(facts)
     held = {rank for blow in outside for rank in blow.ranks}
-    kind = ""
+    cause = _cause(evidence) if evidence.at_hand and not outside else None
+    if outside:
+        culprit, error = next(iter(outside[0].ranks), None), outside[0].what
+    # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
+    better = cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT)
+    if cause is not None and better:
+        culprit, error = next(iter(cause.ranks), None), cause.headline
+    kind = cause.kind if cause is not None and better else ""
     clauses = [
+        *([error] if better else []),
         *(blow.what for blow in outside),
         *together(
             (rank for rank in standing.absent if rank not in held),
             lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}",
         ),
-        *together(standing.waiting, lambda rank: f"waited {where_it_was(evidence, evidence.ranks[rank])}"),
+        *together(
+            (rank for rank in standing.waiting if kind != "never_entered" or rank != culprit),
+            lambda rank: f"waited {where_it_was(evidence, evidence.ranks[rank])}",
+        ),
         *together(standing.gone, lambda _: "had ended"),
     ]
-    cause = _cause(evidence) if evidence.at_hand and not outside else None
-    if outside:
-        culprit, error = next(iter(outside[0].ranks), None), outside[0].what
-    # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
-    if cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT):
-        culprit, error, kind = next(iter(cause.ranks), None), cause.headline, cause.kind
-        clauses.insert(0, error)
     if going_on and culprit is None:
         clauses.insert(0, going_on)
     reason = f"no end after {format_duration(facts.timeout_s)}: {'; '.join(clauses)}"
