@@ -15,7 +15,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain it; needs no engine."""
     from lab.explain.explain import explain
+    from lab.report.broken_view import tell_broken
     from lab.report.explain_view import explanation_text
+    from lab.score.detection import facts_of
 
-    explanation = explain(open_record(arguments))
-    return answer(arguments, explanation.to_json, lambda style: explanation_text(explanation, style))
+    record = open_record(arguments)
+    explanation, broken = explain(record), tell_broken(facts_of(record))
+    return answer(
+        arguments,
+        lambda: {**explanation.to_json(), "broken": broken},
+        lambda style: explanation_text(explanation, style, [one["sentence"] for one in broken]),
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lab.explain.model import Explanation
 from lab.report.style import Style
@@ -18,8 +18,8 @@ _RANK = re.compile(r"\b([Rr]ank (\d+))\b(?!-)")
 _SOURCE = re.compile(r"\b[\w./-]+\.py:\d+\b")
 
 
-def explanation_text(explanation: Explanation, style: Style) -> str:
-    """The explanation, wrapped at the terminal's width but never beyond 80 columns."""
+def explanation_text(explanation: Explanation, style: Style, broken: Sequence[str] = ()) -> str:
+    """The explanation, wrapped at the terminal's width but never beyond 80 columns; and what was broken on purpose."""
     width = max(40, min(_WIDTH, style.width or _WIDTH))
     sign = style.verdict(explanation.verdict)
     lines = [
@@ -29,6 +29,8 @@ def explanation_text(explanation: Explanation, style: Style) -> str:
     for number, finding in enumerate(explanation.findings, start=1):
         told = _wrap(finding.sentence, "    ", width, first=f"{number:>2}. ")
         lines += ["", *(_painted(line, style) for line in told)]
+    for sentence in broken:
+        lines += ["", *(_painted(line, style) for line in _wrap(sentence, "    ", width, first="    "))]
     for ranks, stack in _same_stacks(explanation.stacks)[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:

@@ -15,6 +15,7 @@ from lab.record.result import Expectation
 from lab.verdict.network import STUCK_S
 from lab.words import format_duration
 
+_MOST_SEEN = 16
 _CLOCK_S = 0.005
 """A fact may be as much earlier than the fault that it tells of: both are written once they are known."""
 
@@ -39,8 +40,17 @@ class Detection:
     """As it was told: `kill node2`."""
     time: float
     """Unix time since when it was in force."""
-    first: Fact | None
-    """None: nothing showed it."""
+    seen: tuple[Fact, ...] = ()
+    """What showed it to each who noticed, the first first; empty: nothing showed it."""
+    why: str = ""
+    """What had set it off; empty: it was done before the run began."""
+    healed: float | None = None
+    """Unix time at which it was taken back; None: it was not, or that is not on record."""
+
+    @property
+    def first(self) -> Fact | None:
+        """What showed it first; None: nothing did."""
+        return self.seen[0] if self.seen else None
 
     @property
     def after_s(self) -> float | None:
@@ -52,6 +62,15 @@ class Detection:
         after_s = self.after_s
         by = self.first.by if self.first is not None else ""
         return {"detected_s": None if after_s is None else round(after_s, 6), "by": by}
+
+    @property
+    def brief(self) -> str:
+        """`kill node2, noticed after 0.12 s by the engine`."""
+        return (
+            f"{self.fault}, noticed after {format_duration(self.after_s)} by {self.first.by}"
+            if self.first
+            else self.fault
+        )
 
     def sentence(self) -> str:
         """`kill node2: after 0.12 s the engine saw node2 go away`; or that nobody noticed it."""
@@ -69,15 +88,27 @@ def find_detections(facts: Iterable[events.Event]) -> list[Detection]:
     """For each fault that was in force, in their order, the first fact after it that shows a failure."""
     known = list(facts)
     shown = sorted(_telling(known), key=lambda fact: fact.time)
-    return [
-        Detection(
-            fault=one.fault,
-            time=one.time,
-            first=next((fact for fact in shown if fact.time >= (one.begun or one.time) - _CLOCK_S), None),
-        )
-        for one in known
-        if isinstance(one, events.Fault)
-    ]
+    return [_detection(one, shown, known) for one in known if isinstance(one, events.Fault)]
+
+
+def _detection(fault: events.Fault, shown: Sequence[Fact], known: Sequence[events.Event]) -> Detection:
+    since = (fault.begun or fault.time) - _CLOCK_S
+    seen: dict[str, Fact] = {}
+    for fact in shown:
+        if fact.time >= since:
+            seen.setdefault(fact.by, fact)
+    ends = (one.time for one in known if isinstance(one, events.FaultHealed) and _is_of(one, fault))
+    return Detection(
+        fault=fault.fault,
+        time=fault.time,
+        seen=tuple(seen.values())[:_MOST_SEEN],
+        why=fault.why,
+        healed=next((time for time in ends if time >= fault.time), None),
+    )
+
+
+def _is_of(healed: events.FaultHealed, fault: events.Fault) -> bool:
+    return healed.fault == fault.fault and healed.number in (None, fault.number)
 
 
 def _telling(facts: Sequence[events.Event]) -> Iterable[Fact]:
@@ -102,22 +133,26 @@ def _told(fact: events.Event, *, timed_out: bool) -> tuple[str, str, float] | No
         whose = f"rank {fact.rank}" if fact.rank > STARTER else "the launcher"
         if fact.raised is not None:
             return whose, f"raised {fact.error.partition(':')[0].strip()[:60] or 'an exception'}", fact.raised
-        return f"the agent of {fact.node}", f"saw {whose} end", fact.time
+        return _agent(fact.node), f"saw {whose} end", fact.time
     if isinstance(fact, (events.NodeLost, events.EngineLost)):
         return "the engine", f"saw that {fact.node} {getattr(fact, 'how', '') or 'does not answer'}", fact.time
     if isinstance(fact, events.NodeTroubled) and fact.how:
         return "the engine", f"saw that {fact.node} {fact.how}", fact.time
     if isinstance(fact, Halted) and fact.signal:
-        return f"the agent of {fact.node}", f"saw rank {fact.rank} stopped by {fact.signal}", fact.time
+        return _agent(fact.node), f"saw rank {fact.rank} stopped by {fact.signal}", fact.time
     if isinstance(fact, Connections) and fact.silent_s >= STUCK_S:
-        return f"the agent of {fact.node}", f"saw that {fact.peer} acknowledged nothing", fact.time
+        return _agent(fact.node), f"saw that {fact.peer} acknowledged nothing", fact.time
     if isinstance(fact, Limited) and fact.what in ("memory", "disk", "processes"):
-        return f"the agent of {fact.node}", f"saw the limit of {fact.what} reached", fact.time
+        return _agent(fact.node), f"saw the limit of {fact.what} reached", fact.time
     if isinstance(fact, events.TimedOut):
         return "the time limit", "passed", fact.time
     if isinstance(fact, events.Restarted):
         return "the launcher", "began the workers anew", fact.time
     return None
+
+
+def _agent(node: str) -> str:
+    return f"the agent of {node}" if node else "an agent"
 
 
 def with_detections(faults: Sequence[Mapping[str, Any]], found: Sequence[Detection]) -> tuple[Mapping[str, Any], ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 
 from lab.node.messages import Exited, Note, Started
-from lab.record.events import Fault, FaultHealed
+from lab.record.events import Fault
 from lab.record.read import Record
 from lab.record.started import ranks_of
 from lab.report.html.columns import Line, microseconds
+from lab.score.detection import find_detections
 from lab.words import format_value
 
 _LONGEST_NOTE = 200
@@ -25,8 +26,9 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     lives: dict[int, Line] = defaultdict(dict)
     notes: list[Line] = []
     faults: list[Line] = []
-    nodes = ranks_of(record)
-    for event in record.events():
+    nodes, facts = ranks_of(record), [*record.events()]
+    detections = iter(find_detections(facts))
+    for event in facts:
         t = microseconds(event.time - origin)
         if isinstance(event, Started):
             lives[event.rank]["begin"] = t
@@ -38,12 +40,16 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
             notes.append({"begin": t, "rank": event.rank, "text": text})
         elif isinstance(event, Fault):
             of_node = [rank for rank, node in nodes.items() if node == event.node]
-            ranks = (of_node or None) if event.rank is None else [event.rank]
-            faults.append({"t": t, "until": None, "ranks": ranks, "text": event.fault})
-        elif isinstance(event, FaultHealed):
-            alike = [fault for fault in faults if fault["text"] == event.fault and fault["until"] is None]
-            for fault in alike[-1:]:
-                fault["until"] = t
+            found = next(detections)
+            until = None if found.healed is None else microseconds(found.healed - origin)
+            faults.append(
+                {
+                    "t": t,
+                    "until": until,
+                    "ranks": of_node or (None if event.rank is None else [event.rank]),
+                    "text": found.brief,
+                }
+            )
     return lives, notes, faults
 
 

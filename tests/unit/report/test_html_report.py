@@ -178,8 +178,8 @@ def test_a_fault_lasts_until_it_is_healed(tmp_path: Path):
     (maker.path / EVENTS).write_text("".join(json.dumps(fact) + "\n" for fact in facts))
     lives, _, faults = moments(maker.record(), ORIGIN)
     assert faults == [
-        {"t": 1_000_000, "until": 3_000_000, "ranks": [1], "text": "delay 5ms"},
-        {"t": 2_000_000, "until": None, "ranks": [0], "text": "kill"},
+        {"t": 1_000_000, "until": 3_000_000, "ranks": [1], "text": "delay 5ms, noticed after 3 s by an agent"},
+        {"t": 2_000_000, "until": None, "ranks": [0], "text": "kill, noticed after 2 s by an agent"},
     ]
     assert lives[0] == {"end": 4_000_000, "bad": True, "text": "killed by SIGKILL"}
 

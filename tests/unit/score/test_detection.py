@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from lab.node.messages import Exited, Halted
+from lab.node.messages import Exited, Halted, Started
 from lab.node.tcp_messages import Connections
-from lab.record.events import Clock, Event, Fault, NodeLost, NodeTroubled, TimedOut
+from lab.record.events import Clock, Event, Fault, FaultHealed, NodeLost, NodeTroubled, TimedOut
+from lab.report.broken_view import tell_broken
 from lab.score.detection import Detection, check_detected, find_detections, with_detections
 
 _AT = 1000.0
@@ -58,6 +59,24 @@ def test_what_is_noticed_while_a_fault_is_being_done_is_noticed_at_once() -> Non
 def test_clocks_of_nodes_are_brought_to_that_of_the_lab() -> None:
     ended = Exited(1, _AT + 60.5, "node1", code=1)
     assert _found(Clock(_AT - 5, "node1", 60.0), ended).told() == {"detected_s": 0.5, "by": "the agent of node1"}
+
+
+def test_everybody_who_notices_is_told_once_and_when_it_was_healed() -> None:
+    facts = [
+        Fault(_AT, "kill node2", number=0),
+        Connections(_AT + 0.6, "node1", "r", "node2", 1, silent_s=0.5),
+        Connections(_AT + 1.6, "node1", "r", "node2", 1, silent_s=1.5),
+        Exited(0, _AT + 2, "node0", code=1, error="RuntimeError: Timed out", raised=_AT + 2),
+        FaultHealed(_AT + 3, "kill node2", number=0),
+    ]
+    [found] = find_detections(facts)
+    assert [(fact.by, round(fact.time - _AT, 3)) for fact in found.seen] == [("the agent of node1", 0.6), ("rank 0", 2)]
+    assert found.healed == _AT + 3
+    [told] = tell_broken([Started(0, _AT - 1, "node0"), *facts])
+    assert told["sentence"] == (
+        "Broken on purpose: kill node2, before the run began; healed 3 s later. The agent of node1 saw that node2 "
+        "acknowledged nothing (after 600 ms); then rank 0 raised RuntimeError (after 2 s)."
+    )
 
 
 def test_each_fault_is_told_with_when_it_was_noticed() -> None:
