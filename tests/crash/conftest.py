@@ -33,7 +33,7 @@ time.sleep(600)
 DEADLINE_S = 150.0
 
 
-_OF_A_CLUSTER = ("up", "run", "test", "status", "exec", "shell", "stop", "start", "down")
+_OF_A_CLUSTER = ("up", "run", "test", "status", "exec", "shell", "stop", "start", "fault", "down")
 """Verbs that take the name of one."""
 
 
