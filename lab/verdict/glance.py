@@ -1,8 +1,8 @@
 """Whether the traces of a run in which nothing failed are worth reading: a glance at their bytes, in place of a look.
 
 Reading traces takes longer than a short run has time for, and nearly all that can be wrong in silence leaves one of
-four signs: handles of the script's own, operations that fill several tensors, NaN, replicas that are said to be
-different.
+five signs: handles of the script's own, operations that fill several tensors, NaN, numbers too large to be written
+without an exponent, replicas that are said to be different.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
 _SEVERAL_TENSORS = rb'"op":"(?:all_gather|gather|all_to_all)"'
 _NAN = rb'"nan"'
-_SIGNS = re.compile(_HANDLES + b"|" + _SEVERAL_TENSORS + b"|" + _NAN)
+_HUGE = rb"\de\+\d"
+_SIGNS = re.compile(b"|".join((_HANDLES, _SEVERAL_TENSORS, _NAN, _HUGE)))
 _REPLICAS = re.compile(rb'"d":(\d+),(?:[^\n]*?"params":(\[.*?\]),"buckets"|"steps":(\d+),"norms":(\[.*?\]))')
 _WEIGHTS = re.compile(rb'"o":(\d+),"steps":(\d+),[^\n]*?"grads":(\[.*?\]),"norms":(\[.*?\])')
 

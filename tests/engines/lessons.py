@@ -20,7 +20,10 @@ FILES = {str(path.relative_to(LIBRARY).with_suffix("")): path for path in find_s
 Lesson = Callable[..., Result]
 PATIENCE_S = 150.0
 """How long a lesson may take on a machine that is busy."""
-LONG = ("elastic/", "survival/", "incidents/start_up", "incidents/lemon_node")
+LONG = (
+    "elastic/", "survival/", "incidents/start_up", "incidents/lemon_node", "incidents/silent_hang",
+    "incidents/watchdog_timeout", "incidents/gc_pauses", "incidents/switch",
+)  # fmt: skip
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
 time is up."""
 ON_DOCKER = (

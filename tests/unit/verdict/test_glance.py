@@ -58,3 +58,9 @@ def test_what_is_long_is_left_to_explain(made: TraceMaker) -> None:
 
 def test_a_run_without_traces_has_none_worth_reading(tmp_path: Path) -> None:
     assert not worth_reading(tmp_path / "none")
+
+
+def test_a_number_that_is_written_with_an_exponent_is_a_sign(made: TraceMaker) -> None:
+    for rank in range(2):
+        made.call(rank, "all_reduce", 1, 2, [[1.0]], [[3e36 if rank else 2.0]])
+    assert seen(made)
