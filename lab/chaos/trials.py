@@ -12,7 +12,7 @@ from lab.chaos.draw import Schedule
 from lab.chaos.rule import anybody_failed, broken_after, broken_by
 from lab.chaos.search import Trial
 from lab.engine.protocol import Engine
-from lab.errors import Interrupted, LabError, UsageError
+from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.fault.fault import Fault
 from lab.fault.kind import Harm
 from lab.plan.fit import shape_for
@@ -77,14 +77,17 @@ class Trials:
             Interrupted: somebody ended the search.
             EngineUnavailable: the engine does not answer.
         """
-        began, after = time.monotonic(), None
+        began = time.monotonic()
         try:
-            result = self._run(replace(self.scenario, faults=schedule), fresh=True)
-        except Interrupted:
+            trial = self._tried(schedule)
+        except (Interrupted, EngineUnavailable):
             raise
-        except LabError as error:  # a fault kept it from beginning
-            seconds = round(time.monotonic() - began, 3)
-            return Trial(schedule=schedule, ended="error", reason=error.message, step=step, seconds=seconds)
+        except LabError as error:  # one of the runs could not begin
+            trial = Trial(schedule=schedule, ended="error", reason=error.message)
+        return replace(trial, step=step, seconds=round(time.monotonic() - began, 3))
+
+    def _tried(self, schedule: Schedule) -> Trial:
+        result, after = self._run(replace(self.scenario, faults=schedule), fresh=True), None
         broken = broken_by(result, harms_done(result, schedule))
         if not broken and self.again and anybody_failed(result):
             after = self._run(self.scenario, fresh=False)
@@ -96,8 +99,6 @@ class Trials:
             broken=broken,
             run=result.run,
             after=after.run if after is not None else "",
-            seconds=round(time.monotonic() - began, 3),
-            step=step,
         )
 
     def _run(self, scenario: Scenario, *, fresh: bool) -> Result:
