@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from lab.errors import LabError
-from lab.fault.kind import FaultKind, Ground, ReadBack, key_of
+from lab.fault.kind import FaultKind, Ground, Harm, ReadBack, key_of
 from lab.fault.links import Broken, Link, link, link_at_start, on_link, tables
 from lab.keys import kinds
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
@@ -24,6 +24,7 @@ ONE_NETWORK = "needs links between nodes, and on the local engine all nodes have
 class LinkFault(FaultKind):
     """A kind that is done to links."""
 
+    harm: ClassVar[Harm] = "slows"
     cannot: ClassVar[Mapping[str, str]] = {"local": ONE_NETWORK}
 
     @abstractmethod

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
+from lab.fault.kind import Chance, FaultKind
 from lab.fault.link_fault import OnLink
-from lab.fault.links import Broken
+from lab.fault.links import Broken, Link
 from lab.keys import kinds
 from lab.keys.declare import key
 
@@ -20,6 +21,11 @@ class Loss(OnLink):
 
     share: float = key(MISSING, kinds.share(), "share: 5%")
     """How many of them."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """A node that loses many packets, both ways."""
+        return cls(link=Link(chance.one_of(chance.nodes)), share=chance.one_of((0.05, 0.2)))
 
     def condition(self) -> Broken:
         """Packets that are lost."""

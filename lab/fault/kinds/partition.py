@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lab.errors import UsageError
+from lab.fault.kind import Chance, FaultKind
 from lab.fault.link_fault import LinkFault
 from lab.fault.links import tables
 from lab.fault.partitions import ALLOWED, TEXT, checked, drops, named_in
@@ -43,6 +44,15 @@ class Partition(LinkFault):
         mapping = {"type": "object", "propertyNames": {"pattern": f"^{NODE}$"}, "additionalProperties": names.schema}
         text = {"type": "string", "pattern": f"^{TEXT}$"}
         return Kind(ALLOWED, read, {"anyOf": [text, mapping]}, lambda data: _plain(data.said))
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One node that sees nobody, or of which one other sees nothing."""
+        if len(chance.nodes) == 1:
+            return None
+        node = chance.one_of(chance.nodes)
+        other = chance.one_of([name for name in chance.nodes if name != node])
+        return cls(said=chance.one_of((f"isolate {node}", f"one-way {node} -> {other}")))
 
     @property
     def nodes(self) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
+from lab.fault.kind import Chance, FaultKind
 from lab.fault.link_fault import OnLink
-from lab.fault.links import FASTEST, SLOWEST, Broken
+from lab.fault.links import FASTEST, SLOWEST, Broken, Link
 from lab.keys import kinds
 from lab.keys.declare import key
 
@@ -20,6 +21,11 @@ class Rate(OnLink):
 
     at: float = key(MISSING, kinds.rate(SLOWEST, FASTEST), "at: 100mbit")
     """Bits a second."""
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """A node that is on a slow network."""
+        return cls(link=Link(chance.one_of(chance.nodes)), at=chance.one_of((1e6, 10e6, 100e6)))
 
     def condition(self) -> Broken:
         """A slow link."""

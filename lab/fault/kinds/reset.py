@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lab.fault.kind import Chance, FaultKind, Harm
 from lab.fault.link_fault import OnLink
-from lab.fault.links import Broken
+from lab.fault.links import Broken, Link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +16,13 @@ class Reset(OnLink):
 
     does: ClassVar[str] = "TCP connections are reset as soon as they are used, and new ones refused"
     example: ClassVar[str] = "reset: node2 - node0"
+
+    harm: ClassVar[Harm] = "loses"
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """A node whose connections to all others end."""
+        return cls(link=Link(chance.one_of(chance.nodes))) if len(chance.nodes) > 1 else None
 
     def condition(self) -> Broken:
         """A link that resets."""
