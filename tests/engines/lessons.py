@@ -11,7 +11,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.engine.gpus import refusal
-from lab.plan.faults import beyond
+from lab.plan.faults import beyond, network_first
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 
@@ -21,7 +21,7 @@ Lesson = Callable[..., Result]
 PATIENCE_S = 150.0
 """How long a lesson may take on a machine that is busy."""
 LONG = (
-    "elastic/", "survival/", "incidents/start_up", "incidents/lemon_node", "incidents/silent_hang",
+    "elastic/", "survival/", "network/", "incidents/start_up", "incidents/lemon_node", "incidents/silent_hang",
     "incidents/watchdog_timeout", "incidents/gc_pauses", "incidents/switch",
 )  # fmt: skip
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
@@ -46,7 +46,8 @@ def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
     docker, long = pytest.mark.docker, pytest.mark.long
     rows = []
     for name in names:
-        on_local = not beyond(load_scenario(FILES[name]).faults, "local")
+        scenario = load_scenario(FILES[name])
+        on_local = not beyond(network_first(scenario.network, None, scenario.faults), "local")
         if on_local:
             rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
         marks = docker if name.startswith(ON_DOCKER) or not (on_local or name.startswith(LONG)) else (docker, long)

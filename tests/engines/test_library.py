@@ -13,6 +13,7 @@ ONE_SIZE_ONLY: dict[str, str] = {
     "elastic/": "three nodes, of which one is lost or comes, and what training on 2 or 3 of them gives",
     "incidents/": "the culprit has a number",
     "survival/": "who is lost has a number",
+    "network/": "what is asked is how long its own size takes",
     "broken/": "the culprit has a number, and alone nobody waits",
     "collectives/tutorial_": "the tutorial's three containers, and what each of them prints",
 }
