@@ -55,7 +55,8 @@ class Pool:
         fitting = [one for one in self.moments if what is None or not what.by_worker or one.rank in what.ranks]
         if what is None or not fitting:
             return None
-        moment, for_s = self.one_of(fitting), self.one_of(DURATIONS_S) if what.harm == "slows" else None
+        moment, lasts = self.one_of(fitting), what.harm == "slows" or what.passes
+        for_s = self.one_of(DURATIONS_S) if lasts else None
         with suppress(UsageError):
             return Fault(what=what, when=moment, for_s=for_s)
         return None

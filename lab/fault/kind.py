@@ -100,6 +100,8 @@ class FaultKind(ABC):
     """Whether its nodes run afterwards; None: as before."""
     harm: ClassVar[Harm] = "loses"
     """What a run may suffer from it at most, where it is healed after a while."""
+    passes: ClassVar[bool] = False
+    """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
     cannot: ClassVar[Mapping[str, str]] = {}
     """By engine that cannot do it: why, as the end of a sentence that begins with the fault."""
 

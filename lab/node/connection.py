@@ -11,6 +11,8 @@ from . import wire
 
 _BACKLOG_BYTES = 1 << 20
 """Workers are not read while more than this waits to be sent: their pipes fill and they wait, nothing is lost."""
+_MOST_WAITING = 4096
+"""So many may connect while the agent stands still: each look at a node that is paused is one."""
 _DRAIN_DEADLINE_S = 10.0
 """A client that has not taken anything for this long is not waited for."""
 
@@ -19,7 +21,7 @@ def listen(path: str) -> socket.socket:
     """A socket at a path; whoever sees it there can connect."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(f"{path}.new")
-    listener.listen(16)
+    listener.listen(_MOST_WAITING)
     listener.setblocking(False)
     os.rename(f"{path}.new", path)
     return listener

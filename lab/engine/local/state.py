@@ -61,6 +61,8 @@ def nodeless(home: Path) -> list[str]:
 def _state(node: Node) -> str:
     try:
         return "halted" if processes.is_stopped(agent_pid(node)) else RUNNING
+    except BlockingIOError:
+        return "halted"
     except OSError:
         return STOPPED if stopped_file(node.handle).exists() else "dead"
 

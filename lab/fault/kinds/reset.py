@@ -18,6 +18,7 @@ class Reset(OnLink):
     example: ClassVar[str] = "reset: node2 - node0"
 
     harm: ClassVar[Harm] = "loses"
+    passes: ClassVar[bool] = True
 
     @classmethod
     def drawn(cls, chance: Chance) -> FaultKind | None:
