@@ -17,6 +17,7 @@ from lab.fault.kinds.hang import Hang
 from lab.fault.kinds.nan import Nan
 from lab.fault.kinds.signal import Signal
 from lab.fault.when import When
+from lab.spec.launching import Launching
 from tests.engines.conftest import each_recorder, lines_of
 
 Run = Callable[..., Result]
@@ -69,3 +70,26 @@ def test_what_a_rank_brings_is_changed_and_it_is_stopped_and_raises_in_backward(
     assert start["recorder"] == {"auto": "compiled"}.get(recorder, recorder)
     brought = [line for line in lines if line["k"] == "begin" and line["op"] == "all_reduce"]
     assert brought[0]["iv"] == [[1.0, 1.0, 1.0, "nan", 1.0, 1.0]]
+
+
+@pytest.mark.long
+@each_recorder
+@pytest.mark.parametrize(
+    ("more", "launcher"),
+    [
+        pytest.param({"cold": True}, None, id="cold"),
+        pytest.param({"nodes": 2, "nproc_per_node": 2}, None, id="two-on-a-node"),
+        pytest.param({}, "torchrun", id="torchrun"),
+        pytest.param({}, "mpirun", id="mpirun"),
+    ],
+)
+def test_ranks_are_held_however_they_are_started(
+    run: Run, recorder: str, more: dict[str, Any], launcher: str | None
+) -> None:
+    when = When(rank=2, op="all_reduce", count=3)
+    twice = (Fault(what=Nan(rank=2), when=when), Fault(what=Signal(rank=2, name="SIGSEGV"), when=when))
+    started = {"launcher": Launching(name=launcher)} if launcher else {}
+    result = run("breakable.py", env={"LAB_RECORDER": recorder}, faults=twice, **more, **started)
+    assert [fault["why"] for fault in result.faults] == ["rank 2 came to all_reduce 3"] * 2
+    assert result.ranks[2].signal == "SIGSEGV"
+    assert calls(result, 2, "all_reduce") == (2, 2)
