@@ -2,6 +2,7 @@
 
     python bench/recorder.py                          compiled and python recorder, three containers
     python bench/recorder.py --engine local --nodes 2 --recorder compiled
+    python bench/recorder.py --armed                  with triggers of faults that are never reached
     python bench/recorder.py --json                   the same as data
 
 A pair is a block of iterations with the recorder and one without, one behind the other, in two processes of each rank.
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=6, help="rounds for each row (default: 6)")
     parser.add_argument("--pairs", type=int, default=30, help="pairs of blocks in a round (default: 30)")
+    parser.add_argument("--armed", action="store_true", help="with triggers of faults that are never reached")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
@@ -59,7 +61,7 @@ def main() -> None:
     cluster = Cluster(nodes=arguments.nodes, name=f"bench-{uuid.uuid4().hex[:6]}", engine=arguments.engine)
     with cluster, tempfile.TemporaryDirectory() as runs:
         for recorder in arguments.recorder:
-            words = (recorder, str(arguments.pairs), *arguments.work)
+            words = (recorder, "armed" if arguments.armed else "plain", str(arguments.pairs), *arguments.work)
             rounds = []
             for number in range(arguments.rounds):
                 print(f"{recorder}: round {number + 1} of {arguments.rounds}", file=sys.stderr)

@@ -1,6 +1,6 @@
 """What `bench/recorder.py` runs on every rank: the same work with and without the recorder, in turn.
 
-    recorder_worker.py RECORDER PAIRS WORK...
+    recorder_worker.py RECORDER armed|plain PAIRS WORK...
 
 Each rank forks twice, into one process that is recorded and one that is not, each with process groups of its own; they
 take turns, so that other work of the machine slows both alike. (To switch the recorder on and off within one process
@@ -21,6 +21,7 @@ from multiprocessing import Pipe
 import torch
 import torch.distributed as dist
 from labnode.recorder import install
+from labnode.recorder.holds import holds
 from labnode.trace_file import TraceFile
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -83,12 +84,12 @@ WORK = {
 class Side:
     """A process that does the work, a block at a time, when it is told to."""
 
-    def __init__(self, port, recorder):
+    def __init__(self, port, recorder, *, armed=False):
         self.pipe, pipe = Pipe()
         if not os.fork():
             try:
                 with suppress(EOFError):  # when the work is done
-                    serve(pipe, port, recorder)
+                    serve(pipe, port, recorder, armed)
             finally:
                 if sys.exc_info()[1] is not None:
                     traceback.print_exc()
@@ -100,7 +101,11 @@ class Side:
         return self.pipe.recv()
 
 
-def serve(pipe, port, recorder):
+def serve(pipe, port, recorder, armed):
+    if armed:
+        points = [{"op": "all_reduce"}, {"op": "all_reduce", "edge": "after"}, {"phase": "backward"}, {"phase": "step"}]
+        never = [{"trigger": index, "count": 1 << 30, **point} for index, point in enumerate(points)]
+        holds.arm(never, os.pipe()[0], RANK, lambda *_: None)
     if recorder:
         os.environ["LAB_RECORDER"] = recorder
         trace = TraceFile()
@@ -129,10 +134,10 @@ def block(action, iterations):
 
 
 def main():
-    recorder, pairs, wanted = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+    recorder, armed, pairs, wanted = sys.argv[1], sys.argv[2] == "armed", int(sys.argv[3]), sys.argv[4:]
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # each side has a store of its own
     port = int(os.environ["MASTER_PORT"])
-    sides = Side(port + 1, None), Side(port + 2, recorder)
+    sides = Side(port + 1, None), Side(port + 2, recorder, armed=armed)
     for name in wanted:
         found = []
         for pair in range(-3, pairs):

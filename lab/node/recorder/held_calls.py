@@ -24,11 +24,12 @@ def _held(op: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def wrapper(self: Any, *arguments: Any, **named: Any) -> Any:
         nth = holds.count(CALL, op)
-        if not nth:
+        edges = holds.edges(CALL, op, nth) if nth else ()
+        if not edges:
             return method(self, *arguments, **named)
         brought, left = _tensors(op, (*arguments, *named.values()))
         holds.reach(CALL, op, nth, BEFORE, tensors=brought)
-        if not holds.holds_after(CALL, op, nth):
+        if AFTER not in edges:
             return method(self, *arguments, **named)
         try:
             work = method(self, *arguments, **named)

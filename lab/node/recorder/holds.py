@@ -95,9 +95,9 @@ class Holds:
         count = self._counts.get((what, name)) if self.armed else None
         return 0 if count is None else count()
 
-    def holds_after(self, what: str, name: str, nth: int) -> bool:
-        """Whether somebody waits for the end of this one."""
-        return any(point[2:] == (nth, AFTER) for point in self._points.get((what, name), ()))
+    def edges(self, what: str, name: str, nth: int) -> set[str]:
+        """The edges at which this one is held."""
+        return {point.edge for point in self._points.get((what, name), ()) if point.nth in (0, nth)}
 
     def reach(
         self, what: str, name: str, nth: int, edge: str, *, value: Any = None, tensors: Sequence[Any] = ()
