@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 DEEDS: dict[str, str] = {
     "disk": "disk_faults",
+    "hog": "hog",
     "links": "links",
     "link_probe": "link_probe",
     "loader": "loaders",
@@ -49,6 +50,8 @@ class Context(NamedTuple):
     """Of the node."""
     run: NodeRun | None
     """The run that has the node; None: no run."""
+    hogs: set[int]
+    """Processes that eat memory, whatever runs come and go."""
 
 
 @dataclass
@@ -79,11 +82,12 @@ class Deeds:
         self._waiting: list[tuple[Connection, Asked]] = []
         """For their turn: what is done apart is done one after the other."""
         self._apart: _Apart | None = None
+        self._hogs: set[int] = set()
 
     @property
     def pids(self) -> set[int]:
         """The processes that do something."""
-        return {self._apart.pid} if self._apart is not None else set()
+        return self._hogs | ({self._apart.pid} if self._apart is not None else set())
 
     def take(self, connection: Connection, asked: Asked) -> None:
         """Do what is asked for, or have it done, and answer."""
@@ -102,7 +106,7 @@ class Deeds:
         """What it found, and what was wrong."""
         try:
             function = getattr(_module(asked.deed), _FUNCTIONS[type(asked)])
-            return function(Context(self._config, self._run()), asked.said) or {}, ""
+            return function(Context(self._config, self._run(), self._hogs), asked.said) or {}, ""
         except (ValueError, OSError) as error:
             return {}, str(error)
         except Exception as error:

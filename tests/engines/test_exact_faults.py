@@ -6,6 +6,7 @@ By both recorders: the compiled one counts calls itself, and has Python hold tho
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from lab import Result
 from lab.fault.fault import Fault
 from lab.fault.kinds.flip import Flip
 from lab.fault.kinds.hang import Hang
+from lab.fault.kinds.loader import Loader
 from lab.fault.kinds.nan import Nan
 from lab.fault.kinds.signal import Signal
 from lab.fault.when import When
 from lab.spec.launching import Launching
-from tests.engines.conftest import each_recorder, lines_of
+from tests.engines.conftest import each_recorder, lines_of, written
 
 Run = Callable[..., Result]
 Raise = __import__("lab.fault.kinds.raise", fromlist=["KIND"]).KIND
@@ -93,3 +95,20 @@ def test_ranks_are_held_however_they_are_started(
     assert [fault["why"] for fault in result.faults] == ["rank 2 came to all_reduce 3"] * 2
     assert result.ranks[2].signal == "SIGSEGV"
     assert calls(result, 2, "all_reduce") == (2, 2)
+
+
+LOADS = """\
+from torch.utils.data import DataLoader
+from lab import note
+
+for index, _ in enumerate(DataLoader(range(10000), num_workers=2)):
+    note("item", index)
+"""
+
+
+def test_a_process_that_loads_data_is_killed(run: Run, tmp_path: Path) -> None:
+    fault = Fault(what=Loader(rank=0, worker=1), when=When(rank=0, note="item", equals=3))
+    result = run(written(tmp_path / "s", LOADS), nodes=1, faults=(fault,))
+    assert [told["failed"] for told in result.faults] == [""]
+    assert result.culprit is not None
+    assert "DataLoader worker" in result.culprit.error

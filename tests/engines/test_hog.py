@@ -1,0 +1,37 @@
+"""Memory that somebody else on the node eats up: what a rank then wants is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, Result
+from lab.fault.fault import Fault
+from lab.fault.kinds.hog import Hog
+from lab.fault.when import When
+from tests.engines.conftest import written
+
+SCRIPT = """\
+import torch
+from lab import note
+
+note("had", 0)
+torch.ones(50_000_000)  # 200 MB
+note("had", 200)
+"""
+
+
+@pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
+def test_a_rank_that_wants_memory_that_was_eaten_up_is_killed_and_later_gets_it(
+    run: Callable[..., Result], make_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    cluster, script = make_cluster(nodes=2, memory_bytes=700 * 2**20), written(tmp_path / "s", SCRIPT)
+    hog = Fault(what=Hog(node="node0", leave_bytes=100 << 20), when=When(rank=0, note="had", equals=0))
+    starved = run(script, on=cluster, nodes=1, faults=(hog,))
+    assert not any(fault["failed"] for fault in starved.faults)
+    assert starved.ranks[0].notes == {"had": 0}
+    assert "memory" in starved.reason
+    fed = run(script, on=cluster, nodes=1)
+    assert fed.passed, fed.reason
