@@ -45,10 +45,10 @@ def test_writes_are_refused_or_wait_until_that_is_healed(run: Run, tmp_path: Pat
 
     faults = (
         Fault(what=DiskFull(node="node1"), when=step(1, 1), until=step(1, 2)),
-        Fault(what=DiskSlow(node="node2", by_s=0.5), when=step(2, 1), until=step(2, 2)),
+        Fault(what=DiskSlow(node="node2", by_s=0.1), when=step(2, 1), until=step(2, 2)),
     )
     result = run(written(tmp_path / "s", SCRIPT), faults=faults, cold=cold)
     assert result.passed, result.reason
     wrote = [[rank.notes[f"wrote {number}"] for number in range(3)] for rank in result.ranks]
     assert wrote == [["all"] * 3, ["all", 28, "all"], ["all"] * 3]
-    assert result.ranks[2].notes["took 1"] > 1.0  # two writes at least, and an fsync
+    assert result.ranks[2].notes["took 1"] > 0.2  # two writes at least, and an fsync
