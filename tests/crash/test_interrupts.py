@@ -107,6 +107,7 @@ def test_an_interrupted_wait_for_a_busy_cluster_disturbs_nobody(lab: Lab):
     assert first.end().code in INTERRUPTED
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("verb", ["run", pytest.param("up", marks=pytest.mark.long)])
 def test_ctrl_c_twice_while_nodes_start_leaves_nothing(lab: Lab, verb: str):
     words = ["--nodes", "2"] if verb == "up" else [lab.script(HOLD), "--nodes", "2"]

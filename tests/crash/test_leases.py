@@ -103,6 +103,7 @@ def talk(lab: Lab) -> Iterator[Talk]:
         channel.close()
 
 
+@pytest.mark.local_first
 def test_a_run_whose_client_fell_silent_ends_with_its_lease(lab: Lab, talk: Talk):
     client = talk()
     client.claim("r", "me", lease_s=1.5)

@@ -126,6 +126,7 @@ def test_the_shared_folder_is_the_same_on_every_node(run: Run, tmp_path: Path) -
     assert {rank.log for rank in run(script, nodes=3).ranks} == {"for everybody\n"}
 
 
+@pytest.mark.local_first
 def test_a_run_may_use_some_of_the_nodes(run: Run, cluster: Cluster) -> None:
     result = run("collectives.py", nodes=2)
 
@@ -172,6 +173,7 @@ def test_two_clusters_live_side_by_side(run: Run, cluster: Cluster, shaped: Clus
 # -- a cluster of its own
 
 
+@pytest.mark.local_first
 def test_a_run_without_a_cluster_makes_one_and_removes_it(engine: str, tmp_path: Path) -> None:
     script = written(tmp_path / "s", "import os\nprint(os.environ['WORLD_SIZE'])")
     cluster = Cluster(name=f"t-own-{os.getpid()}", engine=engine)  # type: ignore[arg-type]

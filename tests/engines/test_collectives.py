@@ -11,6 +11,7 @@ from lab import Result
 SIZES = [(1, 1), (3, 1), (2, 3), pytest.param(2, 1, marks=pytest.mark.long)]
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), SIZES)
 def test_scatter_broadcast_and_all_reduce_give_every_rank_its_value(
     run: Callable[..., Result], nodes: int, nproc_per_node: int

@@ -53,6 +53,7 @@ def test_ranks_read_a_folder_by_its_name_and_it_is_not_shipped(engine: str, tmp_
     assert result.outputs == ()
 
 
+@pytest.mark.local_first
 def test_a_cluster_without_the_data_is_refused_and_one_that_has_it_is_not(
     run: Run, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_cluster_without_the_data_is_refused_and_one_that_has_it_is_not(
     assert f"data own, {os.path.realpath(tmp_path / 's')}, the cluster has none" in refused.value.message
 
 
+@pytest.mark.local_first
 def test_a_module_that_is_not_there_is_told_with_the_way_to_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("")
     absent = run(written(tmp_path / "absent", "import labtestnone"), nodes=2)

@@ -140,6 +140,7 @@ def test_the_text_of_sys_exit_is_in_the_log_and_in_the_culprit(run: Run) -> None
     assert result.reason.endswith(": no such data set: imagenet")
 
 
+@pytest.mark.local_first
 def test_a_failure_ends_the_run_although_others_would_sleep_for_an_hour(run: Run) -> None:
     result = run("manners.py", "sleeps_while_one_fails", 2, nodes=3)
 
@@ -148,6 +149,7 @@ def test_a_failure_ends_the_run_although_others_would_sleep_for_an_hour(run: Run
     assert [rank.stopped for rank in result.ranks] == [True, True, False]
 
 
+@pytest.mark.local_first
 def test_ranks_that_ignore_sigterm_are_ended_all_the_same(run: Run) -> None:
     result = run("manners.py", "ignores_sigterm", 0, nodes=3)
 
@@ -156,6 +158,7 @@ def test_ranks_that_ignore_sigterm_are_ended_all_the_same(run: Run) -> None:
     assert "not now" in result.ranks[1].log
 
 
+@pytest.mark.local_first
 def test_ranks_that_handle_sigterm_can_say_their_last_words(run: Run) -> None:
     result = run("manners.py", "handles_sigterm", 0, nodes=3)
 

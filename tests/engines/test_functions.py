@@ -84,6 +84,7 @@ def test_a_call_finds_its_process_as_a_fresh_one_is(called: Cluster) -> None:
     assert called.call(os.getpid, fresh=True) != [pid for pid, _ in second]
 
 
+@pytest.mark.local_first
 def test_what_a_rank_raises_is_raised_here_and_the_next_call_gets_new_ranks(called: Cluster) -> None:
     def fails(limit: int) -> None:
         if dist.get_rank() == 2:

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("usable")
 Run = Callable[..., Result]
 
 
+@pytest.mark.local_first
 def test_a_run_of_which_every_rank_sleeps_is_hung_and_says_where(hang: Run) -> None:
     result = hang("hang.py", "everybody_sleeps")
 
@@ -26,6 +27,7 @@ def test_a_run_of_which_every_rank_sleeps_is_hung_and_says_where(hang: Run) -> N
         assert "labnode" not in rank.stack
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     ("way", "line"),
     [

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("usable", "nothing_left")
 ACTING = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]|\x1b(?!\[[0-9;:]*m)")
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(
     "what",
     [["statements"], ["traces"], ["folders", 1200], pytest.param(["folders", 3000], marks=pytest.mark.long)],

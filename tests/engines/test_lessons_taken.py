@@ -23,6 +23,7 @@ def own_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_PROGRESS", str(tmp_path / "progress"))
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize(("reply", "held"), [("b", True), ("[0.0]", False)])
 def test_a_lesson_says_whether_a_prediction_held(
     make_cluster: MakeCluster, tmp_path: Path, reply: str, held: bool

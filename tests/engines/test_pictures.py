@@ -43,6 +43,7 @@ def pictures(lesson: Lesson) -> Callable[[str], list[Picture]]:
     return draw
 
 
+@pytest.mark.local_first
 @on_engines(RIGHT)
 def test_what_came_out_is_what_the_definition_says(name: str, pictures: Callable[[str], list[Picture]]) -> None:
     drawn = pictures(name)
@@ -58,6 +59,7 @@ def test_what_came_out_is_what_the_definition_says(name: str, pictures: Callable
         assert ET.fromstring(svg_of(picture)).tag.endswith("svg")
 
 
+@pytest.mark.local_first
 def test_the_sum_of_a_strided_view_is_marked_wrong(pictures: Callable[[str], list[Picture]]) -> None:
     strided, packed, _ = pictures("collectives/noncontiguous")
 

@@ -27,6 +27,7 @@ def told(result: Result) -> list[Expectation]:
     return [one for one in result.expectations if one.what == "snapshot"]
 
 
+@pytest.mark.local_first
 @each_recorder
 def test_threads_that_overtake_each_other_change_nothing(cluster: Cluster, recorder: str, tmp_path: Path) -> None:
     scenario = replace(load_scenario(SNAPSHOTS / "threads.yaml"), env={"LAB_RECORDER": recorder})

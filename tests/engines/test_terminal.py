@@ -132,6 +132,7 @@ def at_terminal(command: Callable[..., list[str]], tmp_path: Path) -> Iterator[C
         one.close()
 
 
+@pytest.mark.local_first
 @COLD_TOO
 def test_a_rank_at_a_breakpoint_has_the_terminal_until_it_goes_on(
     at_terminal: Callable[..., Person], tmp_path: Path, cold: bool
@@ -158,6 +159,7 @@ def test_a_rank_at_a_breakpoint_has_the_terminal_until_it_goes_on(
     assert b"(1, [1.0])" in b"".join(piece.data for piece in pieces)
 
 
+@pytest.mark.local_first
 def test_ranks_at_breakpoints_have_the_terminal_one_after_another(at_terminal: Callable[..., Person]) -> None:
     debugging = at_terminal("stops", "0", "1")
     ranks = []
@@ -272,6 +274,7 @@ def log_of(result: dict[str, Any], rank: int) -> str:
     return Record(path=Path(result["path"])).log(rank).decode()
 
 
+@pytest.mark.local_first
 @COLD_TOO
 def test_what_is_piped_in_is_for_rank_0_to_its_last_byte(
     command: Callable[..., list[str]], tmp_path: Path, cold: bool

@@ -72,6 +72,7 @@ def test_a_ddp_run_sends_what_its_calls_come_to(lesson: Lesson) -> None:
     assert rows["all_reduce"].busbw == pytest.approx(rows["all_reduce"].algbw)  # 2 (n-1) / n is 1 for two ranks
 
 
+@pytest.mark.local_first
 @on_engines(["ddp/story", "collectives/all_to_all", "point_to_point/isend_irecv"])
 def test_exports_of_a_run_have_a_slice_for_every_call(name: str, lesson: Lesson) -> None:
     record = recorded(lesson(name))
@@ -98,6 +99,7 @@ def test_two_runs_of_a_scenario_are_told_to_be_the_same(lesson: Lesson, cluster:
     assert found.calls[0] == found.calls[1] > 0
 
 
+@pytest.mark.local_first
 def test_a_larger_model_shows_in_arguments_calls_and_bytes(cluster: Cluster, tmp_path: Path) -> None:
     runs = []
     for hidden in ("10", "20"):

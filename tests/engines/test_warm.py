@@ -49,6 +49,7 @@ def both(run: Run) -> Callable[..., tuple[Facts, Facts]]:
 # -- the interpreter
 
 
+@pytest.mark.local_first
 def test_a_warm_interpreter_says_the_same_of_itself_as_a_cold_one(both: Callable[..., tuple[Facts, Facts]]) -> None:
     warm_facts, cold_facts = both("interpreter.py", "--epochs", "3")
 
@@ -172,6 +173,7 @@ def test_what_a_new_generator_starts_with_is_torch_s_own_default(run: Run) -> No
 # -- what runs have in common
 
 
+@pytest.mark.local_first
 def test_what_a_run_does_to_modules_is_not_seen_by_the_next(run: Run) -> None:
     first, second = (run("module_state.py", nodes=2, nproc_per_node=2) for _ in range(2))
 
@@ -183,6 +185,7 @@ def test_what_a_run_does_to_modules_is_not_seen_by_the_next(run: Run) -> None:
             assert rank.notes["threads before"] == 1
 
 
+@pytest.mark.local_first
 def test_a_module_beside_the_script_that_changes_between_two_runs_is_read_again(run: Run, tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("import beside\nprint(beside.VALUE)")
     logs = []
@@ -221,6 +224,7 @@ def test_modules_beside_the_script_may_have_names_that_the_agent_has_imported(ru
     assert run(tmp_path / "main.py", nodes=1).ranks[0].log == "3\n"
 
 
+@pytest.mark.local_first
 def test_parts_of_torch_that_an_agent_imported_for_an_earlier_run_change_nothing_for_the_next(
     run: Run, engine: str, tmp_path: Path
 ) -> None:

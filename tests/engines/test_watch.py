@@ -82,6 +82,7 @@ def stepped() -> tuple[Watched, Stepper]:
     return watched, Stepper(watched)
 
 
+@pytest.mark.local_first
 @pytest.mark.parametrize("cold", [False, pytest.param(True, marks=pytest.mark.long)], ids=["warm", "cold"])
 def test_one_key_press_is_one_step(
     cluster: Cluster, tmp_path: Path, stepped: tuple[Watched, Stepper], cold: bool
@@ -214,6 +215,7 @@ def test_ctrl_c_ends_a_run_that_is_held(cluster: Cluster, engine: str, tmp_path:
     assert cluster.run(tmp_path / "steps.py", nodes=3, runs=tmp_path / "runs").passed
 
 
+@pytest.mark.local_first
 def test_a_run_that_somebody_else_has_started_can_be_watched(cluster: Cluster, tmp_path: Path) -> None:
     script = tmp_path / "steps.py"
     script.write_text(STEPS)
