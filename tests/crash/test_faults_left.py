@@ -15,17 +15,26 @@ import pytest
 from lab.node.processes import is_stopped
 from tests.crash.conftest import Lab, container_pids, docker_leftovers, first
 
-QUICK = "import os\nprint('ran on', os.environ['RANK'], flush=True)\n"
+QUICK = "import os\nopen('made', 'w').write('x')\nprint('ran on', os.environ['RANK'], flush=True)\n"
 WAITS = "import os, time\nprint('waits', os.environ['RANK'], flush=True)\ntime.sleep(600)\n"
 SEEDS = range(50)
 """Of the whole test: each is a kill, every other one on Docker."""
 CHOSEN = (0.5, 0.2, 0.8)
 """Parts of a command's life after which it is killed; the first in the short run too."""
-FAULTS = {"local": ["kill node1"], "docker": ["kill node1"]}
+FAULTS = {
+    "local": ["kill node1"],
+    "docker": [
+        *("kill node1", "partition node0 / node1", "rate node1 10mbit", "loss node1 5%"),
+        *("dns node1", "reset node1"),
+    ],
+}
 """What `lab fault` does to a cluster of two nodes."""
 OF_A_RUN = {
-    "local": ["signal: {rank: 1, name: SIGSTOP}", "kill: node1"],
-    "docker": ["signal: {rank: 1, name: SIGSTOP}", "kill: node1"],
+    "local": ["disk_full: node1", "signal: {rank: 1, name: SIGSTOP}", "kill: node1"],
+    "docker": [
+        *("rate: node1 10mbit", "loss: node1 5%", "partition: node0 / node1", "disk_full: node1"),
+        *("signal: {rank: 1, name: SIGSTOP}", "kill: node1"),
+    ],
 }
 """What is in force, one after the other, in a run of which no rank ends by itself."""
 LIVES_S = {"run": 2.0, "fault": 0.6, "heal": 0.6}
