@@ -31,15 +31,23 @@ class RankFault(FaultKind):
         """That rank."""
         return (self.rank,)
 
+    def node_of(self, ground: Ground) -> str | None:
+        """The node of the rank; None: no run has it. Whoever does not run it asks the nodes whose rank runs."""
+        if ground.ranks:
+            return ground.ranks.get(self.rank)
+        running = (node for node in ground.addresses if ground.running(node))
+        return next((node for node in running if ground.look_at(node, "signal", {"rank": self.rank})["state"]), None)
+
     def node_in(self, ground: Ground) -> str:
         """The node of the rank.
 
         Raises:
             ClusterError: no run goes on that has it.
         """
-        if self.rank not in ground.ranks:
+        node = self.node_of(ground)
+        if node is None:
             raise ClusterError(f"{self}: no run goes on that has a rank {self.rank}", "start one, then say it again")
-        return ground.ranks[self.rank]
+        return node
 
 
 @dataclass(frozen=True, kw_only=True)

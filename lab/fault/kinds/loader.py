@@ -35,8 +35,9 @@ class Loader(RankFault):
 
     def read_back(self, ground: Ground) -> ReadBack:
         """How many there are still; it was seen to be gone when it was killed."""
-        found = ground.look_at(self.node_in(ground), "loader", {"rank": self.rank})
-        return ReadBack(in_force=True, found={"left": found["left"]})
+        node = self.node_of(ground)
+        found = {} if node is None else ground.look_at(node, "loader", {"rank": self.rank})
+        return ReadBack(in_force=True, found={"left": found.get("left", 0)})
 
     def __str__(self) -> str:
         """`loader 0 of rank 1 is killed`."""

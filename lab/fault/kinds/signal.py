@@ -48,14 +48,16 @@ class Signal(RankFault):
 
     def undo(self, ground: Ground) -> None:
         """Let it go on, if it was stopped and is still there."""
-        if self.name == _STOPS and self.rank in ground.ranks:
-            ground.take_back(self.node_in(ground), "signal", {"rank": self.rank, "name": self.name})
+        node = self.node_of(ground) if self.name == _STOPS else None
+        if node is not None and ground.running(node):
+            ground.take_back(node, "signal", {"rank": self.rank, "name": self.name})
 
     def read_back(self, ground: Ground) -> ReadBack:
         """What the process is doing; of a signal that scripts can catch, whatever that is."""
         until, expected = time.monotonic() + _PATIENCE_S, _AFTERWARDS.get(self.name)
+        node = self.node_of(ground)
         while True:
-            state = ground.look_at(self.node_in(ground), "signal", {"rank": self.rank})["state"]
+            state = "" if node is None else ground.look_at(node, "signal", {"rank": self.rank})["state"]
             if expected in (None, state) or time.monotonic() > until:
                 return ReadBack(expected in (None, state), {"state": state or "ended"})
             time.sleep(_PAUSE_S)

@@ -28,6 +28,7 @@ class RanksOfARun:
     """A ground that answers as if each deed were done."""
 
     ranks: Mapping[int, str] = {0: "node0", 1: "node1"}
+    addresses: Mapping[str, str] = {"node0": "10.0.0.1", "node1": "10.0.0.2", "node2": "10.0.0.3"}
 
     def __init__(self, state: str = "T") -> None:
         self.state = state
@@ -35,7 +36,10 @@ class RanksOfARun:
 
     def _answer(self, how: str, node: str, deed: str, said: dict[str, Any]) -> dict[str, Any]:
         self.asked.append((how, node, deed, dict(said)))
-        return {"state": self.state, "left": 1}
+        return {"state": self.state if node == "node1" else "", "left": 1}
+
+    def running(self, node: str) -> bool:
+        return node != "node0"
 
     def ask(self, node: str, deed: str, said: dict[str, Any]) -> dict[str, Any]:
         return self._answer("do", node, deed, said)
@@ -144,9 +148,19 @@ def test_a_signal_is_sent_where_the_rank_is_and_its_effect_is_read_back() -> Non
 
 
 def test_a_rank_that_no_run_has_is_a_sentence() -> None:
-    ground: Any = RanksOfARun()
+    ground: Any = RanksOfARun(state="")
     ground.ranks = {}
     for what in (Signal(rank=1), Loader(rank=1)):
         with pytest.raises(ClusterError, match="no run goes on that has a rank 1"):
             what.apply(ground)
     Signal(rank=1, name="SIGSTOP").undo(ground)
+
+
+def test_whoever_does_not_run_it_asks_the_nodes_that_run_for_the_rank() -> None:
+    ground: Any = RanksOfARun()
+    ground.ranks = {}
+    stop = Signal(rank=7, name="SIGSTOP")
+    stop.apply(ground)
+    assert stop.read_back(ground).in_force
+    assert ("do", "node1", "signal", {"rank": 7, "name": "SIGSTOP"}) in ground.asked
+    assert {node for _, node, *_ in ground.asked} == {"node1"}
