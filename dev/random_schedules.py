@@ -35,8 +35,8 @@ SCENARIOS = (
 )
 """The last two write checkpoints; after a failed run the last one goes on from what it has left."""
 SEED = 20_260
-GRACE_S = 30.0
-"""Beyond a run's deadline: for its end, healing, and the run after it."""
+GRACE_S = 10.0
+"""Beyond a run's deadline, for its end."""
 
 
 def main() -> int:
@@ -90,11 +90,12 @@ def run_lesson(lesson: str, count: int, seed: int, until: float, arguments: argp
 
 def told_of(lesson: str, trial: Trial, trials: Trials, schedule: Schedule, runs: Path) -> dict[str, Any]:
     """What became of one, with whether the verdict named who was to blame."""
-    one = {"lesson": lesson, **trial.to_json(), "late": trial.seconds > trials.timeout_s + GRACE_S, "left": False}
+    one = {"scenario": lesson, **trial.to_json(), "late": False, "left": False}
     try:
         result = Result.load(runs / trial.run)
     except LabError:
         return {**one, "culprit": None, "injected": [], "named": False}
+    one["late"] = result.duration_s is None or result.duration_s > trials.timeout_s + GRACE_S
     injected = sorted(guilty(result, schedule))
     culprit = result.culprit
     who = None if culprit is None else culprit.node or f"rank {culprit.rank}"
@@ -115,7 +116,7 @@ def guilty(result: Result, schedule: Schedule) -> set[str]:
 def line_of(one: dict[str, Any]) -> str:
     """One, on a line."""
     blame = "named" if one["named"] else f"MISSED: says {one['culprit']}, was {one['injected']}"
-    faults = f"{one['lesson']}  {json.dumps(one['schedule'])}"
+    faults = f"{one['scenario']}  {json.dumps(one['schedule'])}"
     return f"{one['ended']:7} {one['seconds']:6.2f} s  {blame}  {faults}  {one['broken']}"
 
 
