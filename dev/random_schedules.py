@@ -53,20 +53,23 @@ def main() -> int:
     until = time.monotonic() + arguments.seconds
     told: list[dict[str, Any]] = []
     with arguments.out.open("w", encoding="utf-8") as out:
-        for number, lesson in enumerate(SCENARIOS):
+        for number, path in enumerate(SCENARIOS):
             count = len(range(number, arguments.count, len(SCENARIOS)))
-            for one in run_lesson(lesson, count, SEED + number, until, arguments):
-                told.append(one)
-                out.write(json.dumps(one) + "\n")
-                out.flush()
-                print(line_of(one), flush=True)
+            try:
+                for one in run_scenario(path, count, SEED + number, until, arguments):
+                    told.append(one)
+                    out.write(json.dumps(one) + "\n")
+                    out.flush()
+                    print(line_of(one), flush=True)
+            except LabError as error:
+                print(f"{path} ended early: {error.message}", flush=True)
     print(summary(told))
     return 1 if any(one["late"] or one["broken"] or one["left"] or one["ended"] == "error" for one in told) else 0
 
 
-def run_lesson(lesson: str, count: int, seed: int, until: float, arguments: argparse.Namespace) -> Any:
-    """Schedules of one lesson, on one cluster; what became of each."""
-    scenario, engine = open_scenario(ROOT / f"{lesson}.yaml"), OPENERS[arguments.engine]()
+def run_scenario(path: str, count: int, seed: int, until: float, arguments: argparse.Namespace) -> Any:
+    """Schedules of one scenario, on one cluster; what became of each."""
+    scenario, engine = open_scenario(ROOT / f"{path}.yaml"), OPENERS[arguments.engine]()
     options, name = RunOptions(runs=arguments.runs), "schedules"
     found: list[dict[str, Any]] = []
     with trials_on(engine, name, scenario, asked={}, options=options, announce=lambda _: None) as trials:
@@ -81,16 +84,16 @@ def run_lesson(lesson: str, count: int, seed: int, until: float, arguments: argp
             schedule = pool.draw(tried)
             if schedule is None or time.monotonic() > until:
                 break
-            found.append(told_of(lesson, trials.attempt(schedule, "drawn"), trials, schedule, arguments.runs))
+            found.append(told_of(path, trials.attempt(schedule, "drawn"), trials, schedule, arguments.runs))
             if len(found) > 1:
                 yield found[-2]
     if found:
         yield {**found[-1], "left": bool(engine.find(f"{name}-chaos"))}
 
 
-def told_of(lesson: str, trial: Trial, trials: Trials, schedule: Schedule, runs: Path) -> dict[str, Any]:
+def told_of(path: str, trial: Trial, trials: Trials, schedule: Schedule, runs: Path) -> dict[str, Any]:
     """What became of one, with whether the verdict named who was to blame."""
-    one = {"scenario": lesson, **trial.to_json(), "late": False, "left": False}
+    one = {"scenario": path, **trial.to_json(), "late": False, "left": False}
     try:
         result = Result.load(runs / trial.run)
     except LabError:
