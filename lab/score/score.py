@@ -39,9 +39,8 @@ SAYS: dict[str, tuple[str, ...]] = {
     "flip": ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result"),
     "loader": ("loader_killed",),
     "memory": ("out_of_memory",),
-    "disk": ("disk_full",),
     "disk_full": ("disk_full",),
-    "slow_disk": ("straggler", "late", "never_came", "never_entered"),
+    "disk_slow": ("straggler", "late", "never_came", "never_entered"),
     "cpu": ("straggler", "late"),
     "clock": (),
 }
