@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from . import wire
 from .config import Config
-from .tcp_messages import Connections
+from .tcp_messages import LONG_WAYS, Connections
 
 _NETLINK, _SOCK_DIAG = 16, 4
 _BY_FAMILY, _DUMP = 20, 0x301  # SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST | NLM_F_DUMP
@@ -26,7 +26,7 @@ _INFO = 2  # INET_DIAG_INFO
 _OPEN = ~((1 << 6) | (1 << 7) | (1 << 10)) & 0xFFF  # neither TIME_WAIT nor CLOSE nor LISTEN
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI48s")
-_PORTS, _QUEUES, _ATTRIBUTE = struct.Struct("!HH"), struct.Struct("=II"), struct.Struct("=HH")
+_PORTS, _QUEUES, _ATTRIBUTE = struct.Struct("!HH"), struct.Struct("=IIII"), struct.Struct("=HH")
 _ID, _QUEUES_AT, _ATTRIBUTES_AT = 4, 56, 72
 _COUNTS, _LONGS, _SEGMENTS = struct.Struct("=B"), struct.Struct("=Q"), struct.Struct("=III")
 _RETRANSMITS, _RTO, _UNACKED, _RTT, _AGAIN, _ACKED, _SEGS, _RATE = 2, 8, 24, 68, 100, 120, 136, 160
@@ -39,14 +39,12 @@ _MOST_PEERS = 64
 
 EVERY_S = 0.5
 """How often the kernel is asked."""
-STUCK_S = 0.5
-"""Data that nobody acknowledged for so long is told at once, and that nobody does is asked for."""
 _AGAIN_S = 1.0
 _FIRST_S, _SELDOM_S = 1.0, 32.0
 """While all is well it is told after the first of these, then after twice as long, up to the second."""
 _NO_SERVICE = 9
 """A port at which nobody listens: a kernel that can be reached refuses at once."""
-_PATIENCE_S = 0.4
+_PATIENCE_S = 0.2
 _STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _MOST_REPORTS = 2000
 
@@ -101,9 +99,9 @@ def _read(message: bytes) -> Connection | None:
     size = 4 if message[0] == socket.AF_INET else 16
     places = (_ID + 4, _ID + 20)
     local, peer = (_plain(message[place : place + size]) for place in places)
-    unread, written = _QUEUES.unpack_from(message, _QUEUES_AT)
+    unread, written, _, inode = _QUEUES.unpack_from(message, _QUEUES_AT)
     info = _attribute(message, _INFO)
-    if len(info) < _SEGS + 12:
+    if len(info) < _SEGS + 12 or not inode:  # no process has it any more: it is what an earlier run left
         return None
     (unacked,), (rtt,) = _WORD.unpack_from(info, _UNACKED), _WORD.unpack_from(info, _RTT)
     segments_out, segments_in, unsent = _SEGMENTS.unpack_from(info, _SEGS)
@@ -199,6 +197,8 @@ class Reports:
         self._answers: dict[str, bool] = {}
         self._unchanged: dict[tuple[object, ...], float] = {}
         """By connection and what it has got acknowledged, while there is more to acknowledge: since when it is so."""
+        self._round_trips: dict[str, float] = {}
+        """Seconds, as they were last."""
         self._stuck: set[str] = set()
         """Who did not acknowledge what was sent."""
         self._news = False
@@ -212,10 +212,14 @@ class Reports:
             return
         self._looked = now
         found = self._found()
-        stuck = {peer for peer, one in found.items() if one.silent_s >= STUCK_S}
+        stuck = {peer for peer, one in found.items() if one.stuck}
         self._news |= stuck != self._stuck
         self._stuck = stuck
-        self.ask() if stuck else self.close()
+        if stuck:
+            self.ask()
+        else:
+            self.close()
+            self._answers.clear()
         due = now - self._began >= self._next_s
         if due:
             self._next_s += min(self._next_s, _SELDOM_S)
@@ -227,7 +231,8 @@ class Reports:
         now = time.monotonic()
         for peer, (asked, since) in list(self._asked.items()):
             answered = asked.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED or _connected(asked)
-            if answered or now - since >= _PATIENCE_S:
+            patience_s = max(_PATIENCE_S, LONG_WAYS * self._round_trips.get(peer, 0.0))
+            if answered or now - since >= patience_s:
                 self._news |= self._answers.get(peer) != answered
                 self._answers[peer] = answered
                 self._asked.pop(peer)[0].close()
@@ -257,6 +262,7 @@ class Reports:
         silent = (max(one.silent_s, now - self._unchanged.get(key, now)) for key, one in zip(keys, open_now))
         told = [one._replace(silent_s=silent_s) for one, silent_s in zip(open_now, silent)]
         found = by_peer(told, time.time(), self._node, self._run)
+        self._round_trips.update((peer, one.round_trip_s) for peer, one in found.items())
         self._peers.update(list(found)[: _MOST_PEERS - len(self._peers)])
         return found
 

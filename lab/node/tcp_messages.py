@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+STUCK_S = 0.5
+"""Data that nobody acknowledged for so long, though it was sent again and again, does not get through,"""
+LONG_WAYS = 4
+"""if that is so many round trips."""
+
 
 class Connections(NamedTuple):
     """What the kernel of a node says of its TCP connections to one other node, taken together."""
@@ -35,3 +40,8 @@ class Connections(NamedTuple):
     """The largest rate at which data was last delivered by one of them; 0: not known."""
     answers: Optional[bool] = None
     """Whether the other kernel answered when it was asked for a connection; None: it was not asked."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing gets through, or nothing comes back: not where the way is only long."""
+        return self.silent_s >= max(STUCK_S, LONG_WAYS * self.round_trip_s)

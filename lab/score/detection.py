@@ -12,7 +12,6 @@ from lab.node.tcp_messages import Connections
 from lab.record import events
 from lab.record.read import Record
 from lab.record.result import Expectation
-from lab.verdict.network import STUCK_S
 from lab.words import format_duration
 
 _MOST_SEEN = 16
@@ -140,7 +139,7 @@ def _told(fact: events.Event, *, timed_out: bool) -> tuple[str, str, float] | No
         return "the engine", f"saw that {fact.node} {fact.how}", fact.time
     if isinstance(fact, Halted) and fact.signal:
         return _agent(fact.node), f"saw rank {fact.rank} stopped by {fact.signal}", fact.time
-    if isinstance(fact, Connections) and fact.silent_s >= STUCK_S:
+    if isinstance(fact, Connections) and fact.stuck:
         return _agent(fact.node), f"saw that {fact.peer} acknowledged nothing", fact.time
     if isinstance(fact, Limited) and fact.what in ("memory", "disk", "processes"):
         return _agent(fact.node), f"saw the limit of {fact.what} reached", fact.time

@@ -29,7 +29,7 @@ class Cut:
 def find_cut(network: Network, nodes: Collection[str]) -> Cut | None:
     """Where the network between these nodes was broken when the run was over; None where it was not."""
     broken = [(one, other) for one, other in combinations(sorted(nodes), 2) if network.lost(one, other)]
-    if not broken:
+    if not broken or not network.stuck:
         return None
     parts = parts_of(nodes, broken)
     for_s = format_duration(max(network.silent_s(*pair) for pair in broken))

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from lab.node.tcp_messages import Connections
 
-STUCK_S = 0.5
-"""Data that was not acknowledged for so long, though it was sent again and again, does not get through."""
 Way = tuple[str, str]
 """From one node to another, by their names."""
 
@@ -27,17 +25,21 @@ class Network:
         way = told.node, told.peer
         if told.number:
             self.latest[way] = told
-        if told.answers is not None and not (over and self.answers.get(way) is False):
-            self.answers[way] = told.answers
-        if told.silent_s >= STUCK_S:
+        if not over:
+            self.answers.pop(way, None)
+        if told.answers is not None:
+            self.answers.setdefault(way, told.answers)
+        if told.stuck:
             self.stuck[way] = told
         elif not over and way in self.stuck and told.number >= self.stuck[way].number:
             del self.stuck[way]
 
     def lost(self, one: str, other: str) -> bool:
-        """Whether nothing, or nothing that was answered, got through between two nodes when the run was over."""
+        """Whether nothing got through between two nodes when the run was over, or nothing that was answered."""
         ways = (one, other), (other, one)
-        return any(way in self.stuck for way in ways) and not any(self.answers.get(way) for way in ways)
+        if any(self.answers.get(way) for way in ways):
+            return False
+        return any(way in self.stuck or self.answers.get(way) is False for way in ways)
 
     def silent_s(self, one: str, other: str) -> float:
         """For how long at least nothing was acknowledged between two nodes."""
@@ -51,4 +53,4 @@ class Network:
             return False
         if came.number != sent.number or not sent.sent_again:
             return False
-        return sent.silent_s >= STUCK_S and came.segments_in >= sent.segments_out
+        return sent.stuck and came.segments_in >= sent.segments_out
