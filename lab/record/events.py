@@ -29,6 +29,8 @@ class Clock(NamedTuple):
     """How wrong the offset may be."""
     boot: str = ""
     """Identity of its kernel."""
+    address: str = ""
+    """By which other nodes reach it."""
 
 
 class NodeLost(NamedTuple):

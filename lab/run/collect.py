@@ -182,8 +182,11 @@ class Collector:
         self.claimed.add(node)
         sent, now = self.claims_sent.get(node), time.time()
         if sent is not None:
-            self.attempts.clocks[node] = clock = clock_of(node, claimed, sent, now)
+            address = next((one for one, name in self.addresses.items() if name == node), "")
+            clock = clock_of(node, claimed, sent, now)._replace(address=address)
+            self.attempts.clocks[node] = clock
             self.writer.event(clock)
+            self.facts.take(clock)
 
     def _refused(self, node: str, message: Refused) -> None:
         """An agent does not act on something: it cannot start the run, or has it no more."""

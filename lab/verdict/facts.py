@@ -15,6 +15,7 @@ from lab.node.start_messages import STARTER
 from lab.node.tcp_messages import Connections
 from lab.record.events import (
     Cancelled,
+    Clock,
     EngineLost,
     Event,
     NodeCame,
@@ -159,7 +160,7 @@ class RunFacts:
         """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
         self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
-        self.came, self.network = [], Network()
+        self.came, self.network = [], Network(addresses=self.network.addresses)
         self.started, self.joined = {}, {}
 
     def rank(self, number: int) -> RankFacts:
@@ -212,7 +213,7 @@ class RunFacts:
                 self.lost_nodes.append(event)
         elif isinstance(event, NodeCame):
             self.came.append(event.node)
-        elif isinstance(event, Connections):
+        elif isinstance(event, (Connections, Clock)):
             self.network.take(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
         elif isinstance(event, Limited):
             self.limits.append(event)

@@ -10,6 +10,7 @@ from lab.plan.present import HOST
 from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
+from lab.verdict.broken_links import find_broken_link
 from lab.verdict.cause import error_cause
 from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, refusal, went_alone, where_it_was
@@ -83,6 +84,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone):
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}", cause="went_alone")
+    broken = find_broken_link(facts, failed)
+    if broken is not None:
+        return _judged_by(broken, evidence, f"rank {victim.rank} then {how_it_failed(evidence, victim, brief=True)}")
     victim = next((rank for rank in failed if gave_up(rank)), victim)
     missed, then = _missed(evidence, victim), how_it_failed(evidence, victim)
     if missed is None:
@@ -203,6 +207,9 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
+    link = find_broken_link(evidence.facts, sorted((r for r in evidence.facts.ranks if r.failed), key=_failed_at))
+    if link is not None and (culprit is None or culprit in link.ranks):
+        return [link]
     if culprit is None:
         judged = judge_failure(evidence).culprit
         culprit = judged.rank if judged is not None else None

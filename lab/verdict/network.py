@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lab.node.tcp_messages import Connections
+from lab.record.events import Clock
 
 Way = tuple[str, str]
 """From one node to another, by their names."""
@@ -20,8 +21,14 @@ class Network:
     answers: dict[Way, bool] = field(default_factory=dict)
     """Whether the other kernel answered when it was asked last."""
 
-    def take(self, told: Connections, *, over: bool) -> None:
+    addresses: dict[str, str] = field(default_factory=dict)
+    """By address: the names of the nodes."""
+
+    def take(self, told: Connections | Clock, *, over: bool) -> None:
         """Add a report; once it is `over`, connections are closed, and what is missing then means nothing."""
+        if isinstance(told, Clock):
+            self.addresses.update({told.address: told.node} if told.address else {})
+            return
         way = told.node, told.peer
         if told.number:
             self.latest[way] = told

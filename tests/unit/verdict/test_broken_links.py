@@ -1,0 +1,47 @@
+"""Connections that broke by themselves, from what ranks say that lost them."""
+
+from __future__ import annotations
+
+from lab.node.messages import Exited
+from lab.record.events import Clock
+from lab.verdict.broken_links import find_broken_link
+from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.finding import Finding
+
+_TEXTS = {
+    "reset": "RuntimeError: [pair.cc:537] Read error [10.0.0.{}]:5041: Connection reset by peer. This is typical",
+    "closed": "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.{}]:5041. This is typical",
+}
+
+
+def _found(*ends: tuple[int, str, int, float]) -> Finding | None:
+    """What is found where ranks failed: who, how, having lost whom, when."""
+    facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
+    for rank in range(3):
+        facts.take(Clock(0.0, f"node{rank}", address=f"10.0.0.{rank}"))
+    for rank, how, peer, at in ends:
+        error = _TEXTS[how].format(peer)
+        facts.take(Exited(rank, at + 0.1, f"node{rank}", code=1, error=error, raised=at))
+    failed = sorted((rank for rank in facts.ranks if rank.failed), key=lambda rank: rank.raised or 0.0)
+    return find_broken_link(facts, failed)
+
+
+def test_a_connection_that_was_reset_while_both_ranks_were_there_names_nobody() -> None:
+    found = _found((0, "reset", 2, 1.0), (2, "closed", 0, 1.2), (1, "closed", 0, 1.3))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("connection_reset", ())
+    assert found.headline.startswith("the connection between node0 and node2 was reset while both were there")
+
+
+def test_several_connections_of_one_node_name_it() -> None:
+    found = _found((0, "reset", 1, 1.0), (2, "reset", 1, 1.01), (1, "reset", 0, 1.2))
+    assert found is not None
+    assert found.ranks == (1,)
+    assert found.headline.startswith("the connections of node1 to node0 and node2 were reset")
+
+
+def test_a_rank_that_had_failed_before_has_closed_its_connections_itself() -> None:
+    assert _found((0, "closed", 2, 1.0), (2, "reset", 0, 1.2)) is None
+    found = _found((0, "reset", 2, 1.0), (1, "reset", 0, 1.1), (2, "reset", 0, 1.2))
+    assert found is not None
+    assert found.ranks == ()
