@@ -18,6 +18,7 @@ from lab.verdict.causes import find_causes
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence, problems, read_evidence
 from lab.verdict.finding import Finding
+from lab.verdict.peers import lost_a_peer
 from lab.verdict.stacks import shorten_paths, shorten_stack
 from lab.words import capital, format_bytes, format_duration, listing, name_ranks, plural
 
@@ -66,8 +67,8 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
 
 def _ended_well(evidence: Evidence, result: Result) -> bool:
     """Whether a run ended as it should, and by itself."""
-    hung = any(rank.stopped for rank in evidence.facts.ranks)
-    return result.passed and result.culprit is None and not hung
+    broke = any(rank.stopped or rank.node_lost or lost_a_peer(rank) for rank in evidence.facts.ranks)
+    return result.passed and result.culprit is None and not broke
 
 
 def _ended_from_outside(evidence: Evidence) -> bool:

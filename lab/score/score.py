@@ -21,7 +21,7 @@ SAYS: dict[str, tuple[str, ...]] = {
     "pause": ("node_paused",),
     "disconnect": ("node_disconnected", "cut_off"),
     "partition": ("cut_off", "node_disconnected"),
-    "reset": ("connection_lost", "connection_reset"),
+    "reset": ("connection_reset", "connection_lost"),
     "dns": ("name_resolution", "rendezvous"),
     "delay": _LINK,
     "jitter": _LINK,
@@ -45,8 +45,9 @@ SAYS: dict[str, tuple[str, ...]] = {
     "clock": (),
 }
 """By kind of fault: the causes of a culprit, or the kinds of findings, that are right for it."""
-_TELLING = ("slow_link", "straggler", "nonfinite", "outlier", "diverged", "wrong_result")
-"""Findings that say what was broken where nothing failed."""
+_TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
+            "wrong_result")  # fmt: skip
+"""Findings that say what was broken where nobody is the culprit."""
 
 
 class Named(NamedTuple):
@@ -130,7 +131,7 @@ def _named(record: Record, result: Result) -> Named:
     from lab.explain.explain import explain
 
     for finding in explain(record).findings:
-        if finding.kind in _TELLING or finding.kind in ("cut_off", "outside"):
+        if finding.kind in _TELLING:
             rank = finding.ranks[0] if finding.ranks else None
             return Named(rank, record.workers().get(rank, "") if rank is not None else "", finding.kind)
     return Named()

@@ -7,22 +7,39 @@ failed for nothing but lost connections, it was the connection that broke.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.finding import Finding
 from lab.verdict.peers import gave_up, lost_a_peer
 from lab.words import listing, name_ranks
 
 _RESET = re.compile(r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: Connection reset by peer")
+_CLOSED = re.compile(r"Connection closed by peer \[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
+Together = Callable[[int, str], bool]
 
 
-def find_broken_link(facts: RunFacts, failed: Sequence[RankFacts]) -> Finding | None:
-    """The connection that broke first, by itself; names a node where several of its connections did.
+def find_broken_link(evidence: Evidence) -> Finding | None:
+    """The connection that broke first, by itself; names a node where several of its connections did."""
+
+    def together(rank: int, node: str) -> bool:
+        hit = evidence.broken(rank) if evidence.at_hand else None
+        peers = [one.rank for one in evidence.facts.ranks if one.node == node]
+        return hit is not None and any(one in hit[1].calls and hit[1].calls[one].state != "completed" for one in peers)
+
+    failed = [rank for rank in evidence.facts.ranks if rank.failed]
+    return broken_link(evidence.facts, sorted(failed, key=lambda rank: rank.raised or 0.0), together)
+
+
+def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together) -> Finding | None:
+    """The same, of the ranks that failed, the earliest first.
 
     Args:
         facts: of the run.
-        failed: the ranks that failed, the earliest first.
+        failed: those ranks.
+        together: whether a rank of that node was in the call in which the connection of a rank to it was closed, and
+            never came out of it: then it did not close it because it was done.
     """
     alone = facts.lost_nodes or any(rank.left for rank in facts.ranks)
     if alone or not failed or not all(lost_a_peer(rank) and rank.raised for rank in failed):
@@ -31,8 +48,12 @@ def find_broken_link(facts: RunFacts, failed: Sequence[RankFacts]) -> Finding | 
     broken = list[set[str]]()
     for rank in failed:
         met = _RESET.search(rank.error)
+        closed = None if met else _CLOSED.search(rank.error)
+        met = met or closed
         peer = facts.network.addresses.get(met["address"], "") if met else ""
         told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
+        if closed and told_later:
+            told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)
         if not broken and (not peer or not told_later or gave_up(rank)):
             return None
         if peer and told_later and {rank.node, peer} not in broken:

@@ -84,7 +84,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone):
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}", cause="went_alone")
-    broken = find_broken_link(facts, failed)
+    broken = find_broken_link(evidence)
     if broken is not None:
         return _judged_by(broken, evidence, f"rank {victim.rank} then {how_it_failed(evidence, victim, brief=True)}")
     victim = next((rank for rank in failed if gave_up(rank)), victim)
@@ -207,7 +207,7 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     stuck = explain_stand_off(evidence)
     if stuck and (culprit is None or culprit in stuck[0].ranks):
         return stuck
-    link = find_broken_link(evidence.facts, sorted((r for r in evidence.facts.ranks if r.failed), key=_failed_at))
+    link = find_broken_link(evidence)
     if link is not None and (culprit is None or culprit in link.ranks):
         return [link]
     if culprit is None:

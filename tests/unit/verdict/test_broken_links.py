@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.node.messages import Exited
 from lab.record.events import Clock
-from lab.verdict.broken_links import find_broken_link
+from lab.verdict.broken_links import broken_link
 from lab.verdict.facts import RankFacts, RunFacts
 from lab.verdict.finding import Finding
 
@@ -14,7 +14,7 @@ _TEXTS = {
 }
 
 
-def _found(*ends: tuple[int, str, int, float]) -> Finding | None:
+def _found(*ends: tuple[int, str, int, float], together: bool = False) -> Finding | None:
     """What is found where ranks failed: who, how, having lost whom, when."""
     facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
     for rank in range(3):
@@ -23,7 +23,7 @@ def _found(*ends: tuple[int, str, int, float]) -> Finding | None:
         error = _TEXTS[how].format(peer)
         facts.take(Exited(rank, at + 0.1, f"node{rank}", code=1, error=error, raised=at))
     failed = sorted((rank for rank in facts.ranks if rank.failed), key=lambda rank: rank.raised or 0.0)
-    return find_broken_link(facts, failed)
+    return broken_link(facts, failed, lambda rank, node: together)
 
 
 def test_a_connection_that_was_reset_while_both_ranks_were_there_names_nobody() -> None:
@@ -43,5 +43,13 @@ def test_several_connections_of_one_node_name_it() -> None:
 def test_a_rank_that_had_failed_before_has_closed_its_connections_itself() -> None:
     assert _found((0, "closed", 2, 1.0), (2, "reset", 0, 1.2)) is None
     found = _found((0, "reset", 2, 1.0), (1, "reset", 0, 1.1), (2, "reset", 0, 1.2))
+    assert found is not None
+    assert found.ranks == ()
+
+
+def test_a_connection_that_a_peer_closed_is_broken_where_that_peer_was_in_the_same_call() -> None:
+    ends = [(0, "closed", 2, 1.0), (2, "closed", 0, 1.2)]
+    assert _found(*ends) is None
+    found = _found(*ends, together=True)
     assert found is not None
     assert found.ranks == ()
