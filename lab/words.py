@@ -24,6 +24,11 @@ def format_rate(bytes_per_s: float | None) -> str:
     return NONE if bytes_per_s is None else _scaled(bytes_per_s, "B/s")
 
 
+def format_bit_rate(bits_per_s: float | None) -> str:
+    """`100 Mbit/s`: rates of links are told in bits, as those who sell them do."""
+    return NONE if bits_per_s is None else _scaled(bits_per_s, "bit/s")
+
+
 def format_limit(size: int) -> str:
     """A limit as it was given: `1 GiB`, `700 MiB`; one that is no whole number of MiB as `512 MB`."""
     mebibytes, rest = divmod(size, 2**20)

@@ -146,6 +146,14 @@ class FaultKind(ABC):
         """The ranks that it is done to, where it is done to ranks."""
         return ()
 
+    def check(self, _: Ground) -> None:
+        """See, before a run begins, whether it can be done, as far as that can be seen.
+
+        Raises:
+            LabError: it cannot.
+        """
+        return
+
     def apply(self, ground: Ground) -> None:
         """Do it; it is in force when this returns.
 
@@ -153,6 +161,14 @@ class FaultKind(ABC):
             LabError: it cannot be done.
         """
         raise NotImplementedError
+
+    def renew(self, _ground: Ground, _node: str) -> None:
+        """Do it once more to a node that has come back, and knows nothing of it."""
+        return
+
+    def met(self, _: Ground) -> Mapping[str, Any]:
+        """What it has done by now, by what that is: `{"dropped_packets": 12}`; asked just before it is undone."""
+        return {}
 
     def undo(self, ground: Ground) -> None:
         """Take it back, also where it is not in force, and by somebody who only knows its data.

@@ -14,6 +14,7 @@ from lab.keys import kinds
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.value import Value
 from lab.node.links import NO_NETEM
+from lab.node.shaping import LATE
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"
@@ -46,10 +47,28 @@ class LinkFault(FaultKind):
                 f"{self} cannot be done: {error.message}", _HINT if NO_NETEM in error.message else ""
             ) from None
 
+    def check(self, ground: Ground) -> None:
+        """Whether the kernel of the nodes has what delays packets, where that is asked for: all are on one machine."""
+        told = self._told(ground)
+        late = any(how.get(name) for _, said in told for how in said["to"].values() for name in LATE)
+        if late and not ground.look_at(told[0][0], DEED, {"address": told[0][1]["address"]})["netem"]:
+            raise LabError(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
+
+    def renew(self, ground: Ground, node: str) -> None:
+        """Tell a node that has come back."""
+        for name, said in self._told(ground):
+            if name == node:
+                ground.ask(node, DEED, said)
+
+    def met(self, ground: Ground) -> Mapping[str, Any]:
+        """What was dropped, lost, reset and sent twice."""
+        return counted([ground.look_at(node, DEED, said) for node, said in self._told(ground)])
+
     def undo(self, ground: Ground) -> None:
         """Have every node that runs take it back."""
-        for node, said in self._told(ground):
-            ground.take_back(node, DEED, {"part": said["part"], "address": said["address"]})
+        for node, address in ground.addresses.items():
+            if ground.running(node):
+                ground.take_back(node, DEED, {"part": str(self), "address": address})
 
     def read_back(self, ground: Ground) -> ReadBack:
         """Whether it is in force on every node that runs, what it has met by now, and what packets meet."""

@@ -40,19 +40,16 @@ class Profile:
 
 
 PROFILES: Mapping[str, Profile] = {
-    "lan-1g": Profile("a switch with 1 Gbit/s", Condition(rate_bits_per_s=1e9, delay_s=0.0001)),
-    "lan-10g": Profile("a switch with 10 Gbit/s", Condition(rate_bits_per_s=10e9, delay_s=0.00005)),
+    "lan-1g": Profile("a switch with 1 Gbit/s", Condition(rate_bits_per_s=1e9)),
+    "lan-10g": Profile("a switch with 10 Gbit/s", Condition(rate_bits_per_s=10e9)),
     "wan-40ms": Profile(
         "two cities, 40 ms there and back", Condition(rate_bits_per_s=100e6, delay_s=0.02, jitter_s=0.001, loss=0.0001)
     ),
     "wifi": Profile(
-        "a wireless network in an office",
-        Condition(rate_bits_per_s=100e6, delay_s=0.002, jitter_s=0.0015, loss=0.005),
+        "a wireless network, 3 ms there and back", Condition(rate_bits_per_s=100e6, delay_s=0.0015, jitter_s=0.001)
     ),
     "datacenter": Profile(
-        "racks: fast within, slow between",
-        Condition(rate_bits_per_s=10e9, delay_s=0.00003),
-        Condition(rate_bits_per_s=1e9, delay_s=0.00025),
+        "racks: 10 Gbit/s within, 1 Gbit/s between", Condition(rate_bits_per_s=10e9), Condition(rate_bits_per_s=1e9)
     ),
 }
 """By name; where the figures come from is in docs/network.md."""

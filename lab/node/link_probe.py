@@ -43,7 +43,7 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     rate = min(how.get("rate_bits_per_s", math.inf), asked["rate_bits_per_s"] or math.inf)
     with Netlink(ROUTE) as route:
-        queues = shaping.Shaping(shaping.device(address)[0], route)
+        queues = shaping.Shaping(shaping.device(address), route)
         if how.get("delay_s"):
             found["round_trip_s"] = _round_trip_s(peer)
         if rate <= _FASTEST:

@@ -7,6 +7,7 @@ every time, so that doing or undoing one twice changes nothing, and so that the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import filtering, shaping
@@ -42,7 +43,8 @@ def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         _parts.pop(name)
         if before is not None:
             _parts[name] = before
-        _make(str(said["address"]))
+        with suppress(OSError, ValueError):  # what was before may not be possible any more either
+            _make(str(said["address"]))
         raise
     return look(context, said)
 
@@ -68,7 +70,7 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         OSError: it does not say.
     """
     with Netlink(ROUTE) as route, Netlink(NETFILTER) as filters:
-        queues = shaping.Shaping(shaping.device(str(said["address"]))[0], route)
+        queues = shaping.Shaping(shaping.device(str(said["address"])), route)
         asked = in_force()
         return {
             "parts": sorted(_parts),
@@ -121,7 +123,10 @@ def _make(address: str) -> None:
     twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
     rules = filtering.set_rules(asked["from"], twice, names=not asked["no_names"])
     with Netlink(ROUTE) as route, Netlink(NETFILTER) as filters:
-        queues = shaping.Shaping(shaping.device(address)[0], route)
+        device = shaping.device(address)
+        if shaped and not device:
+            raise ValueError(f"no device of it has the address {address}: is its cable out?")
+        queues = shaping.Shaping(device, route)
         late = any(how.get(name) for how in shaped.values() for name in shaping.LATE)
         if late and not queues.knows("netem"):
             raise ValueError(NO_NETEM)

@@ -25,7 +25,7 @@ def verdict_text(result: Result, style: Style) -> str:
         lines.extend(f"  │ {line}" for line in culprit.traceback.splitlines())
     if result.verdict == "hung":
         lines.extend(_stacks(result, style))
-    lines += [f"  broken on purpose: {sentence}" for sentence in map(fault_told, result.faults)]
+    lines += [f"  {_of_the_network(one) or f'broken on purpose: {fault_told(one)}'}" for one in result.faults]
     unmet = unmet_sentences(result)
     lines += [f"  {style.paint('✘', 'red')} {sentence}" for sentence in unmet[:_MOST_EXPECTATIONS]]
     if len(unmet) > _MOST_EXPECTATIONS:
@@ -56,8 +56,26 @@ def fault_told(fault: Mapping[str, Any]) -> str:
     told = f"{fault.get('fault') or 'a fault'} {when}{f', when {why}' if why else ''}"
     if failed:
         return f"{told}; it could not be done: {failed}"
+    measured = _measured(fault.get("found"))
+    told = f"{told}; {measured}" if measured else told
     noticed, by = fault.get("detected_s"), fault.get("by")
     return f"{told}; noticed after {format_duration(noticed)} by {by}" if isinstance(noticed, float) and by else told
+
+
+def _of_the_network(fault: Mapping[str, Any]) -> str:
+    """The network that the whole run had: `network wan-40ms; asked 20 ms ...`; empty where it is something else."""
+    told, measured = str(fault.get("fault")), _measured(fault.get("found"))
+    if not told.startswith("network ") or fault.get("why") or fault.get("failed"):
+        return ""
+    return f"{told}; {measured}" if measured else told
+
+
+def _measured(found: Any) -> str:
+    if not isinstance(found, Mapping) or not found:
+        return ""
+    from lab.fault.found import found_words  # few runs break anything
+
+    return found_words(found)
 
 
 def unmet_sentences(result: Result) -> list[str]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lab.errors import LabError
 from lab.fault.when import START, When
 from lab.node.fault_messages import Done, Reached, Release
 from lab.node.messages import Output, Started
@@ -48,6 +49,7 @@ class Faults:
         self.triggers = triggers(plan.faults)
         self._removed = removed
         self._ground = ClusterGround(engine, cluster)
+        self._ground.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
         self._ground.ranks = {worker.rank: worker.node for worker in plan.workers}
         self._breaker = Breaker(self._ground, plan.run)
         self._armed = [Armed(index, fault) for index, fault in enumerate(plan.faults)]
@@ -79,6 +81,8 @@ class Faults:
         Raises:
             LabError: one cannot be done.
         """
+        for one in self._armed:
+            one.fault.what.check(self._ground)
         for one in self._armed:
             if one.fault.when == START:
                 one.state, one.begun = APPLYING, time.time()
@@ -179,6 +183,8 @@ class Faults:
 
     def _undo(self, one: Armed) -> None:
         if one.journal:
+            with suppress(LabError):  # it is undone all the same
+                one.found = {**one.found, **one.fault.what.met(self._ground)}
             self._breaker.undo(one.journal, one.fault.what)
             one.healed = time.time()
 

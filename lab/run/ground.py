@@ -45,6 +45,8 @@ class ClusterGround:
     def start(self, node: str) -> None:
         """Start it."""
         self._engine.start(self._info, [self._node(node)], announce=lambda _: None)
+        for what in self.in_force():
+            what.renew(self, node)
 
     def in_force(self) -> Sequence[FaultKind]:
         """What the journal says."""

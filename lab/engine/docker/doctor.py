@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 
@@ -12,15 +13,35 @@ from lab.engine.doctor import Check, Wanted
 from lab.engine.gpus import gpu_checks, look, self_test_command, told_steps
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.errors import LabError
+from lab.node import filtering, netlink, shaping
 from lab.node.recorder import build
 
 _PROBE = f"""
-has() {{ command -v $1 >/dev/null && echo true || echo false; }}
-built() {{ ls {build.IMAGE_FOLDER}/*-{build.source_hash()}.so >/dev/null 2>&1 && echo true || echo false; }}
-try() {{ tc qdisc add dev lo root "$@" >/dev/null 2>&1 && tc qdisc del dev lo root && echo true || echo false; }}
-echo "{{\\"tc\\": $(has tc), \\"recorder\\": $(built)"
-echo ", \\"netem\\": $(try netem delay 1ms), \\"tbf\\": $(try tbf rate 1mbit burst 32kbit latency 50ms)}}"
+import glob, json, sys, types
+package = sys.modules["node"] = types.ModuleType("node")
+package.__path__ = []
+for name, text in json.loads(sys.argv[1]).items():
+    module = sys.modules["node." + name] = types.ModuleType("node." + name)
+    module.__package__ = "node"
+    setattr(package, name, module)
+    exec(text, module.__dict__)
+from node import filtering, netlink, shaping
+can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}.so"))}}
+try:
+    with netlink.Netlink(netlink.ROUTE) as route:
+        can |= {{kind: shaping.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
+    with netlink.Netlink(netlink.NETFILTER) as filters:
+        asked = {{"loss": 0.5, "reset": 1}}
+        filtering.replace(filters, filtering.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
+        can["filters"] = True
+except OSError:
+    pass
+print(json.dumps(can))
 """
+"""What is in an image, and what the kernel lets a container do to its own network: tried in one that has none."""
+_ANY_PYTHON = (
+    'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0" "$1"; done; echo {}'
+)
 _PROBE_DEADLINE_S = 30
 _GPU_DEADLINE_S = 300
 _MIN_API = (1, 40)
@@ -105,10 +126,13 @@ def _gpu_test(connection: Connection, image: str) -> list[Check]:
 def _inside(connection: Connection, image: str) -> list[Check]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
     host_config = connection.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
+    sources = {
+        module.__name__.rpartition(".")[2]: inspect.getsource(module) for module in (netlink, shaping, filtering)
+    }
     probe = connection.call(
         lambda: connection.api.create_container(
             image,
-            entrypoint=["/bin/sh", "-c", _PROBE],
+            entrypoint=["/bin/sh", "-c", _ANY_PYTHON, _PROBE, json.dumps(sources)],
             user="0:0",
             host_config=host_config,
             labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
@@ -121,12 +145,7 @@ def _inside(connection: Connection, image: str) -> list[Check]:
     finally:
         connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
     recorder = _recorder(image, built=can.get("recorder", False))
-    if not can.get("tc"):
-        return [
-            recorder,
-            Check("warning", "network emulation", f"{image} has no tc", "install iproute2 in the image"),
-        ]
-    return [recorder, *_emulation(can)]
+    return [recorder, *_links(can)]
 
 
 def _recorder(image: str, *, built: bool) -> Check:
@@ -138,13 +157,32 @@ def _recorder(image: str, *, built: bool) -> Check:
     return Check("ok", "recorder", f"the one in Python; {image} has no compiled one")
 
 
-def _emulation(can: Mapping[str, bool]) -> list[Check]:
+def _links(can: Mapping[str, bool]) -> list[Check]:
+    """What links of nodes can be made to do."""
     return [
-        Check("ok", name, "works in containers")
-        if can[name]
-        else Check("warning", name, f"this kernel lacks it, so {use} cannot be emulated", fix)
-        for name, use, fix in (
-            ("netem", "delay and loss", "load the module sch_netem, or use another kernel"),
-            ("tbf", "a limited rate", "load the module sch_tbf, or use another kernel"),
+        Check("ok", name, f"{works} of links can be had")
+        if can.get(kind)
+        else Check(
+            "warning",
+            name,
+            f"this kernel lacks it, so {lost} cannot be had",
+            f"load the module {module}, or use another kernel",
+        )
+        for kind, name, works, lost, module in (
+            ("htb", "htb", "rates", "rates of links", "sch_htb"),
+            (
+                "netem",
+                "netem",
+                "delay, jitter, corrupt and reorder",
+                "delay, jitter, corrupt and reorder of links",
+                "sch_netem",
+            ),
+            (
+                "filters",
+                "nf_tables",
+                "loss, duplicate, partition, reset and dns",
+                "loss, duplicate, partition, reset and dns",
+                "nf_tables",
+            ),
         )
     ]
