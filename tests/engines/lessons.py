@@ -22,7 +22,7 @@ PATIENCE_S = 150.0
 """How long a lesson may take on a machine that is busy."""
 LONG = (
     "elastic/", "survival/", "network/", "incidents/start_up", "incidents/lemon_node", "incidents/silent_hang",
-    "incidents/watchdog_timeout", "incidents/gc_pauses", "incidents/switch",
+    "incidents/watchdog_timeout", "incidents/gc_pauses", "incidents/switch", "incidents/storage_slow",
 )  # fmt: skip
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
 time is up."""
