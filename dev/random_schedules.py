@@ -131,6 +131,7 @@ def summary(told: list[dict[str, Any]]) -> str:
         f"{len(told)} schedules: {dict(Counter(one['ended'] for one in told))}",
         f"culprit right in {named} of {len(told)}; of those that did not pass in "
         f"{sum(one['named'] for one in failed)} of {len(failed)}",
+        f"innocents accused: {sum(bool(one['culprit']) for one in misses)}",
         f"late: {sum(one['late'] for one in told)}, left something behind: {sum(one['left'] for one in told)}, "
         f"broke something: {sum(bool(one['broken']) for one in told)}, "
         f"run once more: {sum(bool(one['after']) for one in told)}",
