@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,15 @@ ON_DOCKER = (
 tries every call. The rest does there what it does on the local engine, and runs there in the long run."""
 
 
+@cache
+def loaded(name: str) -> Scenario:
+    """The scenario of a lesson, which each of the processes that run tests looks at several times."""
+    return load_scenario(FILES[name])
+
+
 def own_size(name: str) -> tuple[int, int]:
     """Nodes of a lesson, and workers of each."""
-    scenario = load_scenario(FILES[name])
+    scenario = loaded(name)
     assert scenario.nodes is not None, "a lesson says how many nodes it is about"
     return scenario.nodes, scenario.nproc_per_node or 1
 
@@ -46,7 +53,7 @@ def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
     docker, long = pytest.mark.docker, pytest.mark.long
     rows = []
     for name in names:
-        scenario = load_scenario(FILES[name])
+        scenario = loaded(name)
         on_local = not beyond(network_first(scenario.network, None, scenario.faults), "local")
         if on_local:
             rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
@@ -66,7 +73,7 @@ class Lessons:
     def __call__(self, name: str, nodes: int | None = None, nproc_per_node: int | None = None) -> Result:
         """Run a lesson at its own size or another; whoever comes while that is done waits for it."""
         size = nodes or own_size(name)[0], nproc_per_node or own_size(name)[1]
-        missing = refusal(load_scenario(FILES[name]).resources.gpus)
+        missing = refusal(loaded(name).resources.gpus)
         if missing:
             pytest.skip(missing)
         folder = self.folder / f"{name}-{size[0]}x{size[1]}"
@@ -76,9 +83,7 @@ class Lessons:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not record.exists():
                 runs = folder / "runs"
-                short = (
-                    load_scenario(FILES[name]).timeout_s < Scenario.timeout_s
-                )  # where the end of its time is the lesson
+                short = loaded(name).timeout_s < Scenario.timeout_s  # where the end of its time is the lesson
                 result = self.cluster(size[0]).run(
                     FILES[name],
                     nodes=nodes,
