@@ -9,6 +9,7 @@ from lab.explain.backend import find_named_backends
 from lab.explain.critical import find_critical_path
 from lab.explain.ddp_story import tell_ddp_story
 from lab.explain.model import Explanation
+from lab.explain.slow_links import find_slow_links
 from lab.explain.straggler import find_shares, find_straggler
 from lab.record.read import Record
 from lab.record.result import Result
@@ -48,7 +49,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
             if not stepped and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
         findings += _give_account(evidence, timed=not stepped)
-    findings[len(causes) : len(causes)] = tell_attempts(record)
+    findings[len(causes) : len(causes)] = [*find_slow_links(evidence), *tell_attempts(record)]
     findings += find_named_backends(evidence.facts.named)
     if evidence.facts.joined:
         from lab.verdict.started import tell_started  # few runs have any

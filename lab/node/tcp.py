@@ -167,7 +167,7 @@ def by_peer(found: Iterable[Connection], now: float, node: str, run: str) -> dic
             segments_out=sum(one.segments_out for one in ours),
             segments_in=sum(one.segments_in for one in ours),
             acknowledged_bytes=sum(one.acknowledged_bytes for one in ours),
-            round_trip_s=min((one.round_trip_s for one in ours if one.round_trip_s), default=0.0),
+            round_trip_s=max(ours, key=lambda one: one.acknowledged_bytes).round_trip_s,
             rate_bytes_per_s=max(one.rate_bytes_per_s for one in ours),
         )
         for peer, ours in sorted(peers.items(), key=lambda item: -max(one.silent_s for one in item[1]))[:_MOST_PEERS]

@@ -35,7 +35,7 @@ class Connections(NamedTuple):
     acknowledged_bytes: int = 0
     """What was sent and has arrived, since the connections were made."""
     round_trip_s: float = 0.0
-    """The shortest of their smoothed round trip times; 0: not known."""
+    """The smoothed round trip time of the one that has carried most; 0: not known."""
     rate_bytes_per_s: float = 0.0
     """The largest rate at which data was last delivered by one of them; 0: not known."""
     answers: Optional[bool] = None

@@ -140,7 +140,8 @@ def _named(record: Record, result: Result) -> Named:
 def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
     right = _right(one, named)
     innocent = named.anybody and not right
-    well = result.verdict == "passed" and result.culprit is None
+    broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
+    well = result.verdict == "passed" and result.culprit is None and not broke
     outcome = "right" if right else "wrong" if innocent else "unharmed" if well else "nobody"
     accused = f"rank {named.rank}" if named.rank is not None else named.node
     after_s = one.detection.after_s

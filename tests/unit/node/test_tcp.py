@@ -46,8 +46,8 @@ def test_the_kernel_tells_what_came_and_was_not_read(pair: tuple[socket.socket, 
 def test_connections_with_one_peer_are_taken_together_and_those_of_a_node_with_itself_left_out() -> None:
     found = by_peer(
         [
-            _connection(silent_s=0.2, unacknowledged_bytes=5, round_trip_s=0.003),
-            _connection(silent_s=1.5, unacknowledged_bytes=7, round_trip_s=0.001),
+            _connection(silent_s=0.2, unacknowledged_bytes=5, round_trip_s=0.003, acknowledged_bytes=1),
+            _connection(silent_s=1.5, unacknowledged_bytes=7, round_trip_s=0.001, acknowledged_bytes=9),
             _connection(peer="10.0.0.3"),
             _connection(local="127.0.0.1", peer="127.0.0.1"),
         ],
@@ -57,7 +57,15 @@ def test_connections_with_one_peer_are_taken_together_and_those_of_a_node_with_i
     )
     assert found == {
         "10.0.0.2": Connections(
-            12.0, "node1", "r", "10.0.0.2", 2, unacknowledged_bytes=12, silent_s=1.5, round_trip_s=0.001
+            12.0,
+            "node1",
+            "r",
+            "10.0.0.2",
+            2,
+            unacknowledged_bytes=12,
+            silent_s=1.5,
+            round_trip_s=0.001,
+            acknowledged_bytes=10,
         )
     }
 

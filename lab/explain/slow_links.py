@@ -1,0 +1,96 @@
+"""Links between nodes that are far slower, or lose far more, than others: by what the kernels said of connections."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from itertools import combinations
+from statistics import median
+
+from lab.node.tcp_messages import Connections
+from lab.verdict.cut import outside_of_most
+from lab.verdict.evidence import Evidence
+from lab.verdict.finding import Finding
+from lab.words import format_duration, listing, name_ranks, plural
+
+_LEAST_S = 0.01
+"""Round trips that take less are no worry,"""
+_TIMES = 10
+"""nor such as take less than so many times those of the fastest link."""
+_LEAST_REPORTS = 2
+_LEAST_SEGMENTS = 500
+"""A link has to have carried so many before it says something that some of them were lost,"""
+_LEAST_SHARE = 0.005
+"""at least this share of them, and at least so many times the share of the best link."""
+_MOST_LINKS = 4
+Pair = tuple[str, str]
+
+
+def find_slow_links(evidence: Evidence) -> list[Finding]:
+    """Links with long round trips, or else such as lose much; a node is named where its links are such, and no others."""
+    reports: dict[Pair, list[Connections]] = defaultdict(list)
+    for fact in evidence.record.events():
+        if isinstance(fact, Connections) and fact.number and not fact.stuck:
+            reports[min(fact.node, fact.peer), max(fact.node, fact.peer)].append(fact)
+    nodes = sorted({node for pair in reports for node in pair})
+    if len(nodes) < 3 or set(reports) != set(combinations(nodes, 2)):
+        return []
+    return _slow(evidence, reports, nodes) or _lossy(evidence, reports, nodes)
+
+
+def _slow(evidence: Evidence, reports: Mapping[Pair, list[Connections]], nodes: list[str]) -> list[Finding]:
+    trips: dict[Pair, float] = {}
+    for pair, told in reports.items():
+        ways = [[one.round_trip_s for one in told if one.node == node and one.round_trip_s] for node in pair]
+        if not all(len(way) >= _LEAST_REPORTS for way in ways):
+            return []
+        trips[pair] = max(map(median, ways))
+    fastest = min(trips.values())
+    slow = [pair for pair, seconds in trips.items() if seconds >= max(_LEAST_S, _TIMES * fastest)]
+    if not slow:
+        return []
+    took = max(trips[pair] for pair in slow)
+    rest = max(seconds for pair, seconds in trips.items() if pair not in slow)
+    sentence = (
+        f"Round trips {_between(nodes, slow)} took up to {format_duration(took)}, "
+        f"between others at most {format_duration(rest)}"
+    )
+    return [_finding(evidence, sentence, nodes, slow)]
+
+
+def _lossy(evidence: Evidence, reports: Mapping[Pair, list[Connections]], nodes: list[str]) -> list[Finding]:
+    shares: dict[Pair, float] = {}
+    counts: dict[Pair, int] = {}
+    for pair, told in reports.items():
+        last = [max((one for one in told if one.node == node), key=lambda one: one.time, default=None) for node in pair]
+        sent = sum(one.segments_out for one in last if one is not None)
+        if sent < _LEAST_SEGMENTS:
+            continue
+        counts[pair] = sum(one.sent_again for one in last if one is not None)
+        shares[pair] = counts[pair] / sent
+    best = min(shares.values(), default=0.0)
+    lossy = [pair for pair, share in shares.items() if share >= max(_LEAST_SHARE, _TIMES * best)]
+    if not lossy or len(lossy) == len(shares):
+        return []
+    again = plural(sum(counts[pair] for pair in lossy), "segment")
+    most = max(shares[pair] for pair in lossy)
+    where = _between(nodes, lossy)
+    sentence = f"{again} had to be sent again {where}, up to {most:.1%} of all, between others {best:.2%}"
+    return [_finding(evidence, sentence, nodes, lossy)]
+
+
+def _between(nodes: Collection[str], pairs: Collection[Pair]) -> str:
+    """`between node2 and the others`, `between node0 and node1`."""
+    off = outside_of_most(nodes, pairs)
+    if off:
+        return f"between {listing(off)} and the others"
+    shown = listing(f"{one} and {other}" for one, other in list(pairs)[:_MOST_LINKS])
+    return f"between {shown}"
+
+
+def _finding(evidence: Evidence, sentence: str, nodes: Collection[str], pairs: Collection[Pair]) -> Finding:
+    off = outside_of_most(nodes, pairs)
+    ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.node in off)
+    where = f"; {name_ranks(ranks)} ran there." if ranks else "."
+    others = tuple(rank.rank for rank in evidence.facts.ranks if rank.rank not in ranks)
+    return Finding(kind="slow_link", sentence=f"{sentence}{where}", ranks=ranks, others=others)
