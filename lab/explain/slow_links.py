@@ -17,6 +17,8 @@ _LEAST_S = 0.01
 """Round trips that take less are no worry,"""
 _TIMES = 10
 """nor such as take less than so many times those of the fastest link."""
+_APART = 3
+"""And every slow one has to take so many times as long as every other."""
 _LEAST_REPORTS = 2
 _LEAST_SEGMENTS = 500
 """A link has to have carried so many before it says something that some of them were lost,"""
@@ -27,7 +29,7 @@ Pair = tuple[str, str]
 
 
 def find_slow_links(evidence: Evidence) -> list[Finding]:
-    """Links with long round trips, or else such as lose much; a node is named where its links are such, and no others."""
+    """Links with long round trips, or else such as lose much; names the node whose links are such, and no others."""
     reports: dict[Pair, list[Connections]] = defaultdict(list)
     for fact in evidence.record.events():
         if isinstance(fact, Connections) and fact.number and not fact.stuck:
@@ -47,10 +49,10 @@ def _slow(evidence: Evidence, reports: Mapping[Pair, list[Connections]], nodes: 
         trips[pair] = max(map(median, ways))
     fastest = min(trips.values())
     slow = [pair for pair, seconds in trips.items() if seconds >= max(_LEAST_S, _TIMES * fastest)]
-    if not slow:
+    rest = max(seconds for pair, seconds in trips.items() if pair not in slow)
+    if not slow or min(trips[pair] for pair in slow) < _APART * rest:
         return []
     took = max(trips[pair] for pair in slow)
-    rest = max(seconds for pair, seconds in trips.items() if pair not in slow)
     sentence = (
         f"Round trips {_between(nodes, slow)} took up to {format_duration(took)}, "
         f"between others at most {format_duration(rest)}"

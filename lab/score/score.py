@@ -38,13 +38,15 @@ SAYS: dict[str, tuple[str, ...]] = {
     "nan": ("nonfinite", "not_a_number"),
     "flip": ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result"),
     "loader": ("loader_killed",),
-    "memory": ("out_of_memory",),
+    "memory": ("out_of_memory", "node_lost"),
+    "hog": ("out_of_memory", "node_lost"),
     "disk_full": ("disk_full",),
     "disk_slow": ("straggler", "late", "never_came", "never_entered"),
     "cpu": ("straggler", "late"),
     "clock": (),
 }
-"""By kind of fault: the causes of a culprit, or the kinds of findings, that are right for it."""
+"""By kind of fault: the causes of a culprit, or the kinds of findings, that are right for it; of a kind that is not
+here, any."""
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
 """Findings that say what was broken where nobody is the culprit."""
@@ -150,7 +152,7 @@ def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
         kind=one.kind,
         fault=one.detection.fault,
         culprit=outcome,
-        right_kind=right and named.cause in SAYS.get(one.kind, ()),
+        right_kind=right and named.cause in SAYS.get(one.kind, (named.cause,)),
         detected_s=None if after_s is None else round(after_s, 6),
         accused=accused if innocent else "",
         reason=result.reason,

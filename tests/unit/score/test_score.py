@@ -13,8 +13,7 @@ from lab.record.events import Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.result import Culprit
 from lab.report.score_view import score_text
 from lab.report.style import Style
-from lab.score.score import SAYS, mark_run, score
-from lab.score.truth import HARMLESS
+from lab.score.score import mark_run, score
 from lab.verdict.evidence import read_evidence
 from lab.verdict.judge import judge
 from tests.unit.score.injected import AT, broken_run, without_faults
@@ -133,9 +132,3 @@ def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> No
     assert "2 runs; innocent accused: 1" in text
     assert text.endswith("✘ b: kill node2: named rank 0\n    rank 0 raised")
     assert [mark["run"] for mark in found.to_json()["misses"]] == ["b"]
-
-
-def test_every_kind_of_fault_says_what_may_be_said_of_it() -> None:
-    from lab.fault.kind import fault_kinds
-
-    assert {kind for kind in fault_kinds() if kind not in SAYS} <= {*HARMLESS}
