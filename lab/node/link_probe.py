@@ -6,6 +6,7 @@ import math
 import socket
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import links, shaping
@@ -26,6 +27,7 @@ _DATAGRAM = b"\0" * 1400
 _WIRE_BYTES = len(_DATAGRAM) + 42
 _IN_THE_KERNEL_BYTES = 2304
 _LEAST_WAITING = 8
+_SEND_BUFFER_FORCED = 32
 _PATIENCE_S = 5.0
 _PATIENCE = 4
 _BETWEEN_S = 0.004
@@ -76,14 +78,14 @@ def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
     sent, took_s, moves = 0, 0.0, False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
         sending.setblocking(False)
-        sending.setsockopt(
-            socket.SOL_SOCKET, socket.SO_SNDBUF, int(waiting * _IN_THE_KERNEL_BYTES / 2)
-        )  # it doubles it
-        _fill(sending, peer)
+        for option in (socket.SO_SNDBUF, _SEND_BUFFER_FORCED):  # old kernels let only root of the machine force it
+            with suppress(OSError):
+                sending.setsockopt(socket.SOL_SOCKET, option, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # it doubles it
+        until = time.monotonic() + _PATIENCE * lasts_s
+        _fill(sending, peer, until)
         before, at, sure = _looked(queues, peer)
-        until = at + _PATIENCE * lasts_s
         while took_s < lasts_s and at < until:
-            _fill(sending, peer)
+            _fill(sending, peer, until)
             time.sleep(_BETWEEN_S)
             now, later, sure_now = _looked(queues, peer)
             if before.waiting and now.waiting and moves and sure and sure_now:
@@ -101,9 +103,9 @@ def _looked(queues: shaping.Shaping, peer: str) -> tuple[shaping.Shaped, float, 
     return found, (began + ended) / 2, ended - began < _BETWEEN_S / 4
 
 
-def _fill(sending: socket.socket, peer: str) -> None:
-    """Send until no more can wait."""
-    while True:
+def _fill(sending: socket.socket, peer: str, until: float) -> None:
+    """Send until no more can wait, or it is too late: some links are faster than this machine."""
+    while time.monotonic() < until:
         try:
             sending.sendto(_DATAGRAM, (peer, _DISCARD_PORT))
         except BlockingIOError:

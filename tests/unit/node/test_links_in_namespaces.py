@@ -384,3 +384,13 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
     assert reaches(lambda: rate_of_tcp(pair, 2_000_000), 1e7)
     a.deed(links.undo, part=links.ALL)
     assert not a.deed(links.look)["shaped"]
+
+
+def test_a_link_that_is_faster_than_this_machine_is_left_unmeasured_in_time(
+    pair: tuple[Namespace, Namespace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, _ = pair
+    monkeypatch.setattr(link_probe, "_FASTEST", 1e15)
+    a.deed(links.apply, to={B: {"rate_bits_per_s": 300e9}})
+
+    assert a.deed(link_probe.look, peer=B) == {}
