@@ -131,6 +131,7 @@ class Hearing:
             elif isinstance(told, Imported):
                 self.imported.update({*told.names}.intersection(warm.missing_modules()))
             elif isinstance(told, Reached):
+                self.send_traces()  # what is about to be done may be the end of this node
                 self._emit(told._replace(node=self._node, run=self._run, attempt=worker.attempt))
             elif not isinstance(told, (Joining, Leaving)) and self._limits.has_room_for_note(worker, size):
                 told = told._replace(node=self._node, run=self._run)
