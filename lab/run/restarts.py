@@ -34,7 +34,7 @@ class RestartingDriver(Driver):
     def _plan_attempt(self, number: int) -> None:
         """Have the workers that are started next meet one another, and nobody of an earlier attempt."""
         self.plan = plan_of_attempt(self._planned, number)
-        self.attempt = f"{self.plan.master_addr}:{self.plan.master_port}"
+        self.attempt = f"{number}@{self.plan.master_addr}:{self.plan.master_port}"
 
     def _may_restart(self) -> bool:
         """Whether a rank failed or a node was lost, everybody has been stopped, and there is a restart left."""
@@ -64,12 +64,9 @@ class RestartingDriver(Driver):
 
 
 def plan_of_attempt(plan: Plan, number: int) -> Plan:
-    """The plan of an attempt, from 0: each has a store of its own, at the next port."""
-    port = plan.master_port + number
+    """The plan of an attempt, from 0; each has a store of its own, at the same port."""
     told = {
-        "MASTER_PORT": str(port),
         "TORCHELASTIC_RESTART_COUNT": str(number),
         "TORCHELASTIC_MAX_RESTARTS": str(plan.launcher.max_restarts),
     }
-    workers = tuple(worker._replace(env={**worker.env, **told}) for worker in plan.workers)
-    return replace(plan, master_port=port, workers=workers)
+    return replace(plan, workers=tuple(worker._replace(env={**worker.env, **told}) for worker in plan.workers))

@@ -1,6 +1,11 @@
-"""DDP training with a checkpoint after each step. Workers that are started anew go on where those before them were."""
+"""DDP training with a checkpoint after each step. Workers that are started anew go on where those before them were.
+
+It is done after twelve steps, and not before the last three of them were taken by as many ranks as are wanted.
+"""
 
 import os
+import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -23,15 +28,19 @@ def main():
     note("resumed_at", training.next)
     print(f"rank {rank} of {world_size} goes on at step {training.next}", flush=True)
 
-    model = training.wrapped()
-    while training.next < STEPS:
+    model, wanted = training.wrapped(), int(sys.argv[1])
+    least = max(STEPS, training.next + 3)
+    while training.next < least or world_size != wanted:
         training.step(model, rank, world_size)
         if rank == 0:  # whole or not at all
             torch.save(training.state(), checkpoint.with_suffix(".new"))
             os.replace(checkpoint.with_suffix(".new"), checkpoint)
         dist.barrier()  # nobody goes on before it is there
         note("trained", training.next)
-    note("loss_off_by", abs(training.loss - undisturbed_loss()))
+        if world_size != wanted:
+            time.sleep(0.05)
+    note("world_size", world_size)
+    note("loss_off_by", abs(training.loss - undisturbed_loss(training.next)))
 
     dist.barrier()
     dist.destroy_process_group()
