@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -47,6 +48,20 @@ def tried(own_rank: int, to: str, timeout_s: float = 20.0) -> str:
         except OSError as error:
             return type(error).__name__
     return "connected"
+
+
+def undone(own: str) -> int:
+    """What the kernel says to a worker of rank 0 that takes back what its node's links are like; 0: it did."""
+    if dist.get_rank() != 0:
+        return 0
+    from labnode import netlink, shaping  # type: ignore[import-not-found]
+
+    with netlink.Netlink(netlink.ROUTE) as route:
+        try:
+            shaping.Shaping(shaping.device(own), route).remove()
+        except OSError as error:
+            return int(error.errno or -1)
+    return 0
 
 
 def named(name: str) -> str:
@@ -125,6 +140,7 @@ def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
 
     with called.fault("rate", "node0 -> node1 40mbit") as slow:
         assert reaches(lambda: called.call(rate, there, 3_000_000)[1], 4e7)
+        assert called.call(undone, here)[0] == errno.EPERM
     assert slow.found.get("bits_per_s", 4e7) == pytest.approx(4e7, rel=0.1)
     assert max(called.call(rate, there, 10_000_000)[1] for _ in range(3)) > 6e7
 
