@@ -119,6 +119,15 @@ class Removed:
         return bool(self.nodes or self.networks or self.volumes or self.files)
 
 
+class Throttle(NamedTuple):
+    """What a node may use, as the engine has told the kernel."""
+
+    cpus: float
+    """Cores; as many as the machine has where nothing was said."""
+    memory_bytes: int
+    """What the machine has where nothing was said."""
+
+
 class Engine(Protocol):
     """Makes, finds and removes clusters."""
 
@@ -206,6 +215,29 @@ class Engine(Protocol):
         Raises:
             LabError: what went wrong and on which node.
         """
+
+    def pause(self, node: Node) -> None:
+        """Have every process of a node stand still; does nothing where they do.
+
+        Raises:
+            LabError: it does not run.
+        """
+
+    def resume(self, node: Node) -> None:
+        """Have them go on, where they stand still."""
+
+    def paused(self, node: Node) -> bool:
+        """Whether they stand still."""
+
+    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
+        """Let a node use no more than this from now on; what is None stays as it is.
+
+        Raises:
+            LabError: this engine, or its kernel, cannot do that.
+        """
+
+    def throttle(self, node: Node) -> Throttle:
+        """What a node may use now."""
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams.

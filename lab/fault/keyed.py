@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from typing import Any
 
 from lab.fault.when import said_well
@@ -11,7 +12,7 @@ from lab.keys.value import Value
 
 
 def alone_or_mapping(declared: type, name: str, what: str) -> Kind:
-    """What one key of a dataclass says, or a mapping with all of its keys; only that one has to be said.
+    """What one key of a dataclass says, where no other has to be said, or a mapping with all of its keys.
 
     Args:
         declared: the dataclass.
@@ -20,16 +21,20 @@ def alone_or_mapping(declared: type, name: str, what: str) -> Kind:
     """
     keys = keys_of(declared)
     main = keys[name].kind
-    more = ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
-    allowed = f"{what}{f', or a mapping with the keys {more}' if len(keys) > 1 else ''}"
+    required = [key for key, one in keys.items() if one.default is MISSING]
+    alone, mapping_of = required == [name], ", ".join(f"{key} ({one.kind.allowed})" for key, one in keys.items())
+    in_words = [what] * alone + [f"a mapping with the keys {mapping_of}"] * (len(keys) > 1)
+    allowed = ", or ".join(in_words)
 
     def read(value: Value) -> Any:
-        if value.kind != "mapping" or len(keys) == 1:
+        if len(keys) == 1 or (alone and value.kind != "mapping"):
             return declared(**{name: main.read(value)})
-        if name not in [key.raw for key, _ in value.pairs(allowed)]:
-            raise value.refused(allowed, f" without {name}")
+        named = [key.raw for key, _ in value.pairs(allowed)]
+        for key in required:
+            if key not in named:
+                raise value.refused(allowed, f" without {key}")
         said = read_keys(value, declared)
-        if name not in said:  # what is wrong with it has been said
+        if len(said) < len(named):  # what is wrong with one of them has been said
             return None
         return said_well(value, lambda: declared(**said))
 
@@ -38,5 +43,6 @@ def alone_or_mapping(declared: type, name: str, what: str) -> Kind:
         return said if len(said) > 1 else said[name]
 
     properties = {key: one.kind.schema for key, one in keys.items()}
-    mapping = {"type": "object", "additionalProperties": False, "properties": properties, "required": [name]}
-    return Kind(allowed, read, {"anyOf": [main.schema, mapping]} if len(keys) > 1 else main.schema, dump)
+    mapping = {"type": "object", "additionalProperties": False, "properties": properties, "required": required}
+    schemas = [main.schema] * alone + [mapping] * (len(keys) > 1)
+    return Kind(allowed, read, schemas[0] if len(schemas) == 1 else {"anyOf": schemas}, dump)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from lab.fault import kinds
 from lab.keys.kinds import Kind
-from lab.keys.world import node
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]
@@ -55,6 +54,24 @@ class Ground(Protocol):
 
     def start(self, node: str) -> None:
         """Start a node and wait until its agent can fork workers."""
+
+    def pause(self, node: str) -> None:
+        """Have every process of a node stand still, where it runs."""
+
+    def resume(self, node: str) -> None:
+        """Have them go on, where they stand still."""
+
+    def paused(self, node: str) -> bool:
+        """Whether they stand still."""
+
+    def limit(self, node: str, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
+        """Let a node use no more than this from now on; what is None stays as it is."""
+
+    def unlimit(self, node: str, *, cpus: bool = False, memory: bool = False) -> None:
+        """Let a node use as much again as it was made with."""
+
+    def throttle(self, node: str) -> Mapping[str, float]:
+        """What a node may use now: `cpus` and `memory_bytes`."""
 
     def in_force(self) -> Sequence[FaultKind]:
         """All faults that are in force, or just being done, in their order; not one that is just being taken back."""
@@ -185,33 +202,6 @@ class FaultKind(ABC):
             LabError: that cannot be read.
         """
         raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeFault(FaultKind):
-    """A kind whose value is the name of a node."""
-
-    node: str
-
-    @classmethod
-    def value(cls) -> Kind:
-        """The name of a node."""
-        name = node()
-        return name._replace(read=lambda value: cls(node=name.read(value)), dump=lambda data: data.node)
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """One on any node."""
-        return cls(node=chance.one_of(chance.nodes))
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """That node."""
-        return (self.node,)
-
-    def __str__(self) -> str:
-        """`kill node2`."""
-        return f"{key_of(type(self))} {self.node}"
 
 
 @cache

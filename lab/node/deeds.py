@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from .noderun import NodeRun
 
 DEEDS: dict[str, str] = {
+    "cable": "cable",
     "disk": "disk_faults",
     "hog": "hog",
     "links": "links",
     "link_probe": "link_probe",
     "loader": "loaders",
+    "shutdown": "shutdown",
     "signal": "signalling",
 }
 """The module of this folder that does it, by deed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from lab.errors import LabError
 from lab.fault.kind import FaultKind, ReadBack
@@ -47,7 +47,8 @@ class Breaker:
                 if not found.in_force:
                     raise LabError(f"{what} was done, and is not in force")
             except (LabError, OSError):
-                self._undo(identity, what)
+                with suppress(LabError, OSError):  # what cannot be undone stays in the journal
+                    self._undo(identity, what)
                 raise
             self._journal.tell(identity, IN_FORCE)
         return identity, found

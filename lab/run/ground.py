@@ -48,6 +48,32 @@ class ClusterGround:
         for what in self.in_force():
             what.renew(self, node)
 
+    def pause(self, node: str) -> None:
+        """Have its processes stand still."""
+        self._engine.pause(self._node(node))
+
+    def resume(self, node: str) -> None:
+        """Have them go on."""
+        self._engine.resume(self._node(node))
+
+    def paused(self, node: str) -> bool:
+        """Whether they stand still."""
+        return self._engine.paused(self._node(node))
+
+    def limit(self, node: str, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
+        """Let it use no more."""
+        self._engine.limit(self._node(node), cpus, memory_bytes)
+
+    def unlimit(self, node: str, *, cpus: bool = False, memory: bool = False) -> None:
+        """Let it use what it was made with."""
+        machine, info = self._engine.machine(), self._info
+        made_cpus, made_bytes = info.shape.cpus or machine.cores, info.limits.memory_bytes or machine.memory_bytes
+        self._engine.limit(self._node(node), made_cpus if cpus else None, made_bytes if memory else None)
+
+    def throttle(self, node: str) -> Mapping[str, float]:
+        """What it may use."""
+        return self._engine.throttle(self._node(node))._asdict()
+
     def in_force(self) -> Sequence[FaultKind]:
         """What the journal says."""
         return [one.what for one in self.journal.standing() if one.what is not None and one.state != HEALING]
@@ -65,6 +91,8 @@ class ClusterGround:
         return self._answer(node, LookAt(_new_id(), deed, dict(said)))
 
     def _answer(self, node: str, asked: Asked) -> Mapping[str, Any]:
+        if self.paused(node):
+            raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
         done = self.line.ask(node, asked) if self.line is not None else None
         if done is None:
             done = ask_apart(self._engine, self._info, self._node(node), asked)

@@ -15,7 +15,7 @@ from typing import IO, Any
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.target import Package, Target
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
 from lab.node.fault_messages import Do, Done, LookAt, Reached, Undo
@@ -288,6 +288,21 @@ class FakeEngine:
         for name, info in self.clusters.items():
             all_nodes = (replace(one, state=state) if one.handle in handles else one for one in info.nodes)
             self.clusters[name] = replace(info, nodes=tuple(all_nodes))
+
+    def pause(self, node: Node) -> None:
+        self._called("pause")
+
+    def resume(self, node: Node) -> None:
+        self._called("resume")
+
+    def paused(self, node: Node) -> bool:
+        return False
+
+    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
+        self._called("limit")
+
+    def throttle(self, node: Node) -> Throttle:
+        return Throttle(4, 16 << 30)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         self._called("execute")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.engine.docker.direct import DirectApi, Refused, unix_socket
@@ -127,6 +127,23 @@ class Connection:
     def start(self, container: str) -> None:
         """Start a container that does not run."""
         self._ask(lambda direct: direct.act(container, "start"), lambda api: api.start(container))
+
+    def pause(self, container: str) -> None:
+        """Have all processes of a container stand still."""
+        self._ask(lambda direct: direct.act(container, "pause"), lambda api: api.pause(container))
+
+    def unpause(self, container: str) -> None:
+        """Have them go on."""
+        self._ask(lambda direct: direct.act(container, "unpause"), lambda api: api.unpause(container))
+
+    def update(self, container: str, limits: Mapping[str, int]) -> None:
+        """Change limits of a container, named as in its `HostConfig`."""
+
+        def by_client(api: Any) -> None:
+            answer = api._post_json(api._url(f"/containers/{container}/update"), data=dict(limits))  # noqa: SLF001
+            api._raise_for_status(answer)  # noqa: SLF001
+
+        self._ask(lambda direct: direct.act(container, "update", limits), by_client)
 
     def rename(self, container: str, name: str) -> None:
         """Give a container another name."""

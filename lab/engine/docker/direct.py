@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -69,15 +70,17 @@ class DirectApi:
         """A stream to the standard input, output and error of a container's first process."""
         return self._ask("POST", f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
 
-    def act(self, container: str, what: str) -> None:
-        """Do something with a container: `kill`, `start`, `rename?name=...`."""
-        self._ask("POST", f"/containers/{container}/{what}").close()
+    def act(self, container: str, what: str, said: Mapping[str, Any] | None = None) -> None:
+        """Do something with a container: `kill`, `start`, `pause`, `rename?name=...`, or `update` to what is said."""
+        self._ask("POST", f"/containers/{container}/{what}", said=said).close()
 
     def _json(self, path: str, timeout_s: float = _TIMEOUT_S) -> Any:
         with self._ask("GET", path, timeout_s) as connection, connection.makefile("rb") as body:
             return json.loads(body.read())
 
-    def _ask(self, method: str, path: str, timeout_s: float = _TIMEOUT_S) -> socket.socket:
+    def _ask(
+        self, method: str, path: str, timeout_s: float = _TIMEOUT_S, said: Mapping[str, Any] | None = None
+    ) -> socket.socket:
         """Send a request and read the head of its answer; what the socket gives then is the body, up to its end.
 
         Raises:
@@ -88,7 +91,7 @@ class DirectApi:
         try:
             connection.settimeout(timeout_s)
             connection.connect(self.path)
-            connection.sendall(f"{method} {path} HTTP/1.0\r\nHost: docker\r\n\r\n".encode())
+            connection.sendall(_request(method, path, said))
             head = b""
             while not head.endswith(b"\r\n\r\n"):  # a byte at a time: the next one after it is not ours to read
                 byte = connection.recv(1)
@@ -103,6 +106,14 @@ class DirectApi:
         except BaseException:
             connection.close()
             raise
+
+
+def _request(method: str, path: str, said: Mapping[str, Any] | None) -> bytes:
+    head = f"{method} {path} HTTP/1.0\r\nHost: docker\r\n"
+    if said is None:
+        return f"{head}\r\n".encode()
+    body = json.dumps(said).encode()
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _message(body: bytes) -> str:

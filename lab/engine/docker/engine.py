@@ -12,7 +12,7 @@ from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -164,6 +164,34 @@ class DockerEngine:
         from lab.engine.docker.power import start
 
         start(self.connection, nodes, announce)
+
+    def pause(self, node: Node) -> None:
+        """Have every process of a node stand still."""
+        if not self.paused(node):
+            self.connection.pause(node.handle)
+
+    def resume(self, node: Node) -> None:
+        """Have them go on, where they stand still."""
+        if self.paused(node):
+            self.connection.unpause(node.handle)
+
+    def paused(self, node: Node) -> bool:
+        """Whether they stand still."""
+        from lab.engine.docker.throttle import paused
+
+        return paused(self.connection, node)
+
+    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
+        """Let a node use no more than this from now on."""
+        from lab.engine.docker.throttle import limit
+
+        limit(self.connection, node, cpus, memory_bytes)
+
+    def throttle(self, node: Node) -> Throttle:
+        """What a node may use now."""
+        from lab.engine.docker.throttle import throttle
+
+        return throttle(self.connection, node, self.machine())
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command in a node with this process's standard streams; returns its exit code."""

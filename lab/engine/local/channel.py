@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import struct
+from pathlib import Path
 
 from lab.engine.stream import Stream
+from lab.node import processes
 from lab.plan.cluster import Node
 
 _ACCEPT_DEADLINE_S = 5
@@ -37,6 +39,20 @@ class LocalChannel(Stream):
         return int(struct.unpack("3i", credentials)[0])
 
 
+def paused_file(path: str) -> Path:
+    """What is there while a node stands still on purpose, with the pid of its agent; `path` is where that listens."""
+    return Path(f"{path}.paused")
+
+
+def paused_pid(path: str) -> int:
+    """Pid of an agent that stands still on purpose, 0 where it does not, without one of its few connections."""
+    try:
+        pid = int(paused_file(path).read_text())
+    except (OSError, ValueError):
+        return 0
+    return pid if processes.is_stopped(pid) else 0
+
+
 def listens(path: str) -> bool:
     """Whether an agent listens at a path."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -56,6 +72,9 @@ def agent_pid(node: Node) -> int:
     Raises:
         OSError: it does not run.
     """
+    paused = paused_pid(node.handle)
+    if paused:
+        return paused
     channel = LocalChannel(node)
     try:
         return channel.peer_pid()

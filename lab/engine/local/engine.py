@@ -18,7 +18,7 @@ from lab import DISTRIBUTION
 from lab.engine.local.channel import LocalChannel, agent_pid
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Trouble
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, NodeLost, UsageError
 from lab.node import processes
@@ -178,6 +178,32 @@ class LocalEngine:
         from lab.engine.local.power import start
 
         start(self.home / cluster.name, nodes, announce)
+
+    def pause(self, node: Node) -> None:
+        """Have every process of a node stand still."""
+        from lab.engine.local.power import pause
+
+        pause(node)
+
+    def resume(self, node: Node) -> None:
+        """Have them go on, where they stand still."""
+        from lab.engine.local.power import resume
+
+        resume(node)
+
+    def paused(self, node: Node) -> bool:
+        """Whether they stand still."""
+        from lab.engine.local.power import paused
+
+        return paused(node)
+
+    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
+        """Refuse it."""
+        raise ClusterError(f"the local engine cannot limit {node.name}: its nodes are processes of this machine")
+
+    def throttle(self, node: Node) -> Throttle:
+        """All of the machine."""
+        return Throttle(self.machine().cores, self.machine().memory_bytes)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.engine.local.channel import agent_pid, listens
+from lab.engine.local.channel import agent_pid, listens, paused_file
 from lab.engine.local.create import greet
 from lab.engine.local.layout import CONTROL, stopped_file
 from lab.engine.protocol import Announce
@@ -35,6 +35,48 @@ def kill(node: Node) -> None:
     for victim in (pid, *processes.descendants(pid)):
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
+
+
+def pause(node: Node) -> None:
+    """Stop every process of a node, the agent first: it starts no other then.
+
+    Raises:
+        ClusterError: it does not run.
+    """
+    try:
+        pid = agent_pid(node)
+    except OSError:
+        raise ClusterError(f"{node.name} does not run") from None
+    paused_file(node.handle).write_text(str(pid))
+    running = [pid]
+    while running:
+        for one in running:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGSTOP)
+        running = [one for one in processes.descendants(pid) if _goes_on(one)]
+
+
+def resume(node: Node) -> None:
+    """Let every process of a node go on, the agent last: it sees them run."""
+    with suppress(OSError):
+        pid = agent_pid(node)
+        for one in (*reversed(processes.descendants(pid)), pid):
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGCONT)
+    paused_file(node.handle).unlink(missing_ok=True)
+
+
+def paused(node: Node) -> bool:
+    """Whether a node's agent was stopped by a signal."""
+    try:
+        return processes.is_stopped(agent_pid(node))
+    except OSError:
+        return False
+
+
+def _goes_on(pid: int) -> bool:
+    """Whether a process is there, and neither stopped nor about to be, nor dead."""
+    return not (processes.is_stopped(pid) or processes.is_zombie(pid))
 
 
 def stop(nodes: Sequence[Node]) -> None:

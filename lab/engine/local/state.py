@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import ownership
-from lab.engine.local.channel import agent_pid, listens
+from lab.engine.local.channel import agent_pid, listens, paused_pid
 from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, address, is_cluster, stopped_file
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
@@ -83,6 +83,8 @@ def node_state(node: Node) -> NodeState:
         EngineUnavailable: the process that holds all nodes of its cluster was killed.
     """
     handle = Path(node.handle)
+    if paused_pid(node.handle):
+        return NodeState(running=True)
     end = time.monotonic() + _DYING_S
     while listens(node.handle):
         if time.monotonic() > end:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lab.fault.kind import Chance, FaultKind, Ground, NodeFault, ReadBack
+from lab.fault.kind import Chance, FaultKind, Ground, ReadBack
+from lab.fault.node_fault import NodeFault
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,38 @@
+"""The network cable of a node is pulled out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lab.fault.cable import NO_CABLE, is_out, plug_in, pull_out
+from lab.fault.kind import Ground, ReadBack
+from lab.fault.node_fault import NodeFault
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disconnect(NodeFault):
+    """Nobody reaches the node and it reaches nobody; its processes go on, and its connections stay open."""
+
+    does: ClassVar[str] = (
+        "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
+    )
+    example: ClassVar[str] = "disconnect: node2"
+    cannot: ClassVar[Mapping[str, str]] = NO_CABLE
+
+    def apply(self, ground: Ground) -> None:
+        """Pull the cable out."""
+        pull_out(ground, self.node)
+
+    def undo(self, ground: Ground) -> None:
+        """Plug it in; a node that does not run gets a new one when it starts."""
+        if ground.running(self.node):
+            plug_in(ground, self.node)
+
+    def read_back(self, ground: Ground) -> ReadBack:
+        """Whether it is out."""
+        return ReadBack(is_out(ground, self.node))
+
+
+KIND = Disconnect

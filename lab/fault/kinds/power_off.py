@@ -1,0 +1,29 @@
+"""A node vanishes without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lab.fault.cable import NO_CABLE, pull_out
+from lab.fault.kind import Ground
+from lab.fault.node_fault import PowerLost
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerOff(PowerLost):
+    """The cable is out before everything ends: no peer is told that a connection was closed, as in a power cut."""
+
+    does: ClassVar[str] = "a node vanishes as in a power cut: no peer is told that its connections were closed"
+    example: ClassVar[str] = "power_off: node2"
+    cannot: ClassVar[Mapping[str, str]] = NO_CABLE
+
+    def apply(self, ground: Ground) -> None:
+        """Pull the cable out, then kill the node."""
+        if ground.running(self.node):
+            pull_out(ground, self.node)
+            self.cut(ground)
+
+
+KIND = PowerOff
