@@ -157,6 +157,36 @@ def test_a_node_that_runs_says_so_and_what_memory_it_uses(subject: Engine, there
     assert used is None or used > 2**20
 
 
+def test_a_node_stands_still_until_it_is_resumed_and_again_is_no_error(subject: Engine, there: ClusterInfo):
+    node = there.nodes[0]
+    try:
+        for _ in range(2):
+            subject.pause(node)
+            assert subject.paused(node)
+            assert subject.node_state(node).running
+    finally:
+        for _ in range(2):
+            subject.resume(node)
+    assert not subject.paused(node)
+    (channel,) = subject.connect(there, [node])
+    channel.send(HELLO)
+    assert wait_ready([channel], 20.0, lambda _: None) is None
+    channel.close()
+
+
+def test_a_node_may_use_less_until_it_may_use_as_much_as_before_or_that_is_refused(subject: Engine, there: ClusterInfo):
+    node = there.nodes[0]
+    before = subject.throttle(node)
+    if subject.name == "local":
+        with pytest.raises(ClusterError, match="its nodes are processes of this machine"):
+            subject.limit(node, 0.5, None)
+        return
+    subject.limit(node, 0.5, 512 << 20)
+    assert subject.throttle(node) == (0.5, 512 << 20)
+    subject.limit(node, before.cpus, before.memory_bytes)
+    assert subject.throttle(node) == before
+
+
 def test_a_command_runs_in_a_node_with_the_streams_and_the_exit_code_of_its_caller(
     subject: Engine, there: ClusterInfo, capfd: pytest.CaptureFixture[str]
 ):
