@@ -31,6 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="hold the all_reduces of the run, and of those made with it, against the alpha-beta model of a network",
     )
+    what.add_argument(
+        "--connections",
+        action="store_true",
+        help="print what kernels said of the connections between nodes",
+    )
     parser.add_argument(
         "--svg", type=Path, metavar="FILE", help="with --step or --model: write the picture to a file instead"
     )
@@ -44,6 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     record = open_record(arguments)
     if arguments.model:
         return _model(record, arguments)
+    if arguments.connections:
+        from lab.report.connections_view import connections_json, connections_text
+
+        facts = [*record.events()]
+        return answer(arguments, lambda: connections_json(facts), lambda style: connections_text(facts, style))
     if arguments.steps:
         from lab.report.steps_view import steps_json, steps_text
 
