@@ -163,9 +163,10 @@ class LocalEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        from lab.engine.local.power import kill
+        from lab.engine.local.power import await_end, kill
 
         kill(node)
+        await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""

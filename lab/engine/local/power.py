@@ -86,7 +86,7 @@ def stop(nodes: Sequence[Node]) -> None:
             kill(node)
         stopped_file(node.handle).touch()
     for node in nodes:
-        _await_end(node)
+        await_end(node)
 
 
 def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
@@ -99,13 +99,13 @@ def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
         return
     announce(f"starting {plural(len(nodes), 'local node')} again")
     for node in nodes:
-        _await_end(node)
+        await_end(node)
         stopped_file(node.handle).unlink(missing_ok=True)
         _ask_for(folder, node)
     greet(nodes, lambda: any(map(_has_ended, nodes)), folder, announce)
 
 
-def _await_end(node: Node) -> None:
+def await_end(node: Node) -> None:
     """Wait until nobody listens there any more and its parent has said how it ended, but not for ever."""
     end = time.monotonic() + _ENDING_S
     while (listens(node.handle) or not _has_ended(node)) and time.monotonic() < end:
