@@ -24,6 +24,8 @@ PATIENCE_S = 150.0
 LONG = (
     "elastic/", "survival/", "network/", "incidents/start_up", "incidents/lemon_node", "incidents/silent_hang",
     "incidents/watchdog_timeout", "incidents/gc_pauses", "incidents/switch", "incidents/storage_slow",
+    "incidents/code_change", "incidents/nic_flap", "incidents/node_unreachable", "incidents/maintenance",
+    "incidents/slow_compute",
 )  # fmt: skip
 """What takes long everywhere: agents of torchrun have to meet, and to notice first what was lost; others wait until a
 time is up."""
