@@ -36,18 +36,21 @@ def use_compiled(mark: Callable[[bytes, bool], None]) -> None:
 def hold() -> None:
     """Have marks hold whoever comes to a phase that a trigger watches."""
     global _mark
-    if holds.points(PHASE):
-        _mark = functools.partial(_held_mark, _mark, {})
+    watched = holds.points(PHASE)
+    if watched:
+        _mark = functools.partial(_held_mark, _mark, {name.encode(): [] for name in watched})
 
 
 def _held_mark(plain: Callable[[bytes, bool], None], begun: dict[bytes, list[int]], name: bytes, ended: bool) -> None:
-    if not ended:
-        begun.setdefault(name, []).append(holds.begin_phase(name.decode()))
-        plain(name, False)
-    else:
+    numbers = begun.get(name)
+    if numbers is None:  # nobody waits for it
+        plain(name, ended)
+    elif ended:
         plain(name, True)
-        counts = begun.get(name)
-        holds.end_phase(name.decode(), counts.pop() if counts else 0)
+        holds.end_phase(name.decode(), numbers.pop() if numbers else 0)
+    else:
+        numbers.append(holds.begin_phase(name.decode()))
+        plain(name, False)
 
 
 def unseen(wrapper: Function) -> Function:
