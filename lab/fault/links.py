@@ -60,10 +60,6 @@ class Broken(Condition):
     reset: float | None = None
     """1: each packet of a TCP connection is answered by its reset."""
 
-    def asked(self) -> dict[str, float]:
-        """What it says, by name."""
-        return asked(self)
-
 
 def asked(condition: Condition) -> dict[str, float]:
     """What a condition says, by name."""

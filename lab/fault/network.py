@@ -66,7 +66,7 @@ def _one_link() -> Kind:
     return Kind(allowed, read, {"type": "object", "additionalProperties": False, "properties": properties}, dump_keys)
 
 
-def _mapping(allowed: str, name: Kind, one: Kind, dump_name: Any = str) -> Kind:
+def _mapping(allowed: str, name: Kind, one: Kind) -> Kind:
     """A mapping from names of one kind to values of another."""
 
     def read(value: Value) -> tuple[tuple[Any, Any], ...]:
@@ -77,7 +77,7 @@ def _mapping(allowed: str, name: Kind, one: Kind, dump_name: Any = str) -> Kind:
         return tuple(found)
 
     schema = {"type": "object", "additionalProperties": one.schema}
-    return Kind(allowed, read, schema, lambda data: {dump_name(left): one.dump(right) for left, right in data})
+    return Kind(allowed, read, schema, lambda data: {str(left): one.dump(right) for left, right in data})
 
 
 _LINKS = _mapping(f"a mapping: for each link ({LINK_ALLOWED}) its rate, delay, jitter and loss", link(), _one_link())
@@ -107,12 +107,6 @@ class Network(Condition):
         """Those that it names."""
         named = [name for where, _ in self.links for name in where.nodes]
         return tuple(dict.fromkeys([*named, *(name for _, names in self.racks for name in names)]))
-
-    @property
-    def late(self) -> bool:
-        """Whether a delay is asked for."""
-        profile = [] if self.profile is None else [PROFILES[self.profile].every]
-        return any(one.delay_s or one.jitter_s for one in (self, *profile, *(how for _, how in self.links)))
 
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """What each node is told."""

@@ -30,6 +30,8 @@ _LEAST_WAITING = 8
 _SEND_BUFFER_FORCED = 32
 _PATIENCE_S = 5.0
 _PATIENCE = 4
+_ROUND_TRIPS, _ROUND_TRIPS_S = 5, 0.2
+"""So many are tried, if they are over so soon."""
 _BETWEEN_S = 0.004
 
 
@@ -54,17 +56,21 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _round_trip_s(peer: str) -> float | None:
-    """How long it takes until a port of the peer at which nobody listens has refused a connection."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as asking:
-        asking.settimeout(_PATIENCE_S)
-        began = time.monotonic()
-        try:
-            asking.connect((peer, _CLOSED_PORT))
-        except ConnectionError:
-            return time.monotonic() - began
-        except OSError:
-            return None
-    return None
+    """How long it takes until a port at which nobody listens has refused a connection; the least of a few."""
+    least_s, began = math.inf, time.monotonic()
+    for _ in range(_ROUND_TRIPS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as asking:
+            asking.settimeout(_PATIENCE_S)
+            asked = time.monotonic()
+            try:
+                asking.connect((peer, _CLOSED_PORT))
+            except ConnectionError:
+                least_s = min(least_s, time.monotonic() - asked)
+            except OSError:
+                break
+        if time.monotonic() - began > _ROUND_TRIPS_S:
+            break
+    return least_s if least_s < math.inf else None
 
 
 def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
