@@ -19,6 +19,7 @@ class Disconnect(NodeFault):
         "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
     )
     example: ClassVar[str] = "disconnect: node2"
+    passes: ClassVar[bool] = True
     cannot: ClassVar[Mapping[str, str]] = NO_CABLE
 
     def apply(self, ground: Ground) -> None:
