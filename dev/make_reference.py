@@ -13,11 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from lab.engine.select import OPENERS
 from lab.fault.fault import Fault
 from lab.fault.kind import fault_kinds
 from lab.fault.when import When
 from lab.keys.declare import Key, keys_of
 from lab.record.layout import FILES
+from lab.report.fault_view import engine_cell
 from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
@@ -154,6 +156,16 @@ def _kinds_of_faults() -> Iterator[str]:
         yield f"| `{name}` | {kind.does} | {kind.value().allowed} | `{kind.example}` |"
 
 
+def faults(page: str) -> str:
+    """The page on faults, with what each engine can do."""
+    head = ["| fault | what it breaks | " + " | ".join(OPENERS) + " |", "|---|---|" + "---|" * len(OPENERS)]
+    rows = [
+        f"| `{name}` | {kind.does} | {' | '.join(engine_cell(kind, engine) for engine in OPENERS)} |"
+        for name, kind in fault_kinds().items()
+    ]
+    return _with(page, {"kinds by engine": "\n".join([*head, *rows])})
+
+
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:
     said = _docstrings(declared)
     for key in keys_of(declared).values():
@@ -196,6 +208,7 @@ PAGES = {
     "record.md": record,
     "ci.md": ci,
     "launchers.md": launchers,
+    "faults.md": faults,
 }
 """Those of which parts are made here."""
 
