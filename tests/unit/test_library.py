@@ -61,3 +61,9 @@ def test_what_is_computed_is_an_answer_or_unknown_at_other_sizes_too() -> None:
             assert scenario.predict.understand(right) == right, name
             computed += bool(right)
     assert computed > 50
+
+
+def test_the_page_on_incidents_names_each_of_them() -> None:
+    page = (ROOT / "docs" / "incidents.md").read_text(encoding="utf-8")
+    told = [name for name in FILES if name.startswith(("incidents/", "survival/"))]
+    assert [name for name in told if f"(../scenarios/{name})" not in page] == []
