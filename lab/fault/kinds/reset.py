@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lab.fault.kind import Chance, FaultKind, Harm
+from lab.fault.kind import Harm
 from lab.fault.link_fault import OnLink
-from lab.fault.links import Broken, Link
+from lab.fault.links import Broken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,12 +18,6 @@ class Reset(OnLink):
     example: ClassVar[str] = "reset: node2 - node0"
 
     harm: ClassVar[Harm] = "loses"
-    passes: ClassVar[bool] = True
-
-    @classmethod
-    def drawn(cls, chance: Chance) -> FaultKind | None:
-        """A node whose connections to all others end."""
-        return cls(link=Link(chance.one_of(chance.nodes))) if len(chance.nodes) > 1 else None
 
     def condition(self) -> Broken:
         """A link that resets."""
