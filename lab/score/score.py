@@ -15,9 +15,9 @@ _LINK = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lo
 _NODE_GONE = ("node_lost",)
 SAYS: dict[str, tuple[str, ...]] = {
     "kill": _NODE_GONE,
-    "stop": _NODE_GONE,
+    "stop": (*_NODE_GONE, "killed"),
     "power_off": (*_NODE_GONE, "cut_off"),
-    "restart": _NODE_GONE,
+    "restart": (*_NODE_GONE, "killed"),
     "pause": ("node_paused",),
     "disconnect": ("node_disconnected", "cut_off"),
     "partition": ("cut_off", "node_disconnected"),
