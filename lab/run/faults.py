@@ -239,6 +239,8 @@ class Faults:
 
     def _fire(self) -> float:
         """Do what is due; returns for how many seconds nothing will be."""
+        if self._line is not None:
+            self._line.pass_on()  # a node that was lost answers nothing
         now = time.monotonic()
         for timer in [timer for timer in self._timers if timer[0] <= now]:
             self._timers.remove(timer)
