@@ -21,6 +21,7 @@ from lab.run.breaking import Breaker
 from lab.run.deed_line import DeedLine
 from lab.run.fault_events import Printed, TooLong, printed_why, reached_why, triggers
 from lab.run.ground import ClusterGround
+from lab.run.held_ranks import HeldRanks
 from lab.words import format_duration
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ class Faults:
         """What the thread has to do, and what follows once it is done."""
         self._timers: list[tuple[float, Callable[[], object]]] = []
         """Monotonic times, and what is due then."""
-        self._holding: list[Reached] = []
-        self._held_since: float | None = None
-        self._held_s = 0.0
+        self._held = HeldRanks()
         self._printed = Printed()
         self._agents: Conversation | None = None
         self._line: DeedLine | None = None
@@ -121,7 +120,7 @@ class Faults:
         one = self._armed[reached.trigger] if 0 <= reached.trigger < len(self._armed) else None
         event = None if one is None else one.fault.until if reached.heals else one.fault.when
         why = reached_why(event, reached) if event is not None else ""
-        self._hold(reached)
+        self._held.hold(reached)
         if one is None or not why or not self._come(one, why, reached.rank, heals=reached.heals, reached=reached):
             self._release(reached)
 
@@ -252,17 +251,10 @@ class Faults:
     @property
     def held_s(self) -> float:
         """For how long ranks have been held, all in all: so much longer the run may take."""
-        return self._held_s + (0.0 if self._held_since is None else time.monotonic() - self._held_since)
-
-    def _hold(self, reached: Reached) -> None:
-        self._holding.append(reached)
-        if self._held_since is None:
-            self._held_since = time.monotonic()
+        return self._held.held_s
 
     def _release(self, reached: Reached, deed: Mapping[str, Any] | None = None) -> None:
-        self._holding.remove(reached)
-        if not self._holding and self._held_since is not None:
-            self._held_s, self._held_since = self.held_s, None
+        self._held.let_go(reached)
         if self._agents is not None:
             self._agents.say(reached.node, Release(self._agents.run, reached.rank, reached.hold, dict(deed or {})))
 
