@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,23 +24,25 @@ SEEDS = range(50)
 CHOSEN = (0.5, 0.2, 0.8)
 """Parts of a command's life after which it is killed; the first in the short run too."""
 FAULTS = {
-    "local": ["kill node1"],
+    "local": ["kill node1", "pause node1", "restart node1", "stop node1"],
     "docker": [
-        *("kill node1", "partition node0 / node1", "rate node1 10mbit", "loss node1 5%"),
-        *("dns node1", "reset node1"),
+        *("kill node1", "pause node1", "restart node1", "power_off node1", "disconnect node1"),
+        *("cpu {node: node1, cores: 0.5}", "memory {node: node1, limit: 1GiB}", "partition node0 / node1"),
+        *("rate node1 10mbit", "loss node1 5%", "dns node1", "reset node1"),
     ],
 }
 """What `lab fault` does to a cluster of two nodes."""
 OF_A_RUN = {
-    "local": ["disk_full: node1", "signal: {rank: 1, name: SIGSTOP}", "kill: node1"],
+    "local": ["disk_full: node1", "signal: {rank: 1, name: SIGSTOP}", "pause: node1", "kill: node1"],
     "docker": [
-        *("rate: node1 10mbit", "loss: node1 5%", "partition: node0 / node1", "disk_full: node1"),
-        *("signal: {rank: 1, name: SIGSTOP}", "kill: node1"),
+        *("rate: node1 10mbit", "partition: node0 / node1", "disconnect: node1", "cpu: {node: node1, cores: 0.5}"),
+        *("disk_full: node1", "signal: {rank: 1, name: SIGSTOP}", "pause: node1", "kill: node1"),
     ],
 }
 """What is in force, one after the other, in a run of which no rank ends by itself."""
 LIVES_S = {"run": 2.0, "fault": 0.6, "heal": 0.6}
 """How long these commands live, roughly: a run goes on."""
+CORES = os.cpu_count() or 1
 TABLES = """
 import socket, struct
 kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)
@@ -51,9 +55,7 @@ print(kernel.recv(65536))
 def scenario(lab: Lab) -> str:
     """A run with several kinds of faults, of which no rank ever ends."""
     path = Path(lab.script(WAITS, "waits.py")).with_suffix(".yaml")
-    faults = [
-        f"  - {one}\n    when: {{at: {100 * (number + 1)}ms}}\n" for number, one in enumerate(OF_A_RUN[lab.engine])
-    ]
+    faults = [f"  - {one}\n    when: {{at: {100 * number}ms}}\n" for number, one in enumerate(OF_A_RUN[lab.engine])]
     path.write_text("script: waits.py\nnodes: 2\nfaults:\n" + "".join(faults))
     return str(path)
 
@@ -61,9 +63,11 @@ def scenario(lab: Lab) -> str:
 def kill(lab: Lab, what: str, fault: str, part: float) -> None:
     """Kill a command when a part of its life has passed."""
     if what == "heal":
-        ended = lab("fault", *fault.split())
+        ended = lab("fault", *fault.split(maxsplit=1))
         assert ended.code == 0, ended.said
-    words = {"run": ["run", scenario(lab)], "fault": ["fault", *fault.split()], "heal": ["fault", "heal"]}[what]
+    words = {"run": ["run", scenario(lab)], "fault": ["fault", *fault.split(maxsplit=1)], "heal": ["fault", "heal"]}[
+        what
+    ]
     command = lab.start(*words)
     command.lives_on_for(part * LIVES_S[what])
     command.send(signal.SIGKILL)
@@ -81,16 +85,21 @@ def broken(lab: Lab) -> list[str]:
     if lab.engine == "local":
         return [*found, *(f"process {pid} is stopped" for pid in lab.mine() if is_stopped(pid))]
     names = [what.split()[1] for what in docker_leftovers(lab.owner) if what.startswith("container")]
-    return [*found, *(wrong for name in names for wrong in broken_container(name))]
+    told = [inspected(name) for name in names]
+    limits = {(one["HostConfig"]["NanoCpus"] or CORES * 10**9, one["HostConfig"]["Memory"]) for one in told}
+    found += [f"nodes have different limits: {limits}"] if len(limits) > 1 else []
+    return [*found, *(wrong for one in told for wrong in broken_container(one))]
 
 
-def broken_container(name: str) -> Iterator[str]:
-    said = subprocess.run(["docker", "inspect", name], capture_output=True, text=True, check=True, timeout=60).stdout
-    (told,) = json.loads(said)
+def inspected(name: str) -> dict[str, Any]:
+    said = subprocess.run(["docker", "inspect", name], capture_output=True, text=True, check=True, timeout=60)
+    return dict(json.loads(said.stdout)[0])
+
+
+def broken_container(told: dict[str, Any]) -> Iterator[str]:
+    name = told["Name"].removeprefix("/")
     if told["State"]["Paused"] or not told["NetworkSettings"]["Networks"]:
         yield f"{name} is paused, or has no network"
-    if told["HostConfig"]["NanoCpus"]:
-        yield f"{name} has {told['HostConfig']['NanoCpus'] / 1e9} cores"
     pids = container_pids(name)
     yield from (f"process {pid} of {name} is stopped" for pid in pids if is_stopped(pid))
     for words in (["tc", "qdisc"], [sys.executable, "-c", TABLES]) if pids else ():
@@ -125,7 +134,7 @@ def removed(lab: Lab) -> list[str]:
 def test_nothing_of_a_fault_is_left_after_a_killed_command(lab: Lab, part: float):
     assert lab("up", "--nodes", "2").code == 0
     for what in LIVES_S:
-        kill(lab, what, FAULTS[lab.engine][-1], part)
+        kill(lab, what, "pause node1", part)
         assert healed(lab) == [], what
     kill(lab, "run", "", part)
     assert removed(lab) == []
