@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -66,6 +65,7 @@ def run_chaos(
     scenarios: Sequence[Scenario], options: RunOptions, arguments: argparse.Namespace, shape: dict[str, Any]
 ) -> int:
     """Search; the exit code is 1 where something was found."""
+    import shlex
     from random import Random
 
     from lab.chaos.draw import Pool, kinds_drawn
