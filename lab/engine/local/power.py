@@ -22,7 +22,9 @@ from lab.words import plural
 
 _ANSWER_TIMEOUT_S = 10.0
 _ENDING_S = 5.0
-"""A killed agent is gone long before."""
+"""A killed agent is gone, and a stopped process stands, long before."""
+_SIGNAL_S = 0.0005
+"""A signal takes effect some moments after it was sent."""
 
 
 def kill(node: Node) -> None:
@@ -41,19 +43,21 @@ def pause(node: Node) -> None:
     """Stop every process of a node, the agent first: it starts no other then.
 
     Raises:
-        ClusterError: it does not run.
+        ClusterError: it does not run, or a process of it does not stop.
     """
     try:
         pid = agent_pid(node)
     except OSError:
         raise ClusterError(f"{node.name} does not run") from None
     paused_file(node.handle).write_text(str(pid))
-    running = [pid]
-    while running:
+    end = time.monotonic() + _ENDING_S
+    while running := [one for one in (pid, *processes.descendants(pid)) if _goes_on(one)]:
+        if time.monotonic() > end:
+            raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
         for one in running:
             with suppress(ProcessLookupError):
                 os.kill(one, signal.SIGSTOP)
-        running = [one for one in processes.descendants(pid) if _goes_on(one)]
+        time.sleep(_SIGNAL_S)
 
 
 def resume(node: Node) -> None:
@@ -76,7 +80,7 @@ def paused(node: Node) -> bool:
 
 def _goes_on(pid: int) -> bool:
     """Whether a process is there, and neither stopped nor about to be, nor dead."""
-    return not (processes.is_stopped(pid) or processes.is_zombie(pid))
+    return Path(f"/proc/{pid}").exists() and not (processes.is_stopped(pid) or processes.is_zombie(pid))
 
 
 def stop(nodes: Sequence[Node]) -> None:
