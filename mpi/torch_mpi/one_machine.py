@@ -17,7 +17,7 @@ from torch_mpi.reductions import COMBINE, Reduction
 
 LEAST_BYTES = 256 << 10
 """Smaller tensors are MPI's."""
-_PIECE_BYTES = 4 << 20
+_PIECE_BYTES = 1 << 20
 """So much of a tensor is reduced at a time."""
 _HEAD_BYTES = 4096
 _YIELDS, _PAUSE_S = 50, 2e-5
