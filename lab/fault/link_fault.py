@@ -18,7 +18,7 @@ from lab.node.shaping import LATE
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"
-ONE_NETWORK = "needs links between nodes, and on the local engine all nodes have the one loopback of this machine"
+ONE_NETWORK = "the local engine cannot do: all its nodes have the one loopback of this machine"
 
 
 @dataclass(frozen=True, kw_only=True)

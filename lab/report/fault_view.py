@@ -10,7 +10,7 @@ from lab.fault.kind import FaultKind, fault_kinds
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.run.fault_journal import Standing
-from lab.words import format_duration
+from lab.words import format_duration, listing
 
 
 def kinds_json() -> list[dict[str, Any]]:
@@ -32,8 +32,12 @@ def kinds_text(style: Style) -> str:
     """A table of the kinds, and below it why an engine cannot do some."""
     kinds = fault_kinds().items()
     rows = [[name, *(engine_cell(kind, engine) for engine in OPENERS), kind.does] for name, kind in kinds]
-    reasons = [f"on {engine}, {name} {why}" for name, kind in kinds for engine, why in kind.cannot.items()]
-    return "\n".join([table_text(["fault", *OPENERS, "what it breaks"], rows, style), *reasons])
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name, kind in kinds:
+        for engine, why in kind.cannot.items():
+            reasons.setdefault((engine, why), []).append(name)
+    told = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
+    return "\n".join([table_text(["fault", *OPENERS, "what it breaks"], rows, style), *told])
 
 
 def engine_cell(kind: type[FaultKind], engine: str) -> str:

@@ -36,7 +36,8 @@ class OneMachine:
         self._comm = comm
         self._window: MPI.Win | None = None
         self._asked = False
-        self._heads: list[torch.Tensor] = []
+        self._heads: list[memoryview] = []
+        """Of each rank: how often it has come to meet the others, and what it brings."""
         self._segments: list[torch.Tensor] = []
         self._half = 0
         """The half that the next piece takes."""
@@ -59,8 +60,9 @@ class OneMachine:
             ValueError: another rank brings a tensor of another size or type, or reduces it otherwise.
         """
         assert how.combine is not None
-        head = torch.tensor([data.nbytes, _TYPES.index(data.dtype), list(COMBINE.values()).index(how.combine)])
-        self._heads[self._comm.rank][1:4].copy_(head)
+        head = data.nbytes, _TYPES.index(data.dtype), list(COMBINE.values()).index(how.combine)
+        mine = self._heads[self._comm.rank]
+        mine[1], mine[2], mine[3] = head
         flat, width = data.view(-1), _PIECE_BYTES // data.element_size()
         for begin in range(0, flat.numel(), width):
             self._reduce_piece(flat[begin : begin + width], how.combine, head if begin == 0 else None)
@@ -82,26 +84,24 @@ class OneMachine:
         window = MPI.Win.Allocate_shared(_HEAD_BYTES + 2 * _PIECE_BYTES, 1, comm=self._comm)
         window.Lock_all(MPI.MODE_NOCHECK)
         for rank in range(self._comm.size):
-            memory = torch.frombuffer(window.Shared_query(rank)[0], dtype=torch.uint8)
-            self._heads.append(memory[:64].view(torch.int64))
-            self._segments.append(memory[_HEAD_BYTES : _HEAD_BYTES + 2 * _PIECE_BYTES])
-        self._heads[self._comm.rank].zero_()
+            memory = memoryview(window.Shared_query(rank)[0]).cast("B")
+            self._heads.append(memory[:_HEAD_BYTES].cast("q"))
+            self._segments.append(torch.frombuffer(memory[_HEAD_BYTES:], dtype=torch.uint8))
+        self._heads[self._comm.rank][0] = 0
         window.Sync()
         self._comm.Barrier()
         window.Sync()
         self._window = window
 
-    def _reduce_piece(self, piece: torch.Tensor, combine: Callable[..., object], head: torch.Tensor | None) -> None:
+    def _reduce_piece(self, piece: torch.Tensor, combine: Callable[..., object], head: tuple[int, ...] | None) -> None:
         offset, rank, size = self._half * _PIECE_BYTES, self._comm.rank, self._comm.size
         self._half = 1 - self._half
         views = [segment[offset : offset + piece.nbytes].view(piece.dtype) for segment in self._segments]
         views[rank].copy_(piece)
         self._meet()
         for other, theirs in enumerate(self._heads) if head is not None else ():
-            if not torch.equal(theirs[1:4], head):
-                raise ValueError(
-                    f"rank {other} of the group brings {int(theirs[1]):,} bytes or another type or reduction"
-                )
+            if (theirs[1], theirs[2], theirs[3]) != head:
+                raise ValueError(f"rank {other} of the group brings {theirs[1]:,} bytes or another type or reduction")
         mine = slice(piece.numel() * rank // size, piece.numel() * (rank + 1) // size)
         total = views[0][mine]
         for view in views[1:]:
@@ -117,7 +117,7 @@ class OneMachine:
         self._heads[self._comm.rank][0] = self._moment
         for head in self._heads:
             turns = 0
-            while int(head[0]) < self._moment:
+            while head[0] < self._moment:
                 turns += 1
                 if turns < _YIELDS:
                     os.sched_yield()

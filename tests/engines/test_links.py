@@ -225,7 +225,7 @@ def test_without_links_of_their_own_nodes_cannot_be_cut_off(cluster: Cluster, tm
     (tmp_path / "none.py").write_text("")
     (tmp_path / "none.yaml").write_text("nodes: 3\nscript: none.py\nnetwork: lan-1g\n")
 
-    with pytest.raises(UsageError, match="network lan-1g, which needs links between nodes, and on the local engine"):
+    with pytest.raises(UsageError, match="network lan-1g, which the local engine cannot do: all its nodes"):
         cluster.run(load_scenario(tmp_path / "none.yaml"), runs=tmp_path / "runs")
-    with pytest.raises(LabError, match="partition isolate node2, which needs links between nodes"):
+    with pytest.raises(LabError, match="partition isolate node2, which the local engine cannot do"):
         cluster.fault("partition", "isolate node2")
