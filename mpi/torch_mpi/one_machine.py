@@ -84,7 +84,7 @@ class OneMachine:
         window = MPI.Win.Allocate_shared(_HEAD_BYTES + 2 * _PIECE_BYTES, 1, comm=self._comm)
         window.Lock_all(MPI.MODE_NOCHECK)
         for rank in range(self._comm.size):
-            memory = memoryview(window.Shared_query(rank)[0]).cast("B")
+            memory = memoryview(window.Shared_query(rank)[0]).cast("B")  # type: ignore[arg-type]  # stubs of 3.12
             self._heads.append(memory[:_HEAD_BYTES].cast("q"))
             self._segments.append(torch.frombuffer(memory[_HEAD_BYTES:], dtype=torch.uint8))
         self._heads[self._comm.rank][0] = 0
