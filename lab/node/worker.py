@@ -30,7 +30,7 @@ from .worker_messages import Imported
 
 STACK_SIGNAL = joining.STACK_SIGNAL
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
-_ORDER_DEADLINE_S = 0.1
+_ORDER_DEADLINE_S = 1.0
 _OWN_CODE = (
     *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__, calls.__file__, calls.PROGRAM),
     os.path.join(os.path.dirname(__file__), "recorder", ""),
@@ -40,7 +40,7 @@ _OWN_CODE = (
 class OrderedWriter(io.FileIO):
     """Standard output or error, unbuffered; what is written to one arrives before what is later written to the other.
 
-    The two are different pipes, so a switch from one to the other waits (at most 0.1 s) until the agent has read
+    The two are different pipes, so a switch from one to the other waits (at most 1 s) until the agent has read
     what the other holds.
     """
 
@@ -61,7 +61,7 @@ class OrderedWriter(io.FileIO):
 
 
 def wait_until_read(pipe: int) -> None:
-    """Wait, at most 0.1 s, until the agent has read what a pipe holds."""
+    """Wait, at most 1 s, until the agent has read what a pipe holds."""
     pending, end = array.array("i", [0]), time.monotonic() + _ORDER_DEADLINE_S
     while time.monotonic() < end:
         try:
