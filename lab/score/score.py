@@ -24,7 +24,6 @@ SAYS: dict[str, tuple[str, ...]] = {
     "reset": ("connection_reset", "connection_lost"),
     "dns": ("name_resolution", "rendezvous"),
     "delay": _LINK,
-    "jitter": _LINK,
     "loss": _LINK,
     "corrupt": _LINK,
     "duplicate": _LINK,
@@ -43,7 +42,6 @@ SAYS: dict[str, tuple[str, ...]] = {
     "disk_full": ("disk_full",),
     "disk_slow": ("straggler", "late", "never_came", "never_entered"),
     "cpu": ("straggler", "late"),
-    "clock": (),
 }
 """By kind of fault: the causes of a culprit, or the kinds of findings, that are right for it; of a kind that is not
 here, any."""
