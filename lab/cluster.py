@@ -50,7 +50,7 @@ class Cluster(OnCluster, Breakable):
         nodes: how many; None: 3, or as many as an existing cluster of this name has.
         nproc_per_node: workers a node gets where a scenario does not say.
         name: its name; None: the default cluster of the current folder.
-        engine: `auto`, `docker`, `local`, or an engine of your own.
+        engine: `auto`, `docker`, `local`, `swarm`, `slurm`, or an engine of your own.
         image: image of the nodes; None: the lab's own.
         requirements: packages besides those of the image, as pip takes them, such as `["tqdm", "accelerate>=1"]`.
         data: folders of this machine that every rank reads as `$LAB_DATA/NAME`, by name.
@@ -62,6 +62,8 @@ class Cluster(OnCluster, Breakable):
         strict: give nodes no way out and little room: an internal network, a read-only root, no volumes.
         volumes: host folders that every node sees.
         env: environment of every worker.
+        hosts: hosts that nodes are spread over, on an engine that has several; none: all of them.
+        allocation: what a scheduler is told with the request, by the long names of its options: `{"partition": "gpu"}`.
         announce: called with each line of progress.
 
     Raises:
@@ -87,6 +89,8 @@ class Cluster(OnCluster, Breakable):
         strict: bool = False,
         volumes: Sequence[Volume] = (),
         env: Mapping[str, str] | None = None,
+        hosts: Sequence[str] = (),
+        allocation: Mapping[str, str] | None = None,
         announce: Announce = lambda _: None,
     ) -> None:
         self.name = check_name(name) if name else default_name()
@@ -110,6 +114,8 @@ class Cluster(OnCluster, Breakable):
             "strict": strict or None,
             "volumes": tuple(volumes) or None,
             "env": dict(env) if env else None,
+            "hosts": tuple(hosts),
+            "allocation": dict(allocation or {}),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self._place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)

@@ -154,6 +154,21 @@ def add_shape(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env", type=variable, action="append", default=[], metavar="NAME=VALUE", help="environment of every worker"
     )
+    parser.add_argument(
+        "--hosts",
+        type=hosts,
+        default=(),
+        metavar="A,B",
+        help="hosts that nodes are spread over (swarm, slurm; default: all that there are)",
+    )
+    parser.add_argument(
+        "--allocation",
+        type=scheduled,
+        action=OncePerName,
+        default={},
+        metavar="NAME=VALUE",
+        help="an option of the scheduler by its long name, e.g. partition=gpu, time=30:00, account=me (slurm)",
+    )
 
 
 def add_requirements(parser: argparse.ArgumentParser) -> None:
@@ -250,6 +265,20 @@ def _variable(word: str) -> tuple[str, str]:
     return name, value
 
 
+def _hosts(word: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in word.split(","))
+    if "" in names or len({*names}) < len(names):
+        raise ValueError(f"found {word!r}; allowed: names of hosts with commas between them, each once")
+    return names
+
+
+def _scheduled(word: str) -> tuple[str, str]:
+    name, equals, value = word.removeprefix("--").partition("=")
+    if not equals or not name.replace("-", "").isalnum():
+        raise ValueError(f"found {word!r}; allowed: NAME=VALUE, NAME the long name of an option of the scheduler")
+    return name, value
+
+
 def _data(word: str) -> tuple[str, Path]:
     from lab.spec.data import folder_problem, name_problem
 
@@ -278,6 +307,8 @@ age = _type(parse_age)
 size = _type(parse_size)
 volume = _type(_volume)
 variable = _type(_variable)
+hosts = _type(_hosts)
+scheduled = _type(_scheduled)
 data = _type(_data)
 requirements = _type(_requirements)
 
@@ -285,7 +316,7 @@ requirements = _type(_requirements)
 def shape_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `add_shape` took, as `Cluster` wants it."""
     names = ("image", "requirements", "data", "cpus", "memory_bytes", "processes", "disk_bytes", "gpus", "strict")
-    said = {name: getattr(arguments, name) for name in names}
+    said = {name: getattr(arguments, name) for name in (*names, "hosts", "allocation")}
     return {**said, "volumes": tuple(arguments.volumes), "env": dict(arguments.env)}
 
 

@@ -75,9 +75,13 @@ class NodeState(NamedTuple):
     """Whether the engine no longer knows the node."""
     restarted: bool = False
     """Whether it had ended before."""
+    said: str = ""
+    """What the engine itself says became of it, such as `was lost with its host b`, where that tells more."""
 
     def sentence(self) -> str:
         """How the node ended, as the end of a sentence that begins with its name."""
+        if self.said:
+            return self.said
         if self.gone:
             return "was removed"
         if self.running and self.restarted:

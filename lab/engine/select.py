@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable
+
+if TYPE_CHECKING:
+    from lab.engine.protocol import Engine
 
 Choice = Literal["auto", "docker", "local"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)

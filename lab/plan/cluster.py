@@ -47,6 +47,10 @@ class Shape:
     """Folders of this machine that every node reads, by name."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of every agent, and so of every worker."""
+    hosts: tuple[str, ...] = ()
+    """Hosts that the nodes are spread over, as the engine names them; none: all that it has."""
+    allocation: Mapping[str, str] = field(default_factory=dict)
+    """What a scheduler is told with the request, by the long names of its own options: `partition`, `time`."""
 
     def to_json(self) -> str:
         """The shape as one line of text."""
@@ -65,7 +69,7 @@ class Shape:
         """The inverse of `to_json`; fields that another version of the lab added are skipped."""
         data: dict[str, Any] = json.loads(text)
         data["volumes"] = _volumes(data.get("volumes", ()))
-        data["requirements"] = tuple(data.get("requirements", ()))
+        data["requirements"], data["hosts"] = tuple(data.get("requirements", ())), tuple(data.get("hosts", ()))
         data["data"] = {name: Path(folder) for name, folder in data.get("data", {}).items()}
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in known})
@@ -119,6 +123,8 @@ class Node:
     """Its IP address on the cluster's network; empty if it has none now."""
     state: str = RUNNING
     """`running`, `stopped`, or the engine's word for what else it is."""
+    host: str = ""
+    """The host that it runs on; empty where the engine has one only."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lab.engine.select import CHOICES
 from lab.pytest_plugin.stash import DEADLINE, POOL, SAID
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("lab", "distributed tests (lab)")
     group.addoption(
         "--lab-engine",
-        choices=("auto", "docker", "local"),
+        choices=CHOICES,
         default="auto",
         help="what provides the nodes of tests that do not say (default: auto, Docker if it answers)",
     )

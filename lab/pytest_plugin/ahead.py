@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from lab.engine.select import CHOICES
+
 _SAID = b"lab.distributed"
 _MARKED = b"mark.lab"
 """A marker may ask for another one: then nothing is made ahead."""
@@ -79,5 +81,5 @@ def shape_ahead(path: Path) -> dict[str, Any] | None:
             fits = all(
                 name in _SHAPE and type(value) is (str if name == "engine" else int) for name, value in shape.items()
             )
-            return shape if fits and shape.get("engine", "auto") in ("auto", "docker", "local") else None
+            return shape if fits and shape.get("engine", "auto") in CHOICES else None
     return None

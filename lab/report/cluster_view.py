@@ -45,11 +45,14 @@ def cluster_text(
     if info.run:
         head += f"  made for run {info.run}"
     head += f"\npackages: {', '.join(asked.requirements)}" if asked.requirements else ""
+    head += f"\nhosts: {', '.join(asked.hosts)}" if asked.hosts else ""
     head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
-    rows = [["node", "state", "address", "memory", "container"]]
+    rows = [["node", "state", "address", "memory", "container", "host"]]
     for node in info.nodes:
         used = format_bytes(memory_bytes.get(node.name) or None)
-        rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12]])
+        rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12], node.host or NONE])
+    if not any(node.host for node in info.nodes):
+        rows = [row[:5] for row in rows]
     if info.engine == "local":
         rows = [row[:4] for row in rows]
     return f"{head}\n{table_text(rows[0], rows[1:], style)}"

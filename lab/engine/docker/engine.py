@@ -13,6 +13,7 @@ from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.several_hosts import refuse_for_one_host
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -68,6 +69,7 @@ class DockerEngine:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import requests_for
 
+        refuse_for_one_host(shape, self.name)
         image = self._packaged_name(shape) if shape.requirements else None
         return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self.machine(), image=image)
 

@@ -10,6 +10,7 @@ from typing import Any
 from lab import __version__
 from lab.engine.local.layout import CONTROL, DESCRIPTION, LIFE, MARK, mark
 from lab.engine.protocol import Request
+from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 
@@ -75,6 +76,7 @@ def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
 
 
 def _refuse_impossible(shape: Shape) -> None:
+    refuse_for_one_host(shape, "local")
     if shape.nodes > _MOST_NODES:
         raise ClusterUnfit(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
     for volume in shape.volumes:
