@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, get_args
 
+from lab.engine.home import has_any, home_of
 from lab.errors import EngineUnavailable
 
 if TYPE_CHECKING:
@@ -12,13 +13,15 @@ if TYPE_CHECKING:
 
 Choice = Literal["auto", "docker", "local"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
+OF_SEVERAL_HOSTS: tuple[Choice, ...] = ()
+"""Engines that are taken only where they are asked for, or have the cluster."""
 
 
 def select_engine(choice: Choice, cluster: str | None = None) -> tuple[Engine, str]:
     """The engine to use, and what a person should be told about the choice (empty: nothing).
 
     Args:
-        choice: `auto` takes the local engine if the cluster exists there, else Docker if it answers, else local.
+        choice: `auto` takes the engine in whose folder the cluster is, else Docker if it answers, else local.
         cluster: the cluster that is wanted.
 
     Raises:
@@ -26,8 +29,9 @@ def select_engine(choice: Choice, cluster: str | None = None) -> tuple[Engine, s
     """
     if choice != "auto":
         return OPENERS[choice](), ""
-    if cluster is not None and _exists_locally(cluster):
-        return OPENERS["local"](), ""
+    there = _engine_with(cluster) if cluster is not None else None
+    if there is not None:
+        return OPENERS[there](), ""
     try:
         return OPENERS["docker"](), ""
     except EngineUnavailable as no_docker:
@@ -40,6 +44,8 @@ def select_engine(choice: Choice, cluster: str | None = None) -> tuple[Engine, s
 def available_engines(choice: Choice = "auto") -> tuple[list[Engine], dict[Choice, EngineUnavailable]]:
     """Every engine that answers, and by name why the others do not; of a choice that is not `auto`, that one.
 
+    Those of several hosts are asked where a cluster of theirs is: it may take long until they answer.
+
     Raises:
         EngineUnavailable: the engine that was asked for does not answer.
     """
@@ -48,6 +54,8 @@ def available_engines(choice: Choice = "auto") -> tuple[list[Engine], dict[Choic
     engines: list[Engine] = []
     silent: dict[Choice, EngineUnavailable] = {}
     for name, open_engine in OPENERS.items():
+        if name in OF_SEVERAL_HOSTS and not has_any(name):
+            continue
         try:
             engines.append(open_engine())
         except EngineUnavailable as why:
@@ -71,7 +79,7 @@ OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _loca
 """What opens each engine; raises EngineUnavailable where it does not answer."""
 
 
-def _exists_locally(cluster: str) -> bool:
-    from lab.engine.local.layout import home_folder
-
-    return (home_folder() / cluster).exists()  # half made counts too: somebody has to find it
+def _engine_with(cluster: str) -> Choice | None:
+    """The engine in whose folder a cluster is; half made counts too: somebody has to find it."""
+    known: tuple[Choice, ...] = ("local", *OF_SEVERAL_HOSTS)
+    return next((engine for engine in known if (home_of(engine) / cluster).exists()), None)

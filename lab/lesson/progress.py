@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lab.engine.home import state_folder
 from lab.errors import LabError, UsageError
 from lab.node.typed import Misfit, read
-from lab.run.lock import state_folder
 
 FOLDER_VARIABLE = "LAB_PROGRESS"
 """Environment variable: the folder where progress is kept, such as one that a class on one machine shares."""

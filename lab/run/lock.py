@@ -11,17 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lab.engine.home import state_folder
 from lab.errors import ClusterBusy, ClusterError
 from lab.plan.cluster import ClusterInfo
 from lab.words import format_duration
 
 _POLL_S = 0.02
-
-
-def state_folder() -> Path:
-    """Where this user's locks are."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(base) / "lab"
 
 
 def was_used(engine: str, cluster: str) -> bool:
