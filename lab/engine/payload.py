@@ -39,6 +39,14 @@ def node_archive() -> bytes:
     return buffer.getvalue()
 
 
+def sent_first() -> bytes:
+    """What an agent that speaks over its standard streams is sent first: the program that makes it, and its files."""
+    from lab.engine.docker import boot
+
+    parts = (Path(boot.__file__).read_bytes(), node_archive())
+    return b"".join(b"%*d%b" % (boot.HEADER_BYTES, len(part), part) for part in parts)
+
+
 def write_node_files(folder: Path) -> None:
     """Write the files below a folder."""
     for path, content in node_files().items():

@@ -1,10 +1,11 @@
 """The first program of a container: takes the agent's files over standard input and becomes the agent.
 
 Its text comes over standard input too, and is run by the line that `docker ps` and `ps` show. The last argument is for
-the agent.
+the agent, and says where its files go.
 """
 
 import io
+import json
 import os
 import signal
 import sys
@@ -16,6 +17,12 @@ DEADLINE_S = 30
 """If the agent has not arrived by then, the sender is dead, and the container ends."""
 HEADER_BYTES = 10
 """How long the decimal number is that says how long what follows it is."""
+BECOME = (
+    f"'agent of the lab'; import os, signal; signal.alarm({DEADLINE_S}); "
+    "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # not a byte more: it is for the agent
+    f"exec(read(int(read({HEADER_BYTES}))))"
+)
+"""The line that is started, and takes this program."""
 
 
 def read(size: int) -> bytes:
@@ -32,10 +39,11 @@ def read(size: int) -> bytes:
 
 def main() -> None:
     """Become the agent."""
+    import_root = json.loads(sys.argv[-1])["import_root"]
     with tarfile.open(fileobj=io.BytesIO(read(int(read(HEADER_BYTES))))) as archive:
-        archive.extractall(IMPORT_ROOT)
+        archive.extractall(import_root)
     signal.alarm(0)
-    sys.path.append(IMPORT_ROOT)
+    sys.path.append(import_root)
     from labnode.agent import main as become_agent  # type: ignore[import-not-found]
 
     become_agent()

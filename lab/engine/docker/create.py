@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from lab.engine.docker import boot
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.state import find, node_state
-from lab.engine.payload import node_archive
+from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ImageUnfit, LabError
@@ -77,9 +76,8 @@ def start_container(connection: Connection, node: Node) -> DockerChannel:
     """Start a container and send it its agent; the stream to it, on which that will say that it is ready."""
     channel = DockerChannel(node, connection.attach(node.handle))
     connection.start(node.handle)
-    parts = (Path(boot.__file__).read_bytes(), node_archive())
     with suppress(OSError):  # it has ended already: whoever waits for it finds out why
-        channel.send(b"".join(b"%*d%b" % (boot.HEADER_BYTES, len(part), part) for part in parts) + HELLO)
+        channel.send(sent_first() + HELLO)
     return channel
 
 

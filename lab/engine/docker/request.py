@@ -27,15 +27,10 @@ _IN_MEMORY = {
 """Where a node with a read-only root can write, in its memory."""
 _NO_ADDRESS_OF_THE_MACHINE = {"com.docker.network.bridge.inhibit_ipv4": "true"}
 """Else what listens on the machine itself could be reached from an internal network."""
-_BECOME_BOOT = (
-    f"'agent of the lab'; import os, signal; signal.alarm({boot.DEADLINE_S}); "
-    "read = lambda size: b''.join(os.read(0, 1) for _ in range(size)); "  # not a byte more: it is for the agent
-    f"exec(read(int(read({boot.HEADER_BYTES}))))"
-)
 _START = (
     ": agent of the lab; for python in python3 python; do "
     "$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec(\"torch\"))' 2>/dev/null && "
-    f'exec $python -c "{_BECOME_BOOT}" "$0"; done; '
+    f'exec $python -c "{boot.BECOME}" "$0"; done; '
     f"echo 'no python on PATH can import torch' >&2; exit {boot.NO_TORCH}"
 )
 """Shown by `ps` and `docker ps`: it says what it is, and is told over standard input what it can be told there."""
