@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lab.errors import UsageError
+from lab.frozen import dataclass
 from lab.keys.problems import did_you_mean
 from lab.plan.limits import Limits
 from lab.words import format_limit, listing
@@ -147,7 +148,7 @@ class ClusterInfo:
     """Where the nodes see their common volume."""
     data: str = "/data"
     """The folder in which the nodes see their data, each by its name."""
-    limits: Limits = Limits()  # noqa: RUF009  # a tuple
+    limits: Limits = Limits()  # a tuple
     """What each node may use, whether asked for or not."""
 
     @property

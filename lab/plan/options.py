@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lab.frozen import dataclass
 from lab.plan.cluster import Shape
 from lab.spec.scenario import Scenario
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
+from lab.frozen import dataclass
 from lab.keys.problems import did_you_mean
 from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import chosen_backend, rendezvous, warm

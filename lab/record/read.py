@@ -7,11 +7,12 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import RecordError
+from lab.frozen import dataclass
 from lab.node.statement import problem_with
 from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from lab.errors import RecordError
+from lab.frozen import dataclass
 from lab.node.typed import read
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
 from lab.spec.scenario import Verdict

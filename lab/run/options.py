@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.engine.protocol import Request
+from lab.frozen import dataclass
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import planned_clusters, with_asked
 from lab.plan.options import PlanOptions

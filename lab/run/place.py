@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, Removed
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
+from lab.frozen import dataclass
 from lab.keys.problems import did_you_mean
 from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked

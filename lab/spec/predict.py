@@ -10,10 +10,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
+from lab.frozen import dataclass
 from lab.keys.declare import dump_keys, key, read_keys
 from lab.keys.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
 from lab.keys.problems import near

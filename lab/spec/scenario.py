@@ -8,10 +8,11 @@ be, and, under it, the line that the reference and the JSON Schema say of it (`l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from lab.frozen import dataclass
 from lab.keys import kinds
 from lab.keys.declare import key
 from lab.keys.kinds import late

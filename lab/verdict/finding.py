@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+from lab.frozen import dataclass
 from lab.record.result import Culprit
 from lab.spec.scenario import Verdict
 from lab.words import capital
@@ -31,7 +31,7 @@ class Judgement:
     culprit: Culprit | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that the facts of a run show."""
 
