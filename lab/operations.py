@@ -48,6 +48,8 @@ class Operation:
     reduces: bool = False
     joined: bool = False
     """Whether what comes from several ranks is put into one tensor, rather than into one tensor for each."""
+    dumped: str = ""
+    """As flight recorder dumps spell it, where that is not its name."""
 
     @cached_property
     def rooted(self) -> bool:
@@ -103,15 +105,17 @@ _ROWS = (
     Operation("all_reduce", "ALLREDUCE", ALL, ALL, WHOLE, "#4474b0",
               "Every rank gets the {red} over all ranks, element by element.", reduces=True),
     Operation("all_reduce_coalesced", "ALLREDUCE_COALESCED", ALL, ALL, WHOLE, "#4474b0",
-              "Every rank gets the {red} over all ranks of every tensor, element by element.", reduces=True),
+              "Every rank gets the {red} over all ranks of every tensor, element by element.", reduces=True,
+              dumped="allreduce_coalesced"),
     Operation("reduce", "REDUCE", ALL, ROOT, WHOLE, "#7ba3d4",
               "{root} gets the {red} over all ranks; what the others hold afterwards is not defined.", reduces=True),
     Operation("all_gather", "ALLGATHER", ALL, ALL, WHOLE, "#d9822b",
               "Every rank gets the tensors of all ranks, in the order of ranks."),
     Operation("all_gather_into_tensor", "_ALLGATHER_BASE", ALL, ALL, WHOLE, "#d9822b",
-              "Every rank gets the tensors of all ranks, joined in the order of ranks.", joined=True),
+              "Every rank gets the tensors of all ranks, joined in the order of ranks.", joined=True,
+              dumped="_all_gather_base"),
     Operation("all_gather_coalesced", "ALLGATHER_COALESCED", ALL, ALL, WHOLE, "#d9822b",
-              "Every rank gets the tensors of all ranks, in the order of ranks."),
+              "Every rank gets the tensors of all ranks, in the order of ranks.", dumped="ALLGATHER_coalesced"),
     Operation("all_gather_into_tensor_coalesced", "ALLGATHER_INTO_TENSOR_COALESCED", ALL, ALL, WHOLE, "#d9822b",
               "Every rank gets the tensors of all ranks, joined in the order of ranks.", joined=True),
     Operation("gather", "GATHER", ALL, ROOT, WHOLE, "#e6a960",
@@ -120,17 +124,20 @@ _ROWS = (
     Operation("reduce_scatter", "REDUCE_SCATTER", ALL, ALL, TENSORS, "#2b8c87",
               "The i-th rank gets the {red} over the i-th tensors of all ranks.", reduces=True),
     Operation("reduce_scatter_tensor", "_REDUCE_SCATTER_BASE", ALL, ALL, SLICES, "#2b8c87",
-              "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.", reduces=True),
+              "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.", reduces=True,
+              dumped="_reduce_scatter_base"),
     Operation("reduce_scatter_tensor_coalesced", "REDUCE_SCATTER_TENSOR_COALESCED", ALL, ALL, SLICES, "#2b8c87",
               "The i-th rank gets the {red} over the i-th chunks of all ranks' tensors.", reduces=True),
     Operation("all_to_all", "ALLTOALL", ALL, ALL, TENSORS, "#c2518f",
               "The i-th tensor of rank r goes to the i-th rank, where it stands at place r."),
     Operation("all_to_all_single", "ALLTOALL_BASE", ALL, ALL, SPLITS, "#c2518f",
-              "Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks."),
+              "Every rank cuts its tensor into a piece for each rank; pieces arrive in the order of ranks.",
+              dumped="all_to_all"),
     Operation("barrier", "BARRIER", NOBODY, NOBODY, WHOLE,
               does="Nobody goes on before everybody has come. No data moves."),
     Operation("monitored_barrier", "", NOBODY, NOBODY, WHOLE,
-              does="Nobody goes on before everybody has come; rank 0 tells who has not. No data moves."),
+              does="Nobody goes on before everybody has come; rank 0 tells who has not. No data moves.",
+              dumped="barrier"),
     Operation("send", "SEND", SELF, PEER, WHOLE, "#5a9a4a",
               "One rank sends, one receives; the others know nothing of it."),
     Operation("recv", "RECV", PEER, SELF, WHOLE, "#8dbe77"),

@@ -1,34 +1,50 @@
-"""`lab trace`: what the ranks of a run sent each other, as tables, as JSON, or for a viewer of timelines."""
+"""`lab trace`: what the ranks of a run sent each other, as tables, as JSON, or for other tools."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.cli.answer import say
 from lab.cli.on_record import add_record, open_record
 from lab.errors import RecordError, UsageError
-from lab.record.layout import CHROME, LOGS, PERFETTO
+from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, LOGS, PERFETTO
+from lab.words import plural
+
+if TYPE_CHECKING:
+    from lab.trace.model import Trace
+    from lab.trace.steps import Step
 
 _STDOUT = "-"
 _IN_RECORD = ""
 """No file was named: it goes into the record."""
+_FILES = {"--perfetto": "Perfetto's own format", "--chrome": "Chrome's trace event format"}
+_FOLDERS = {
+    "--flight-recorder": (FLIGHT_RECORDER, "flight recorder dumps, which torchfrtrace reads"),
+    "--chakra": (CHAKRA, "Chakra execution traces, as ASTRA-sim reads them"),
+    "--hta": (HTA, "what Holistic Trace Analysis reads"),
+}
 _HOWTO = """examples:
   lab trace                          tables: operations, and bytes from rank to rank
   lab trace --json | jq .steps       everything, as data
   lab trace --perfetto               into the record; open it at https://ui.perfetto.dev
   lab trace --chrome run.json        the same for chrome://tracing and others
+  lab trace --flight-recorder dumps && torchfrtrace dumps -p rank_
 
-FILE may be -, which is standard output; without it, the file is made in the record of the run."""
+FILE may be -, which is standard output; without it, the file is made in the record of the run.
+FOLDER is filled with a file of each rank; without it, it is made in the record of the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    for name, what in (("--perfetto", "Perfetto's own format"), ("--chrome", "Chrome's trace event format")):
+    for name, what in _FILES.items():
         parser.add_argument(name, metavar="FILE", nargs="?", const=_IN_RECORD, help=f"write {what}")
+    for name, (_, what) in _FOLDERS.items():
+        parser.add_argument(name, metavar="FOLDER", nargs="?", const=_IN_RECORD, help=f"write {what}")
     add_record(parser)
 
 
@@ -51,11 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
 
         data = perfetto_trace(record, trace, steps)
         _write(arguments.perfetto or record.path / PERFETTO, data, quiet)
+    folders = {name: folder for name in _FOLDERS if (folder := _value(arguments, name)) is not None}
+    for name, folder in folders.items():
+        _fill(folder or record.path / _FOLDERS[name][0], _files_for(name, trace, steps), quiet)
     if arguments.json:
         from lab.report.export.data import trace_json
 
         print(_dumped(trace_json(record, trace, steps)).decode())
-    elif arguments.chrome is None and arguments.perfetto is None:
+    elif not folders and arguments.chrome is None and arguments.perfetto is None:
         from lab.report.style import style_for
         from lab.report.traffic_view import traffic_text
 
@@ -63,17 +82,48 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _files_for(name: str, trace: Trace, steps: list[Step]) -> Iterable[tuple[str, bytes]]:
+    if name == "--flight-recorder":
+        from lab.report.export.flight_recorder import flight_recorder_dumps
+
+        return flight_recorder_dumps(trace, steps)
+    if name == "--chakra":
+        from lab.report.export.chakra import chakra_traces
+
+        traces = chakra_traces(trace, steps)
+        if traces.left_out:
+            left_out = plural(traces.left_out, "step")
+            sys.stderr.write(f"left out: {left_out} that did not end well on all ranks, as no simulator can do them\n")
+        return traces.named()
+    from lab.report.export.hta import hta_traces
+
+    return hta_traces(trace)
+
+
+def _value(arguments: argparse.Namespace, name: str) -> str | None:
+    found: str | None = getattr(arguments, name.strip("-").replace("-", "_"))
+    return found
+
+
 def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
     """Whether a file goes to standard output. Two cannot, and what is not text cannot go to a terminal."""
-    files = {"--chrome": arguments.chrome, "--perfetto": arguments.perfetto}
-    to_stdout = [name for name, file in files.items() if file == _STDOUT] + ["--json"] * bool(arguments.json)
+    files = {name: _value(arguments, name) for name in (*_FILES, *_FOLDERS)}
+    to_stdout = [name for name in _FILES if files[name] == _STDOUT] + ["--json"] * bool(arguments.json)
     if len(to_stdout) > 1:
-        raise UsageError(f"{' and '.join(to_stdout)} cannot both be written to standard output", "give one a file")
+        raise UsageError(
+            f"{' and '.join(sorted(to_stdout))} cannot both be written to standard output", "give one a file"
+        )
     for name, file in files.items():
+        kind = "file" if name in _FILES else "folder"
+        if file == _STDOUT and kind == "folder":
+            raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
         if file and (arguments.runs / file / LOGS).is_dir():
-            raise UsageError(f"{file} is a run, and {name} takes a file", f"say `lab trace {file} {name}`")
-    if arguments.chrome and arguments.chrome != _STDOUT and arguments.chrome == arguments.perfetto:
-        raise UsageError(f"--chrome and --perfetto cannot both be written to {arguments.chrome}")
+            raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
+    named = [file for file in files.values() if file and file != _STDOUT]
+    for file in named:
+        if named.count(file) > 1:
+            both = " and ".join(sorted(name for name, other in files.items() if other == file))
+            raise UsageError(f"{both} cannot both be written to {file}")
     if arguments.perfetto == _STDOUT and sys.stdout.isatty():
         raise UsageError("Perfetto's format is binary, and standard output is a terminal", "give --perfetto a file")
     return bool(to_stdout)
@@ -95,3 +145,17 @@ def _write(name: str | Path, data: bytes, quiet: bool) -> None:
         raise RecordError(f"{name} cannot be written: {error.strerror}") from error
     if not quiet:
         print(f"wrote {name} ({len(data):,} bytes)")
+
+
+def _fill(name: str | Path, files: Iterable[tuple[str, bytes]], quiet: bool) -> None:
+    """Write files into a folder, which is made, and say what came there."""
+    count = size = 0
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+        for file, data in files:
+            Path(name, file).write_bytes(data)
+            count, size = count + 1, size + len(data)
+    except OSError as error:
+        raise RecordError(f"{name} cannot be written: {error.strerror}") from error
+    if not quiet:
+        print(f"wrote {plural(count, 'file')} into {name} ({size:,} bytes)")

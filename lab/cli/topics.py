@@ -53,7 +53,7 @@ _NAMED = {
     "explain": Topic("what explanations say, and what they rest on", "explain.md"),
     "record": Topic("every file of a record", "record.md"),
     "trace": Topic("what is recorded of every call", "trace.md"),
-    "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, diff", "trace-exports.md"),
+    "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, torchfrtrace, simulators, diff", "trace-exports.md"),
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
     "lessons": Topic("every lesson", "scenarios.md"),
 }

@@ -26,6 +26,9 @@ SUITE_REPORT = "suite.html"
 """In the folder of runs."""
 PERFETTO = "trace.pftrace"
 CHROME = "trace.chrome.json"
+FLIGHT_RECORDER = "flight-recorder"
+CHAKRA = "chakra"
+HTA = "hta"
 MOST_RANKS = 1 << 20
 """No run has more: a rank from here on is damage."""
 
@@ -56,6 +59,10 @@ FILES = {
     DIFF_REPORT: "this run beside another one, once `lab report --diff` has written it",
     PERFETTO: "the trace for https://ui.perfetto.dev, once `lab trace --perfetto` has written it",
     CHROME: "the trace for Chrome and others, once `lab trace --chrome` has written it",
+    f"{FLIGHT_RECORDER}/rank_<N>": "the trace for `torchfrtrace`, once `lab trace --flight-recorder` has written it",
+    f"{CHAKRA}/lab.<N>.et": "the trace for simulators, once `lab trace --chakra` has written it; groups.json beside "
+    "them says which ranks are in which group",
+    f"{HTA}/rank<N>.json": "the trace for Holistic Trace Analysis, once `lab trace --hta` has written it",
 }
 """What each file of a record is, in the order in which to look at them: for whoever opens the folder, and the docs."""
 
