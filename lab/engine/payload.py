@@ -43,8 +43,14 @@ def sent_first() -> bytes:
     """What an agent that speaks over its standard streams is sent first: the program that makes it, and its files."""
     from lab.engine.docker import boot
 
-    parts = (Path(boot.__file__).read_bytes(), node_archive())
-    return b"".join(b"%*d%b" % (boot.HEADER_BYTES, len(part), part) for part in parts)
+    return part(Path(boot.__file__).read_bytes()) + part(node_archive())
+
+
+def part(content: bytes) -> bytes:
+    """Something to be taken off standard input there: its length, and it."""
+    from lab.engine.docker.boot import HEADER_BYTES
+
+    return b"%*d%b" % (HEADER_BYTES, len(content), content)
 
 
 def write_node_files(folder: Path) -> None:

@@ -53,7 +53,7 @@ class Agent:
         self.outputs: outputs.Outputs | None = None
         """What the run has made, between its end and the fetching."""
         self.heap: Heap | None = None
-        """What is gathered once a run has ended; not in local nodes, whose agents share theirs."""
+        """What is gathered once a run has ended; not in agents that were forked, which share theirs."""
         self.claimed_at = self.heard = time.monotonic()
         """Monotonic times of the claim, and of the last message about a run; at first, of the start."""
         self.stacks_due: float | None = None
@@ -156,7 +156,7 @@ class Agent:
         self.unclean = ", ".join(run.left)
         connection.send(messages.Finished(run.run))
         self.run = self.client = self.outputs = None
-        self.heap = self.heap or (Heap() if self.config.container else None)
+        self.heap = self.heap or (Heap() if self.config.container and not self.config.forked else None)
         if run.heard.imported:  # the next script is likely to need it too, and then does not wait for it
             connection.flush()
             warm.import_frozen(name for name in warm.missing_modules() if name in run.heard.imported)
@@ -291,10 +291,16 @@ def main() -> None:
     serve(config)
 
 
-def serve(config: Config) -> None:
-    """Become the agent of a node and never return."""
+def serve(config: Config, open_on_image: list[str] | None = None) -> None:
+    """Become the agent of a node and never return.
+
+    Args:
+        config: what it is started with.
+        open_on_image: what `strays.open_on_image` has found on the image of its container; None: it looks itself.
+    """
     processes.become_subreaper()
     os.umask(0o022)
     workplace.clear(config.root)
-    warm.import_torch()
-    Agent(config, strays.prepare_container(config) if config.container else None).serve()
+    if "torch" not in sys.modules:  # who forked it may have imported that
+        warm.import_torch()
+    Agent(config, strays.prepare_container(config, open_on_image) if config.container else None).serve()

@@ -34,6 +34,8 @@ class Config(NamedTuple):
     """The folder that all nodes share."""
     kept: tuple[str, ...] = ()
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
+    forked: bool = False
+    """Whether it shares what it has imported with the process that it was forked from."""
 
 
 def ended_file(socket: str) -> str:

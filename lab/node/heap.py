@@ -26,6 +26,11 @@ class Heap:
     def __init__(self) -> None:
         self._scattered = [piece for begin, end in _allocated() for piece in range(begin, end, _SIZE)]
 
+    def gather_all(self) -> None:
+        """Gather all pieces, however long that takes."""
+        while self._scattered:
+            self.gather()
+
     def gather(self) -> None:
         """Gather some of the pieces that are not yet: pages that hold nothing would cost memory, so only full ones."""
         until = time.monotonic() + _AT_A_TIME_S

@@ -29,12 +29,25 @@ _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
 
 
-def prepare_container(config: Config) -> Strays:
-    """Let users who may do nothing work in this container, and find out where they can leave something."""
+def open_on_image() -> list[str]:
+    """The folders that anybody may write to on the file system of this container, which is as its image has it."""
+    found = Writable([], [])
+    find_below("/", (), _is_open, found, files=False)
+    return found.folders
+
+
+def prepare_container(config: Config, known: list[str] | None = None) -> Strays:
+    """Let users who may do nothing work in this container, and find out where they can leave something.
+
+    Args:
+        config: that of its agent.
+        known: what `open_on_image` has found in another container of the image.
+    """
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         open_the_way_to(path)
-    left = Strays((*config.kept, config.root), foreign=config.foreign, journal=os.path.join(config.root, "before.json"))
+    journal = os.path.join(config.root, "before.json")
+    left = Strays((*config.kept, config.root), foreign=config.foreign, journal=journal, known=known)
     left.unclean = left.take_up()
     left.open_to_all()
     if os.path.isdir("/shared"):
@@ -49,13 +62,16 @@ class Strays:
         kept: folders whose files stay by design: the shared folder and mounted ones.
         foreign: whether single files may be open to all, too. The lab's own image has none; looking takes time.
         journal: keeps what was there before a run, until that is over; a node whose power was cut finds it there.
+        known: the folders that are open to all on the first file system; None: they are looked for.
     """
 
-    def __init__(self, kept: Iterable[str], *, foreign: bool, journal: str = "") -> None:
+    def __init__(
+        self, kept: Iterable[str], *, foreign: bool, journal: str = "", known: list[str] | None = None
+    ) -> None:
         self._kept = frozenset(kept)
         self._foreign = foreign
         self._journal = journal
-        self._open = find_writable(self._kept, _is_open, files=foreign)
+        self._open = find_writable(self._kept, _is_open, files=foreign, known=known)
         self._owned: dict[User, Writable] = {}
         """What an image lets users do who are no workers of the lab's; looked for once such a user comes."""
         self._places = self._open
@@ -166,11 +182,24 @@ def _may_change(user: User, facts: os.stat_result) -> bool:
     return facts.st_uid == user.uid or (facts.st_gid == user.gid and bool(facts.st_mode & stat.S_IWGRP))
 
 
-def find_writable(kept: Collection[str], may_change: Callable[[os.stat_result], bool], *, files: bool) -> Writable:
-    """Every folder (and file) that can be changed, but for those that are kept and what is below them."""
-    found = Writable([], [])
-    for top in ("/", *sorted(_mount_points() - set(kept))):
-        if not any(top == folder or top.startswith(f"{folder}/") for folder in kept):
+def find_writable(
+    kept: Collection[str],
+    may_change: Callable[[os.stat_result], bool],
+    *,
+    files: bool,
+    known: list[str] | None = None,
+) -> Writable:
+    """Every folder (and file) that can be changed, but for those that are kept and what is below them.
+
+    What is known of the first file system is not looked for.
+    """
+
+    def is_kept(path: str) -> bool:
+        return any(path == folder or path.startswith(f"{folder}/") for folder in kept)
+
+    found = Writable([path for path in known or () if not is_kept(path)], [])
+    for top in (*(["/"] if known is None else []), *sorted(_mount_points())):
+        if not is_kept(top):
             find_below(top, kept, may_change, found, files=files)
     return found
 

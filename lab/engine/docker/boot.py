@@ -1,4 +1,4 @@
-"""The first program of a container: takes the agent's files over standard input and becomes the agent.
+"""The first program of a container: takes the agent's files over standard input and becomes the agent, or the zygote.
 
 Its text comes over standard input too, and is run by the line that `docker ps` and `ps` show. The last argument is for
 the agent, and says where its files go.
@@ -13,6 +13,8 @@ import tarfile
 
 IMPORT_ROOT = "/opt/lab"
 NO_TORCH = 71
+ZYGOTE = "zygote"
+"""Stands in what a zygote is told, and in the configuration of no agent."""
 DEADLINE_S = 30
 """If the agent has not arrived by then, the sender is dead, and the container ends."""
 HEADER_BYTES = 10
@@ -39,11 +41,15 @@ def read(size: int) -> bytes:
 
 def main() -> None:
     """Become the agent."""
-    import_root = json.loads(sys.argv[-1])["import_root"]
-    with tarfile.open(fileobj=io.BytesIO(read(int(read(HEADER_BYTES))))) as archive:
-        archive.extractall(import_root)
+    config, sent = json.loads(sys.argv[-1]), read(int(read(HEADER_BYTES)))
+    with tarfile.open(fileobj=io.BytesIO(sent)) as archive:
+        archive.extractall(config["import_root"])
     signal.alarm(0)
-    sys.path.append(import_root)
+    sys.path.append(config["import_root"])
+    if ZYGOTE in config:
+        from labnode.container_zygote import main as become_zygote  # type: ignore[import-not-found]
+
+        become_zygote(sent)
     from labnode.agent import main as become_agent  # type: ignore[import-not-found]
 
     become_agent()

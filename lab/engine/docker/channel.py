@@ -47,6 +47,13 @@ class DockerChannel(Stream):
         self.complaints = b""
         """The last of what the agent wrote to standard error."""
 
+    def attach(self, attached: Any) -> None:
+        """Go on with another stream to the node, which was started anew."""
+        self.close()
+        super().__init__(self.node, getattr(attached, "_sock", attached))
+        self._attached = attached
+        self._buffer.clear()
+
     def receive(self) -> bytes | None:
         """What has arrived; None where nothing has yet; empty when the other end is gone."""
         chunk = super().receive()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
+from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
+from lab.engine.docker.start import Starter
 from lab.engine.docker.state import find, node_state
-from lab.engine.payload import sent_first
+from lab.engine.docker.zygote import NAME, make_zygote
 from lab.engine.protocol import Announce, Channel, Request
-from lab.engine.ready import HELLO, wait_ready
+from lab.engine.ready import wait_ready
 from lab.errors import ClusterError, ImageUnfit, LabError
 from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
@@ -27,7 +28,8 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
         LabError: a node did not start; what was made is still there.
     """
     network, volume, *containers = (request.body for request in requests)
-    image = containers[0]["Image"]
+    nodes = [body for body in containers if label.NODE in body["Labels"]]
+    image = nodes[0]["Image"]
     api = connection.api
     connection.call(
         lambda: api.create_network(
@@ -42,22 +44,28 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
     connection.call(
         lambda: api.create_volume(volume["Name"], labels=volume["Labels"], driver_opts=volume["DriverOpts"])
     )
-    announce(f"starting {plural(len(containers), 'node')} of image {image}")
+    zygote = None
+    for body in containers[len(nodes) :]:
+        zygote = make_zygote(connection, body, f"{network['Name']}-{NAME}", announce)
+    announce(f"starting {plural(len(nodes), 'node')} of image {image}")
+    starter = Starter(connection, zygote, first=len(containers) > len(nodes))
     channels = connection.together(
-        lambda rank: _make_node(connection, rank, network["Name"], containers[rank]), range(len(containers))
+        lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
     )
-    await_agents(connection, channels, image, announce)
+    await_agents(connection, starter, channels, image, announce)
     return find(connection, cluster)[0]
 
 
-def await_agents(connection: Connection, channels: Sequence[Channel], image: str, announce: Announce) -> None:
-    """Wait until every agent that was sent on these channels has imported torch, and close them.
+def await_agents(
+    connection: Connection, starter: Starter, channels: Sequence[DockerChannel], image: str, announce: Announce
+) -> None:
+    """Wait until every agent is ready that was started on these channels, and close them.
 
     Raises:
         LabError: a node ended instead.
     """
     try:
-        announce("importing torch on every node")
+        starter.await_zygote(channels, announce)
         lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
     finally:
         for channel in channels:
@@ -66,19 +74,12 @@ def await_agents(connection: Connection, channels: Sequence[Channel], image: str
         raise _explain_lost(connection, lost, image)
 
 
-def _make_node(connection: Connection, node_rank: int, network: str, body: Mapping[str, Any]) -> DockerChannel:
+def _make_node(
+    connection: Connection, starter: Starter, node_rank: int, network: str, body: Mapping[str, Any]
+) -> DockerChannel:
     name = body["Hostname"]
     created = connection.call(lambda: connection.api.create_container_from_config(body, f"{network}-{name}"))  # type: ignore[no-untyped-call]
-    return start_container(connection, Node(name=name, node_rank=node_rank, handle=created["Id"], address=""))
-
-
-def start_container(connection: Connection, node: Node) -> DockerChannel:
-    """Start a container and send it its agent; the stream to it, on which that will say that it is ready."""
-    channel = DockerChannel(node, connection.attach(node.handle))
-    connection.start(node.handle)
-    with suppress(OSError):  # it has ended already: whoever waits for it finds out why
-        channel.send(sent_first() + HELLO)
-    return channel
+    return starter.start(Node(name=name, node_rank=node_rank, handle=created["Id"], address=""))
 
 
 def _explain_lost(connection: Connection, channel: Channel, image: str) -> LabError:

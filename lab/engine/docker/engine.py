@@ -165,7 +165,7 @@ class DockerEngine:
         """Start nodes that do not run, as they were made, and wait until their agents can fork workers."""
         from lab.engine.docker.power import start
 
-        start(self.connection, nodes, announce)
+        start(self.connection, cluster, nodes, announce)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""

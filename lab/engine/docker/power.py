@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
-from lab.engine.docker.create import await_agents, start_container
+from lab.engine.docker.create import await_agents
 from lab.engine.docker.direct import Refused
+from lab.engine.docker.start import Starter
 from lab.engine.docker.state import STOPPED_SUFFIX
-from lab.engine.protocol import Announce, Channel
+from lab.engine.docker.zygote import find_zygote
+from lab.engine.protocol import Announce
 from lab.errors import ClusterError
-from lab.plan.cluster import Node
+from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
 
 _NOT_RUNNING = 409
@@ -28,8 +31,8 @@ def stop(connection: Connection, nodes: Sequence[Node]) -> None:
     connection.together(lambda node: _stop(connection, node), nodes)
 
 
-def start(connection: Connection, nodes: Sequence[Node], announce: Announce) -> None:
-    """Start containers that do not run, and wait until their agents have imported torch.
+def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], announce: Announce) -> None:
+    """Start containers that do not run, and wait until their agents are there.
 
     Raises:
         LabError: one did not start.
@@ -39,15 +42,17 @@ def start(connection: Connection, nodes: Sequence[Node], announce: Announce) -> 
     announce(f"starting {plural(len(nodes), 'node')} again")
     for node in nodes:  # one after the other: addresses are given in this order
         _name(connection, node, marked=False)
-    image, channels = connection.inspect(nodes[0].handle)["Config"]["Image"], list[Channel]()
+    made, channels = connection.inspect(nodes[0].handle), list[DockerChannel]()
+    forked = made["HostConfig"]["Init"] is False
+    starter = Starter(connection, find_zygote(connection, cluster.name) if forked else None, first=forked)
     try:
         for node in nodes:
-            channels.append(start_container(connection, node))
+            channels.append(starter.start(node))
     except Refused as refused:
         for channel in channels:
             channel.close()
         raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
-    await_agents(connection, channels, image, announce)
+    await_agents(connection, starter, channels, made["Config"]["Image"], announce)
 
 
 def _stop(connection: Connection, node: Node) -> None:

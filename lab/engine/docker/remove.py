@@ -54,7 +54,11 @@ def _remove_once(connection: Connection, filters: list[str]) -> Removed:
     def each(items: list[dict[str, Any]], take_away: Callable[[dict[str, Any]], object]) -> int:
         return sum(connection.together(lambda item: _gone(connection, lambda: take_away(item)), items))
 
-    nodes = each(containers, lambda item: api.remove_container(item["Id"], force=True, v=True))
+    def each_container(items: list[dict[str, Any]]) -> int:
+        return each(items, lambda item: api.remove_container(item["Id"], force=True, v=True))
+
+    each_container([item for item in containers if label.NODE not in item["Labels"]])  # a zygote enters none any more
+    nodes = each_container([item for item in containers if label.NODE in item["Labels"]])
     networks, volumes = find_rest(connection, filters)
     names = {item["Labels"][label.CLUSTER] for item in (*containers, *networks, *volumes)}
     return Removed(

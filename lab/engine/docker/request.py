@@ -9,6 +9,7 @@ from typing import Any
 from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
+from lab.engine.docker.zygote import NAME, uses_zygote, zygote_body
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
@@ -34,6 +35,12 @@ _START = (
     f"echo 'no python on PATH can import torch' >&2; exit {boot.NO_TORCH}"
 )
 """Shown by `ps` and `docker ps`: it says what it is, and is told over standard input what it can be told there."""
+_START_FIRST = (
+    ": node of the lab; for python in python3 python; do command -v $python >/dev/null && "
+    f'exec $python -ISc "{boot.BECOME}" "$0"; done; '
+    f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
+)
+"""The same where the agent comes from a zygote: this process only waits for it."""
 
 
 def requests_for(
@@ -45,7 +52,7 @@ def requests_for(
     machine: Machine | None = None,
     image: str | None = None,
 ) -> list[Request]:
-    """Network, volume and a container a node, in the order in which they are made; limits are parts of the machine.
+    """Network, volume, a container a node, and a zygote where there is one; limits are parts of the machine.
 
     `image` is what containers are made of, where that is not the image of the shape, but one with packages besides.
 
@@ -70,6 +77,10 @@ def requests_for(
         **({label.RUN: run} if run else {}),
     }
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
+    forked = uses_zygote(shape)
+    nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
+    if forked:
+        nodes = [_forked(node) for node in nodes]
     return [
         Request(
             what=f"network {network}",
@@ -86,11 +97,34 @@ def requests_for(
             what=f"volume {volume}",
             body={"Name": volume, "Labels": labels, "DriverOpts": _shared_in_memory(limits) if shape.strict else {}},
         ),
-        *(
-            Request(what=f"container {network}-{node}", body=_container(rank, network, shape, limits, labels, image))
-            for rank, node in ((rank, f"node{rank}") for rank in range(shape.nodes))
-        ),
+        *(Request(what=f"container {network}-{node['Hostname']}", body=node) for node in nodes),
+        *(Request(what=f"container {network}-{NAME}", body=body) for body in [_zygote(shape, labels)] if forked),
     ]
+
+
+def _forked(node: dict[str, Any]) -> dict[str, Any]:
+    """A node whose agent a zygote forks: its first process is what the engine's own would be to an agent."""
+    start = ["/bin/sh", "-c", _START_FIRST]
+    return {**node, "Entrypoint": start, "HostConfig": {**node["HostConfig"], "Init": False}}
+
+
+def _zygote(shape: Shape, labels: Mapping[str, str]) -> dict[str, Any]:
+    return zygote_body(
+        DEFAULT_IMAGE,
+        plain_start(json.dumps({boot.ZYGOTE: True, "import_root": boot.IMPORT_ROOT})),
+        _environment(shape),
+        labels,
+        _CAPABILITIES,
+    )
+
+
+def plain_start(config: str) -> list[str]:
+    """What starts a node that imports torch itself."""
+    return ["/bin/sh", "-c", _START, config]
+
+
+def _environment(shape: Shape) -> list[str]:
+    return [f"{name}={value}" for name, value in shape.env.items()]
 
 
 def _container(
@@ -117,7 +151,7 @@ def _container(
         "WorkingDir": "/",
         "OpenStdin": True,
         "StdinOnce": False,  # else the engine closes standard input when the first client goes
-        "Env": [f"{name}={value}" for name, value in shape.env.items()],
+        "Env": _environment(shape),
         "Labels": {**labels, label.NODE: node},
         "HostConfig": {
             "Binds": [

@@ -36,10 +36,11 @@ def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str,
 
 
 def nodeless(connection: Connection) -> list[str]:
-    """Names of the owner's clusters of which a network or a volume is there, but no container."""
+    """Names of the owner's clusters of which a network, a volume or a zygote is there, but no node."""
     alive = {info.name for info in find(connection, None)}
     networks, volumes = find_rest(connection, filters(None))
-    return sorted({item["Labels"][label.CLUSTER] for item in (*networks, *volumes)} - alive)
+    zygotes = connection.containers([*filters(None), label.ZYGOTE])
+    return sorted({item["Labels"][label.CLUSTER] for item in (*networks, *volumes, *zygotes)} - alive)
 
 
 def node_state(connection: Connection, node: Node) -> NodeState:

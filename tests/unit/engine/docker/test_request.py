@@ -138,3 +138,44 @@ def test_nodes_with_packages_are_of_the_image_that_was_made_for_them():
     *_, node = bodies(shape, image="lab-packages:1")
     assert node["Image"] == "lab-packages:1"
     assert Shape.from_json(node["Labels"]["lab.cluster.shape"]).requirements == ("tqdm",)
+
+
+def forked(shape: Shape) -> bool:
+    """Whether a zygote is asked for."""
+    return bool([body for body in bodies(shape) if "lab.cluster.zygote" in body.get("Labels", {})])
+
+
+def test_a_zygote_is_asked_for_where_many_nodes_would_import_torch_each(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LAB_DOCKER_ZYGOTE", raising=False)
+    many = replace(SHAPE, nodes=9)
+    assert not forked(replace(SHAPE, nodes=8))
+    assert forked(many)
+    requests = requests_for("c", many, owner="me@here", run=None)
+    assert [request.what for request in requests][-2:] == ["container lab-c-node8", "container lab-c-zygote"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"strict": True}, {"image": "mine:1"}, {"requirements": ("tqdm",)}, {"gpus": 1}], ids=str
+)
+def test_no_zygote_imports_what_the_lab_did_not_make_or_serves_strangers(monkeypatch: pytest.MonkeyPatch, other: dict):
+    monkeypatch.setenv("LAB_DOCKER_ZYGOTE", "always")
+    assert forked(SHAPE)
+    assert not forked(replace(SHAPE, **other))
+
+
+def test_who_does_not_want_a_zygote_gets_none(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LAB_DOCKER_ZYGOTE", "never")
+    assert not forked(replace(SHAPE, nodes=64))
+
+
+def test_a_zygote_has_no_way_to_a_node_but_those_that_it_enters(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LAB_DOCKER_ZYGOTE", "always")
+    _, _, node, _, zygote = bodies(replace(SHAPE, env={"A": "1"}))
+    host = zygote["HostConfig"]
+    assert (host["NetworkMode"], host["IpcMode"], host["PidMode"]) == ("none", "private", "host")
+    assert "Privileged" not in host
+    assert set(host["CapAdd"]) - set(node["HostConfig"]["CapAdd"]) == {"SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE"}
+    assert (zygote["Image"], zygote["Env"]) == (node["Image"], node["Env"])
+    assert "lab.cluster.node" not in zygote["Labels"]
+    assert node["HostConfig"]["SecurityOpt"] == ["no-new-privileges"]
+    assert node["HostConfig"]["Init"] is False

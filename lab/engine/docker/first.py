@@ -1,0 +1,51 @@
+"""The first process of a node whose agent a zygote forks: it waits for it, and ends as it does.
+
+Its text comes over standard input and is run by the line that `ps` shows; not a byte that comes after it is read here:
+that is for the agent. Where no zygote can be had, it starts an agent that imports torch itself.
+"""
+
+import os
+import signal
+
+AFTER_A_SIGNAL = 128
+"""Is added to the number of what killed the agent, as shells and Docker's own first process do."""
+WAITS = b"waits\n"
+"""Said on standard output once it is ready for the agent."""
+
+
+def serve(plain: "list[str] | None" = None) -> None:
+    """Wait for the agent, pass SIGTERM on to it, and end as it ended.
+
+    Args:
+        plain: what starts an agent here; None: one comes from outside, and says who it is by SIGUSR1.
+    """
+    heard = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, heard)
+    signal.alarm(0)
+    agent = os.fork() if plain else 0
+    if plain and not agent:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+        os.execv(plain[0], plain)
+    if not plain:
+        os.write(1, WAITS)
+    while True:
+        told = signal.sigwaitinfo(heard)
+        if told.si_signo == signal.SIGUSR1:
+            agent = agent or told.si_pid
+        if told.si_signo == signal.SIGTERM and agent:
+            os.kill(agent, signal.SIGTERM)
+        _reap(agent)
+
+
+def _reap(agent: int) -> None:
+    """Take leave of every process that has ended."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        if pid == agent:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else AFTER_A_SIGNAL - code)
