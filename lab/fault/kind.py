@@ -107,6 +107,8 @@ class FaultKind(ABC):
     """What it breaks, a line for the reference."""
     example: ClassVar[str]
     """Its key and value, as a file writes them: `kill: node2`."""
+    shown_as: ClassVar[tuple[str, ...]]
+    """Causes of a culprit, or kinds of findings, that are right for it; empty: it breaks nothing."""
     by_worker: ClassVar[bool] = False
     """Whether the worker itself does it, as `deed` says: only where its call, phase or note holds it."""
     of_writes: ClassVar[bool] = False

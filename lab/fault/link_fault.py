@@ -25,6 +25,7 @@ ONE_NETWORK = "the local engine cannot do: all its nodes have the one loopback o
 class LinkFault(FaultKind):
     """A kind that is done to links."""
 
+    shown_as: ClassVar[tuple[str, ...]] = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
     harm: ClassVar[Harm] = "slows"
     cannot: ClassVar[Mapping[str, str]] = {"local": ONE_NETWORK}
 

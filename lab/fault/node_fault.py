@@ -47,6 +47,7 @@ class NodeFault(FaultKind):
 class PowerLost(NodeFault):
     """A kind after which the node does not run; healed, it runs again."""
 
+    shown_as: ClassVar[tuple[str, ...]] = ("node_lost",)
     leaves_running: ClassVar[bool | None] = False
 
     def cut(self, ground: Ground) -> None:

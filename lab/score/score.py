@@ -11,40 +11,6 @@ from lab.record.read import Record
 from lab.record.result import Result
 from lab.score.truth import Injected, find_injected
 
-_LINK = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
-_NODE_GONE = ("node_lost",)
-SAYS: dict[str, tuple[str, ...]] = {
-    "kill": _NODE_GONE,
-    "stop": (*_NODE_GONE, "killed"),
-    "power_off": (*_NODE_GONE, "cut_off"),
-    "restart": (*_NODE_GONE, "killed"),
-    "pause": ("node_paused",),
-    "disconnect": ("node_disconnected", "cut_off"),
-    "partition": ("cut_off", "node_disconnected"),
-    "reset": ("connection_reset", "connection_lost"),
-    "dns": ("name_resolution", "rendezvous"),
-    "delay": _LINK,
-    "loss": _LINK,
-    "corrupt": _LINK,
-    "duplicate": _LINK,
-    "reorder": _LINK,
-    "rate": _LINK,
-    "network": _LINK,
-    "signal": ("killed", "stopped"),
-    "raise": ("exception",),
-    "hang": ("never_came", "never_entered", "late"),
-    "pauses": ("straggler", "late"),
-    "nan": ("nonfinite", "not_a_number"),
-    "flip": ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result"),
-    "loader": ("loader_killed",),
-    "memory": ("out_of_memory", "node_lost"),
-    "hog": ("out_of_memory", "node_lost"),
-    "disk_full": ("disk_full",),
-    "disk_slow": ("straggler", "late", "never_came", "never_entered"),
-    "cpu": ("straggler", "late"),
-}
-"""By kind of fault: the causes of a culprit, or the kinds of findings, that are right for it; of a kind that is not
-here, any."""
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip
 """Findings that say what was broken where nobody is the culprit."""
@@ -120,7 +86,7 @@ def mark_run(record: Record) -> list[Mark]:
 def _right(one: Injected, named: Named) -> bool:
     if named.anybody:
         return one.names(named.rank, named.node)
-    return not one.alone and bool(named.cause) and named.cause in SAYS.get(one.kind, ())
+    return not one.alone and named.cause in one.shown_as
 
 
 def _named(record: Record, result: Result) -> Named:
@@ -150,7 +116,7 @@ def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
         kind=one.kind,
         fault=one.detection.fault,
         culprit=outcome,
-        right_kind=right and named.cause in SAYS.get(one.kind, (named.cause,)),
+        right_kind=right and named.cause in one.shown_as,
         detected_s=None if after_s is None else round(after_s, 6),
         accused=accused if innocent else "",
         reason=result.reason,

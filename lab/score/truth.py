@@ -9,16 +9,13 @@ from typing import Any
 
 from lab.errors import LabError
 from lab.fault.fault import Fault
-from lab.fault.kind import FaultKind
+from lab.fault.kind import FaultKind, key_of
 from lab.keys.declare import keys_of
 from lab.record import events
 from lab.record.read import Record
 from lab.score.detection import Detection, facts_of, find_detections
 from lab.spec.fault_text import kind_of
 from lab.verdict.cut import outside_of_most
-
-HARMLESS = ("start", "resume")
-"""Kinds that break nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +24,8 @@ class Injected:
 
     kind: str
     """The key that says what was done."""
+    shown_as: tuple[str, ...]
+    """Causes of a culprit, or kinds of findings, that are right for it."""
     detection: Detection
     nodes: tuple[str, ...] = ()
     """To whom it was done: whoever names one of these is right, or one of the ranks there."""
@@ -49,8 +48,8 @@ def find_injected(record: Record) -> list[Injected]:
     for fact, detection in zip(in_force, find_detections(facts), strict=True):
         data = plan.faults[fact.number] if fact.number is not None and 0 <= fact.number < len(plan.faults) else {}
         what = _what(data)
-        if what is not None and next(iter(data)) not in HARMLESS:
-            found.append(_truth(next(iter(data)), what, nodes, detection))
+        if what is not None and what.shown_as:
+            found.append(_truth(what, nodes, detection))
     return found
 
 
@@ -63,16 +62,17 @@ def _what(data: Mapping[str, Any]) -> FaultKind | None:
     return None
 
 
-def _truth(kind: str, what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
+def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
+    known: dict[str, Any] = {"kind": key_of(type(what)), "shown_as": what.shown_as, "detection": detection}
     if what.ranks:
-        return Injected(kind=kind, detection=detection, ranks=what.ranks)
+        return Injected(**known, ranks=what.ranks)
     tables = getattr(what, "tables", None)
     if tables is None:
-        return Injected(kind=kind, detection=detection, nodes=what.nodes, alone=len(what.nodes) == 1)
+        return Injected(**known, nodes=what.nodes, alone=len(what.nodes) == 1)
     pairs = _pairs(tables({node: node for node in nodes}), nodes)
     off = outside_of_most(nodes, pairs)
     ends = tuple(sorted({node for pair in pairs for node in pair}))
-    return Injected(kind=kind, detection=detection, nodes=off or ends, alone=bool(off))
+    return Injected(**known, nodes=off or ends, alone=bool(off))
 
 
 def _pairs(tables: Mapping[str, Mapping[str, Any]], nodes: list[str]) -> set[frozenset[str]]:

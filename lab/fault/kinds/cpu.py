@@ -18,6 +18,7 @@ class Cpu(NodeFault):
 
     does: ClassVar[str] = "a node gets so many cores of the processor and no more, as beside a greedy neighbour"
     example: ClassVar[str] = "cpu: {node: node1, cores: 0.2}"
+    shown_as: ClassVar[tuple[str, ...]] = ("straggler", "late")
     harm: ClassVar[Harm] = "slows"
     cannot: ClassVar[Mapping[str, str]] = {
         "local": "the local engine cannot do: its nodes are processes of this machine"

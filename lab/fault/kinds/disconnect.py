@@ -19,6 +19,7 @@ class Disconnect(NodeFault):
         "a node's network cable is out: its ranks go on and reach nobody; plugged in again it has the same address"
     )
     example: ClassVar[str] = "disconnect: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("node_disconnected", "cut_off")
     passes: ClassVar[bool] = True
     cannot: ClassVar[Mapping[str, str]] = NO_CABLE
 

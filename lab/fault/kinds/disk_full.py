@@ -15,6 +15,7 @@ class DiskFull(NodeFault):
 
     does: ClassVar[str] = "ranks of a node that write to a file are told that no space is left on the disk"
     example: ClassVar[str] = "disk_full: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("disk_full",)
     of_writes: ClassVar[bool] = True
 
     def apply(self, ground: Ground) -> None:

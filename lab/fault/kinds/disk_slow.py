@@ -21,6 +21,7 @@ class DiskSlow(FaultKind):
 
     does: ClassVar[str] = "each write of a rank of a node to a file, and each fsync, takes longer"
     example: ClassVar[str] = "disk_slow: {node: node2, by: 50ms}"
+    shown_as: ClassVar[tuple[str, ...]] = ("straggler", "late", "never_came", "never_entered")
     harm: ClassVar[Harm] = "slows"
     of_writes: ClassVar[bool] = True
     node: str = key(MISSING, node(), "disk_slow: {node: node2}")

@@ -19,6 +19,7 @@ class Dns(LinkFault):
 
     does: ClassVar[str] = "names do not resolve on a node, or on all: questions are refused at once"
     example: ClassVar[str] = "dns: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("name_resolution", "rendezvous")
 
     node: str
     """A node, or `all`."""

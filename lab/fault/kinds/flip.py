@@ -17,6 +17,7 @@ class Flip(ChangedData):
 
     does: ClassVar[str] = "one bit of what a rank brings to a call is flipped: silent data corruption"
     example: ClassVar[str] = "flip: {rank: 1, bit: 30}"
+    shown_as: ClassVar[tuple[str, ...]] = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
     element: int = key(0, whole_number(0, 2**40), "flip: {rank: 1, element: 5}")
     """In which element, over all tensors of the call, counted from 0."""
     bit: int = key(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")

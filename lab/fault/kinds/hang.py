@@ -18,6 +18,7 @@ class Hang(OwnDeed):
 
     does: ClassVar[str] = "a rank hangs where it is, with the interpreter's lock, so that nothing in it runs Python"
     example: ClassVar[str] = "hang: 1"
+    shown_as: ClassVar[tuple[str, ...]] = ("never_came", "never_entered", "late")
     harm: ClassVar[Harm] = "slows"
     lock: bool = key(default=True, kind=boolean(), example="hang: {rank: 1, lock: false}")
     """Whether it holds the lock; without it, other threads of the rank go on."""

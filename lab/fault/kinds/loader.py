@@ -18,6 +18,7 @@ class Loader(RankFault):
 
     does: ClassVar[str] = "a worker process of a rank's DataLoader is killed"
     example: ClassVar[str] = "loader: 1"
+    shown_as: ClassVar[tuple[str, ...]] = ("loader_killed",)
     worker: int = key(0, whole_number(0, 1023), "loader: {rank: 1, worker: 2}")
     """Which one, in the order of their start."""
 

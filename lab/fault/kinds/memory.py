@@ -19,6 +19,7 @@ class Memory(NodeFault):
 
     does: ClassVar[str] = "a node gets so much memory and no more: what does not fit is killed"
     example: ClassVar[str] = "memory: {node: node1, limit: 300MiB}"
+    shown_as: ClassVar[tuple[str, ...]] = ("out_of_memory", "node_lost")
     harm: ClassVar[Harm] = "loses"
     cannot: ClassVar[Mapping[str, str]] = {
         "local": "the local engine cannot do: its nodes are processes of this machine"

@@ -17,6 +17,7 @@ class Nan(ChangedData):
 
     does: ClassVar[str] = "one element of what a rank brings to a call becomes NaN"
     example: ClassVar[str] = "nan: 1"
+    shown_as: ClassVar[tuple[str, ...]] = ("nonfinite", "not_a_number")
     element: int = key(0, whole_number(0, 2**40), "nan: {rank: 1, element: 5}")
     """Which one, over all tensors of the call, counted from 0."""
 

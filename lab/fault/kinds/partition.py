@@ -22,6 +22,7 @@ class Partition(LinkFault):
 
     does: ClassVar[str] = "nodes drop the packets of others, in sets, one way, or as a map says; nobody is told"
     example: ClassVar[str] = "partition: isolate node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("cut_off", "node_disconnected")
 
     said: str | Mapping[str, tuple[str, ...]]
     """Its shape, or each node with those whose packets it drops."""

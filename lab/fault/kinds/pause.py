@@ -15,6 +15,7 @@ class Pause(NodeFault):
 
     does: ClassVar[str] = "all processes of a node stand still, its agent too; they go on when that is healed"
     example: ClassVar[str] = "pause: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("node_paused",)
     harm: ClassVar[Harm] = "slows"
 
     def apply(self, ground: Ground) -> None:

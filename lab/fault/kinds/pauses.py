@@ -20,6 +20,7 @@ class Pauses(OwnDeed):
 
     does: ClassVar[str] = "a rank's interpreter stands still every so often, as in pauses of a garbage collector"
     example: ClassVar[str] = "pauses: {rank: 1, every: 200ms, last: 50ms}"
+    shown_as: ClassVar[tuple[str, ...]] = ("straggler", "late")
     harm: ClassVar[Harm] = "slows"
     every_s: float = key(0.5, duration(_LONGEST_S), "pauses: {rank: 1, every: 200ms}", name="every")
     """Time between two of them, on average; each is drawn from half of it to one and a half."""

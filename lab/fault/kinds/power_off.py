@@ -17,6 +17,7 @@ class PowerOff(PowerLost):
 
     does: ClassVar[str] = "a node vanishes as in a power cut: no peer is told that its connections were closed"
     example: ClassVar[str] = "power_off: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("node_lost", "cut_off")
     cannot: ClassVar[Mapping[str, str]] = NO_CABLE
 
     def apply(self, ground: Ground) -> None:

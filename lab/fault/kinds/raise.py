@@ -23,6 +23,7 @@ class Raise(OwnDeed):
 
     does: ClassVar[str] = "a rank raises an exception, out of the call, phase or note that sets it off"
     example: ClassVar[str] = "raise: {rank: 1, error: ValueError}"
+    shown_as: ClassVar[tuple[str, ...]] = ("exception",)
     error: str = key("RuntimeError", choice(_ERRORS), "raise: {rank: 1, error: OSError}")
     """Its class."""
     message: str = key("raised on purpose", text("what it says"), "raise: {rank: 1, message: no more data}")

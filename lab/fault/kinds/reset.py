@@ -16,6 +16,7 @@ class Reset(OnLink):
 
     does: ClassVar[str] = "TCP connections are reset as soon as they are used, and new ones refused"
     example: ClassVar[str] = "reset: node2 - node0"
+    shown_as: ClassVar[tuple[str, ...]] = ("connection_reset", "connection_lost")
 
     harm: ClassVar[Harm] = "loses"
 

@@ -15,6 +15,7 @@ class Restart(PowerLost):
 
     does: ClassVar[str] = "a node is killed and started again at once: what ran there has ended"
     example: ClassVar[str] = "restart: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ("node_lost", "killed")
     leaves_running: ClassVar[bool | None] = None
 
     def apply(self, ground: Ground) -> None:

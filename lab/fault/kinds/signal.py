@@ -29,6 +29,7 @@ class Signal(RankFault):
 
     does: ClassVar[str] = "the worker of a rank gets a signal; one that SIGSTOP stopped goes on when it is healed"
     example: ClassVar[str] = "signal: {rank: 2, name: SIGSTOP}"
+    shown_as: ClassVar[tuple[str, ...]] = ("killed", "stopped")
     name: str = key("SIGKILL", choice(_NAMES), "signal: {rank: 2, name: SIGSEGV}")
     """Which one."""
 

@@ -15,6 +15,7 @@ class Start(NodeFault):
 
     does: ClassVar[str] = "a node that was stopped or killed gets its power back, as with `lab start`"
     example: ClassVar[str] = "start: node2"
+    shown_as: ClassVar[tuple[str, ...]] = ()
     leaves_running: ClassVar[bool | None] = True
 
     @classmethod

@@ -23,6 +23,7 @@ class Stop(PowerLost):
 
     does: ClassVar[str] = "a node is shut down: its workers get SIGTERM, and after a grace period everything ends"
     example: ClassVar[str] = "stop: {node: node2, grace: 2s}"
+    shown_as: ClassVar[tuple[str, ...]] = ("node_lost", "killed")
     grace_s: float = key(1.0, duration(_LONGEST_S), "stop: {node: node2, grace: 2s}", name="grace")
     """What its workers have to save what they can."""
 

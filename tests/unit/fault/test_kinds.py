@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lab.engine.protocol import NodeState
@@ -50,6 +52,9 @@ def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
     assert key_of(kind) == kind.example.partition(":")[0]
     assert kind.cannot.keys() <= OPENERS.keys()
     assert kind.__str__ is not object.__str__
+    told = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
+    assert all(f"`{cause}`" in told for cause in kind.shown_as)
+    assert bool(kind.shown_as) == (kind is not Start)
     done = ("apply", "undo", "read_back") if not kind.by_worker else ()
     assert all(getattr(kind, name) is not getattr(FaultKind, name) for name in done)
 
