@@ -173,6 +173,10 @@ class FaultKind(ABC):
         """
         return
 
+    def unfit(self, _brought: Sequence[Mapping[str, Any]]) -> str:
+        """Why it cannot be done to a call that brings these tensors (see `Reached`); empty: it can."""
+        return ""
+
     def apply(self, ground: Ground) -> None:
         """Do it; it is in force when this returns.
 

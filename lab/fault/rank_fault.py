@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
@@ -10,8 +11,9 @@ from lab.errors import ClusterError
 from lab.fault.keyed import alone_or_mapping
 from lab.fault.kind import Chance, FaultKind, Ground, Harm
 from lab.keys.declare import key
-from lab.keys.kinds import Kind
+from lab.keys.kinds import Kind, whole_number
 from lab.keys.world import rank
+from lab.words import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,3 +76,18 @@ class ChangedData(OwnDeed):
 
     harm: ClassVar[Harm] = "spoils"
     of_call: ClassVar[bool] = True
+    element: int = key(0, whole_number(0, 2**40), "element: 5")
+    """Which one, over all tensors of the call, counted from 0."""
+
+    def unfit(self, brought: Sequence[Mapping[str, Any]]) -> str:
+        """That the call brings no such element, or one that cannot be changed so."""
+        first = 0
+        for tensor in brought:
+            if self.element < first + tensor["elements"]:
+                return self.unfit_number(str(tensor["dtype"]), int(tensor["bits"]))
+            first += tensor["elements"]
+        return f"the call brings {plural(first, 'element')}, and none of number {self.element}"
+
+    @abstractmethod
+    def unfit_number(self, dtype: str, bits: int) -> str:
+        """Why a number of this sort, of so many bits, cannot be changed so; empty: it can."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.fault.fault import Fault, fault_data, fault_sentence
+from lab.fault.when import When
 from lab.node.fault_messages import Reached
 from lab.record import events
 from lab.record.result import Expectation
@@ -46,6 +47,13 @@ class Armed:
     def when(self) -> str:
         """Its events, in words."""
         return fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
+
+    @property
+    def awaits(self) -> When | None:
+        """The event that comes next, which sets it off or heals it; None: none does."""
+        if self.state == WAITING:
+            return self.fault.when
+        return self.fault.until if self.state in (APPLYING, IN_FORCE) else None
 
     @property
     def node(self) -> str:

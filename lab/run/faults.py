@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError
-from lab.fault.when import START, When
+from lab.fault.when import START
 from lab.node.fault_messages import Done, Reached, Release
 from lab.node.messages import Output, Started
 from lab.record import events
@@ -105,9 +105,8 @@ class Faults:
 
     def hear(self, message: Any) -> None:
         """See whether what an agent says of its ranks sets something off."""
-        if isinstance(message, Done):
-            if self._line is not None:
-                self._line.hear(message)
+        if isinstance(message, Done) and self._line is not None:
+            self._line.hear(message)
         elif isinstance(message, Reached):
             self._hear_reached(message)
         elif isinstance(message, Started):
@@ -125,23 +124,16 @@ class Faults:
             self._release(reached)
 
     def _hear_lines(self, output: Output) -> None:
-        waiting = [pair for pair in self._awaited() if pair[1].log is not None]
+        waiting = [(one, event) for one in self._armed if (event := one.awaits) is not None and event.log is not None]
         lines = self._printed.lines(output) if waiting else ""
-        for one, event, heals in waiting if lines else ():
+        for one, event in waiting if lines else ():
             try:
                 why = printed_why(event, output.rank, lines)
             except (TooLong, OSError) as error:
                 one.state, one.wrong = FAILED, str(error)
                 continue
             if why:
-                self._come(one, why, output.rank, heals=heals)
-
-    def _awaited(self) -> Iterator[tuple[Armed, When, bool]]:
-        for one in self._armed:
-            if one.state == WAITING:
-                yield one, one.fault.when, False
-            elif one.state in (APPLYING, IN_FORCE) and one.fault.until is not None:
-                yield one, one.fault.until, True
+                self._come(one, why, output.rank, heals=one.state != WAITING)
 
     def _come(
         self, one: Armed, why: str, rank: int | None = None, *, heals: bool = False, reached: Reached | None = None
@@ -152,6 +144,9 @@ class Faults:
         if heals:
             return self._heal(one, why, reached)
         one.state, one.begun, one.why, one.rank, one.reached = APPLYING, time.time(), why, rank, reached
+        unfit = one.fault.what.unfit(reached.brought) if reached is not None else ""
+        if unfit:
+            return self._fail(one, unfit)
         if one.fault.what.by_worker:
             one.at = time.time()
             self._tell_in_force(one)
@@ -160,6 +155,12 @@ class Faults:
         else:
             self._submit(partial(self._apply, one), partial(self._applied, one, reached))
         return True
+
+    def _fail(self, one: Armed, why: str) -> bool:
+        """It cannot be done; returns that nothing is."""
+        one.state, one.wrong = FAILED, why
+        self._record(one.failed())
+        return False
 
     def _heal(self, one: Armed, why: str, reached: Reached | None = None) -> bool:
         if one.fault.what.by_worker:
@@ -211,8 +212,7 @@ class Faults:
     def _applied(self, one: Armed, reached: Reached | None, future: Future[None]) -> None:
         error = future.exception()
         if error is not None:
-            one.state, one.wrong = FAILED, str(getattr(error, "message", error))
-            self._record(one.failed())
+            self._fail(one, str(getattr(error, "message", error)))
         else:
             self._tell_in_force(one)
             self._done()

@@ -18,8 +18,6 @@ class Flip(ChangedData):
     does: ClassVar[str] = "one bit of what a rank brings to a call is flipped: silent data corruption"
     example: ClassVar[str] = "flip: {rank: 1, bit: 30}"
     shown_as: ClassVar[tuple[str, ...]] = ("outlier", "nonfinite", "not_a_number", "diverged", "wrong_result")
-    element: int = key(0, whole_number(0, 2**40), "flip: {rank: 1, element: 5}")
-    """In which element, over all tensors of the call, counted from 0."""
     bit: int = key(30, whole_number(0, 63), "flip: {rank: 1, bit: 22}")
     """Which bit of it, from the lowest; 30 is the highest of a float32's exponent."""
 
@@ -27,6 +25,10 @@ class Flip(ChangedData):
     def deed(self) -> Mapping[str, Any]:
         """For the worker."""
         return {"flip": {"element": self.element, "bit": self.bit}}
+
+    def unfit_number(self, dtype: str, bits: int) -> str:
+        """It has to have such a bit."""
+        return "" if self.bit < bits else f"a {dtype} has no bit {self.bit}"
 
     def __str__(self) -> str:
         """`flip bit 30 of element 0 of rank 1`."""

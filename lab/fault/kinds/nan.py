@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lab.fault.rank_fault import ChangedData
-from lab.keys.declare import key
-from lab.keys.kinds import whole_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,13 +16,15 @@ class Nan(ChangedData):
     does: ClassVar[str] = "one element of what a rank brings to a call becomes NaN"
     example: ClassVar[str] = "nan: 1"
     shown_as: ClassVar[tuple[str, ...]] = ("nonfinite", "not_a_number")
-    element: int = key(0, whole_number(0, 2**40), "nan: {rank: 1, element: 5}")
-    """Which one, over all tensors of the call, counted from 0."""
 
     @property
     def deed(self) -> Mapping[str, Any]:
         """For the worker."""
         return {"nan": {"element": self.element}}
+
+    def unfit_number(self, dtype: str, bits: int) -> str:
+        """Whole numbers are never NaN."""
+        return "" if dtype.startswith(("float", "bfloat", "complex")) else f"no {dtype} is NaN"
 
     def __str__(self) -> str:
         """`nan in element 0 of rank 1`."""

@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, Dict, List, NamedTuple
 
 from . import own_deeds
 
 CALL, PHASE, NOTE = "op", "phase", "note"
 """What a point is, as the keys of a trigger name it."""
 BEFORE, AFTER = "before", "after"
-Tell = Callable[[int, "Point", int, Any], None]
+Tell = Callable[[int, "Point", int, Any, List[Dict[str, Any]]], None]
 _LONGEST_VALUE = 1000
 """Characters of a note that a trigger may be about; a longer one is no scalar of a scenario."""
 
@@ -59,7 +59,8 @@ class Holds:
         Args:
             triggers: as `WorkerStart` has them.
             fd: where the agent says who may go on, and what is to be done before.
-            tell: sends the agent the number of a hold, its point, the how-manieth of its name, and the value of a note.
+            tell: sends the agent the number of a hold, its point, the how-manieth of its name, the value of a note, and
+                what tensors a call brings.
         """
         for trigger in triggers:
             if trigger.get("writes"):  # no point
@@ -113,7 +114,7 @@ class Holds:
         """
         for point in self._points.get((what, name), ()):
             if point.nth in (0, nth) and point.edge == edge:
-                own_deeds.do(self._hold(point, nth, value), tensors, self._rank)
+                own_deeds.do(self._hold(point, nth, value, tensors), tensors, self._rank)
 
     def begin_phase(self, name: str) -> int:
         """A phase is about to begin; returns its number among those of its name, 0 where none of them is watched."""
@@ -133,12 +134,12 @@ class Holds:
         if nth:
             self.reach(NOTE, name, nth, BEFORE, value=value)
 
-    def _hold(self, point: Point, nth: int, value: Any) -> Mapping[str, Any]:
+    def _hold(self, point: Point, nth: int, value: Any, tensors: Sequence[Any]) -> Mapping[str, Any]:
         with self._lock:
             hold = next(self._holds)
             if self.armed:
                 try:
-                    self._tell(hold, point, nth, _scalar(value))
+                    self._tell(hold, point, nth, _scalar(value), own_deeds.brought(tensors))
                 except OSError:  # the agent has gone
                     self.forget()
             while hold not in self._said and self.armed:
@@ -170,8 +171,8 @@ def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: 
     from .. import note
     from ..fault_messages import Reached
 
-    def tell(hold: int, point: Point, nth: int, value: Any) -> None:
-        note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, nth, value))
+    def tell(hold: int, point: Point, nth: int, value: Any, brought: List[Dict[str, Any]]) -> None:
+        note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, nth, value, brought))
 
     holds.arm(triggers, fd, rank, tell)
     if holds.points(NOTE):

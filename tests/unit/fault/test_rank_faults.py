@@ -112,6 +112,21 @@ def test_what_no_worker_can_do_itself_is_refused(make: Any, problem: str) -> Non
         make()
 
 
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (Nan(rank=1), "no int64 is NaN"),
+        (Nan(rank=1, element=2), ""),
+        (Nan(rank=1, element=5), "the call brings 5 elements, and none of number 5"),
+        (Flip(rank=1, bit=63), ""),
+        (Flip(rank=1, bit=63, element=4), "a bfloat16 has no bit 63"),
+    ],
+)
+def test_what_a_call_does_not_bring_cannot_be_changed(fault: RankFault, why: str) -> None:
+    brought = [{"elements": 2, "dtype": "int64", "bits": 64}, {"elements": 3, "dtype": "bfloat16", "bits": 16}]
+    assert fault.unfit(brought) == why
+
+
 def test_a_worker_is_told_what_to_do_and_for_how_long() -> None:
     assert Fault(what=Hang(rank=1), when=AT_A_CALL).deed == {"hang": {"lock": True, "for_s": None}}
     assert Fault(what=Hang(rank=1), when=AT_A_CALL, for_s=2.5).deed == {"hang": {"lock": True, "for_s": 2.5}}

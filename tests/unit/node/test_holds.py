@@ -26,7 +26,7 @@ def armed(pipe: tuple[int, int]) -> Callable[..., tuple[Holds, Told]]:
     def armed(*triggers: dict[str, Any], deeds: dict[int, dict[str, Any]] | None = None) -> tuple[Holds, Told]:
         told: Told = []
 
-        def tell(hold: int, point: Point, nth: int, value: Any) -> None:
+        def tell(hold: int, point: Point, nth: int, value: Any, _brought: Any) -> None:
             told.append((hold, point.trigger, nth, value))
             os.write(pipe[1], json.dumps({"hold": hold, "deed": (deeds or {}).get(point.trigger, {})}).encode() + b"\n")
 
@@ -186,6 +186,14 @@ def test_the_exponent_of_a_float_is_where_its_bit_30_is() -> None:
     tensor = torch.ones(1)
     own_deeds.do({"flip": {"element": 0, "bit": 30}}, [tensor], 0)
     assert tensor.item() == math.inf
+
+
+def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -> None:
+    brought = own_deeds.brought([torch.zeros(2, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.complex64)])
+    assert brought == [
+        {"elements": 2, "dtype": "int32", "bits": 32},
+        {"elements": 3, "dtype": "complex64", "bits": 32},
+    ]
 
 
 @pytest.mark.parametrize(
