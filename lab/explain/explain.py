@@ -120,7 +120,7 @@ def _standing_out(steps: list[Step]) -> str:
         return ""
     took = (longest.end or 0.0) - longest.begin
     if took >= _WORTH_TELLING_S and len(ended) > 1:
-        pacer = longest.pacer
+        pacer = longest.late
         spent = pacer.begin - longest.begin if pacer is not None else 0.0
         late = f", {format_duration(spent)} of it until rank {pacer.rank} came" if pacer and spent > took / 2 else ""
         return f"The longest was {longest.title}{at_lines(longest.calls.values())}: {format_duration(took)}{late}."

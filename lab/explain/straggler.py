@@ -37,7 +37,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     meetings.sort(key=attrgetter("begin"))
     for step in meetings[1:]:  # at the first, ranks meet that began at different times
-        pacer = step.pacer
+        pacer = step.late
         if pacer is None:
             continue
         early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire, workplace
+from . import clock, messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
 from .deeds import Deeds
@@ -26,7 +26,6 @@ from .fault_messages import Do, LookAt, Release, Undo
 from .heap import Heap
 from .holding import release
 from .noderun import NodeRun
-from .recorder.journal import boot_id
 from .store import StoreError
 from .terminal_messages import Grant, Input, Window
 from .watched import let_go
@@ -69,6 +68,7 @@ class Agent:
             messages.Go: lambda _, go: self._run_of(go).go(),
             watch_messages.LetGo: lambda _, asked: let_go(self._run_of(asked).workers, asked),
             messages.Ping: lambda _, ping: self._run_of(ping),
+            **clock.ACTIONS,
             messages.Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._ask_for_stacks,
             messages.Check: lambda _, check: self._run_of(check).check(check),
@@ -124,7 +124,7 @@ class Agent:
         self.run.spared = lambda: self.deeds.pids
         self.client = connection
         self.claimed_at = self.heard = time.monotonic()
-        connection.send(messages.Claimed(claim.run, time.time(), boot_id()))
+        connection.send(clock.claimed(claim.run))
 
     def _prepare(self, connection: Connection, prepare: messages.Prepare) -> None:
         run = self._run_of(prepare)

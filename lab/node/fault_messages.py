@@ -1,6 +1,6 @@
 """Messages about what is broken on purpose; part of `messages`, and `Reached` of `worker_messages` too."""
 
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 
 # -- from the lab to an agent
@@ -73,7 +73,7 @@ class Reached(NamedTuple):
     """The how-manieth of that rank's calls of the operation, phases of the name, or notes of the name; from 1."""
     value: Any = None
     """What it notes."""
-    brought: List[Dict[str, Any]] = []
+    brought: tuple[dict[str, Any], ...] = ()
     """The tensors that its call brings: `elements`, `dtype`, and `bits` of a number."""
     node: str = ""
     run: str = ""

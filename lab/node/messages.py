@@ -7,6 +7,7 @@ frozen dataclass 0.45 ms. `Optional`: so that Python 3.9 can evaluate them too.
 from typing import Any, NamedTuple, Optional, Union
 
 from .backend_messages import Named
+from .clock_messages import AskTime, TimeTold
 from .config import OUTPUT_BYTES
 from .fault_messages import Do, Done, LookAt, Reached, Release, Undo
 from .joined_messages import Joined, LeftRunning
@@ -16,7 +17,7 @@ from .tcp_messages import Connections
 from .terminal_messages import Breakpoint, Continued, Grant, Input, Taken, Window
 from .watch_messages import Follow, LetGo
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 
@@ -142,7 +143,7 @@ class Claimed(NamedTuple):
     run: str
     time: float
     boot: str
-    """Identity of the kernel that the node runs on: nodes with the same one have the same clock."""
+    """Identity of the node's clock, see `clock_id`."""
 
 
 class Busy(NamedTuple):
@@ -293,7 +294,7 @@ class Note(NamedTuple):
 
 
 Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, Window, Ping, Stop, Stacks, Check,
-                Finish, Fetch, Do, Undo, LookAt, Release]  # fmt: skip
+                Finish, Fetch, Do, Undo, LookAt, Release, AskTime]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
-               Done, Reached, Connections]  # fmt: skip
+               Done, Reached, Connections, TimeTold]  # fmt: skip

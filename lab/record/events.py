@@ -4,6 +4,7 @@ What an agent says of a worker stands there as it was said.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lab.node.backend_messages import Named
@@ -28,9 +29,11 @@ class Clock(NamedTuple):
     error_s: float = 0.0
     """How wrong the offset may be."""
     boot: str = ""
-    """Identity of its kernel."""
+    """Identity of its clock: nodes with the same one share a monotonic clock."""
     address: str = ""
     """By which other nodes reach it."""
+    monotonic_s: float = 0.0
+    """What its monotonic clock showed at `time`; 0: it was not asked."""
 
 
 class NodeLost(NamedTuple):
@@ -197,6 +200,18 @@ _KINDS: dict[str, type[Any]] = {
     "fault healed": FaultHealed,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+_BY_AGENTS = (Started, Note, Named, Stack, Halted, Exited, Limited, Joined, LeftRunning, Connections)
+"""What agents say, by the clocks of their nodes."""
+
+
+def by_lab_clock(event: Event, ahead: Mapping[str, float]) -> Event:
+    """The same with its times by the clock of the lab's machine; of each node it is said how far its own is ahead."""
+    if not ahead or not isinstance(event, _BY_AGENTS) or not ahead.get(event.node):
+        return event
+    moved: dict[str, Any] = {"time": event.time - ahead[event.node]}
+    if isinstance(event, Exited) and event.raised is not None:
+        moved["raised"] = event.raised - ahead[event.node]
+    return event._replace(**moved)
 
 
 def event_line(event: Event) -> bytes:
@@ -214,7 +229,9 @@ def read_event(data: Any) -> Event | None:
         event: Event = read(_KINDS[kind], data, lenient=True)
     except Misfit:
         return None
-    moments = (event.time, event.offset_s, event.error_s) if isinstance(event, Clock) else (event.time,)
+    moments = (
+        (event.time, event.offset_s, event.error_s, event.monotonic_s) if isinstance(event, Clock) else (event.time,)
+    )
     deep = isinstance(event, Note) and problem_with(event.value)
     if deep or any(abs(moment) >= _LATEST for moment in moments):
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lab.errors import ClusterBusy, NodeLost
 from lab.node import wire
 from lab.node.backend_messages import Named
+from lab.node.clock_messages import TimeTold
 from lab.node.fault_messages import Done, Reached
 from lab.node.joined_messages import Joined, LeftRunning
 from lab.node.messages import (
@@ -27,13 +28,13 @@ from lab.node.messages import (
     Trace,
 )
 from lab.node.output_messages import Made, Piece
-from lab.node.recorder.journal import boot_id
 from lab.node.start_messages import STARTER
 from lab.node.tcp_messages import Connections
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
 from lab.record.events import Clock, Event, Fault, FaultHealed, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.attempts import Attempts
+from lab.run.clocks import Clocks
 from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.starters import Starters
@@ -78,6 +79,7 @@ class Collector:
         self.claims_sent: dict[str, float] = {}
         """Node -> Unix time at which it was sent its claim."""
         self.attempts = Attempts(facts, writer, observer)
+        self.clocks = Clocks(self._tell_clock)
         self._whereabouts: tuple[int, Whereabouts] | None = None
         """Of which attempt, and where its ranks are."""
         self.faults: Faults | None = None
@@ -116,6 +118,8 @@ class Collector:
                 self.fact(message._replace(node=node, peer=self.addresses[message.peer]))
         elif isinstance(message, Claimed):
             self._claimed(node, message)
+        elif isinstance(message, TimeTold):
+            self.clocks.hear(node, message)
         elif isinstance(message, Prepared):
             self.prepared.add(node)
         elif isinstance(message, Finished):
@@ -180,13 +184,18 @@ class Collector:
 
     def _claimed(self, node: str, claimed: Claimed) -> None:
         self.claimed.add(node)
-        sent, now = self.claims_sent.get(node), time.time()
+        sent = self.claims_sent.get(node)
         if sent is not None:
             address = next((one for one, name in self.addresses.items() if name == node), "")
-            clock = clock_of(node, claimed, sent, now)._replace(address=address)
-            self.attempts.clocks[node] = clock
-            self.writer.event(clock)
-            self.facts.take(clock)
+            self.clocks.claimed(node, address, claimed, sent)
+
+    def _tell_clock(self, clock: Clock) -> None:
+        """What is told later on is in the record of each attempt too."""
+        self.attempts.clocks[clock.node] = clock
+        last = len(self.facts.earlier)
+        for number in range(0 if clock.monotonic_s else last, last + 1):
+            self.writer.event(clock, number)
+            self.facts.attempt(number).take(clock)
 
     def _refused(self, node: str, message: Refused) -> None:
         """An agent does not act on something: it cannot start the run, or has it no more."""
@@ -211,11 +220,3 @@ class Collector:
             self.fact(Misunderstood(time.time(), node, reason))
         else:
             self.fact(Refusal(time.time(), node, f"{node} cannot be understood: {reason}"))
-
-
-def clock_of(node: str, answer: Claimed, sent: float, received: float) -> Clock:
-    """How far a node's clock is ahead of this machine's, and how wrong that may be; it was asked at `sent`."""
-    if answer.boot == boot_id():
-        return Clock(received, node, 0.0, 0.0, answer.boot)
-    offset = round(answer.time - (sent + received) / 2, 9)
-    return Clock(received, node, offset, round((received - sent) / 2, 9), answer.boot)

@@ -45,6 +45,7 @@ class Conversation:
         """What keeps nodes from working now, by name."""
         self.look_often: Callable[[], float] = lambda: _TICK_S
         """Called each time round; returns for how many seconds it need not be."""
+        collector.clocks.ask = self.say
         self._may_look = True
         self._readers = {channel.node.name: wire.LineReader() for channel in channels}
         self._selector = selectors.PollSelector()  # standard input may be a file

@@ -15,6 +15,8 @@ from lab.run.outputs import LIMIT_BYTES, Outputs
 
 _FINISH_DEADLINE_S = 5.0
 _CANCEL_DEADLINE_S = 0.5
+_CLOCKS_DEADLINE_S = 0.5
+"""Clocks are compared long before, or stay as they are known."""
 
 
 def leave(
@@ -36,6 +38,9 @@ def leave(
     nodes = collector.claimed & set(agents.alive) - agents.silent
     finish = Finish(agents.run, wanted, LIMIT_BYTES)
     with suppress(LabError):
+        if not collector.facts.interrupted:
+            collector.clocks.compare(agents.run, nodes)
+            agents.listen_for(lambda: collector.clocks.settled(nodes & set(agents.alive)), _CLOCKS_DEADLINE_S)
         for node in list(agents.alive):
             agents.say(node, finish._replace(shared=shared) if node == "node0" else finish)
         _hear_out(agents, collector, lambda: nodes <= collector.finished | outputs.told | gone())

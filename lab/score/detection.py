@@ -111,19 +111,14 @@ def _is_of(healed: events.FaultHealed, fault: events.Fault) -> bool:
 
 
 def _telling(facts: Sequence[events.Event]) -> Iterable[Fact]:
-    offsets = {one.node: one.offset_s for one in facts if isinstance(one, events.Clock)}
+    ahead = {one.node: one.offset_s for one in facts if isinstance(one, events.Clock)}
     timed_out = False
     for one in facts:
-        told = _told(one, timed_out=timed_out)
+        told = _told(events.by_lab_clock(one, ahead), timed_out=timed_out)
         timed_out |= isinstance(one, events.TimedOut)
         if told is not None:
             by, what, time = told
-            yield Fact(time=time - offsets.get(_clock_of(one), 0.0), by=by, what=what)
-
-
-def _clock_of(fact: events.Event) -> str:
-    """The node by whose clock it is told; empty: by that of the lab's machine."""
-    return fact.node if isinstance(fact, (Exited, Halted, Connections, Limited)) else ""
+            yield Fact(time=time, by=by, what=what)
 
 
 def _told(fact: events.Event, *, timed_out: bool) -> tuple[str, str, float] | None:

@@ -1,47 +1,54 @@
-"""Brings the clocks of the ranks of a run together."""
+"""The clocks of the ranks of a run: how each is read, and how wrong times are that are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from lab.record.events import Clock
-from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.trace.fields import number
-
-_SHARED_CLOCK_ERROR_S = 1e-6
+SHARED_CLOCK_ERROR_S = 1e-6
 """Two reads of one clock by two processes."""
+
+
+class Reading(NamedTuple):
+    """How a clock is read."""
+
+    offset: int = 0
+    """Nanoseconds to be added to have the time since the run's first line,"""
+    drift: float = 0.0
+    """and so much of those that have passed"""
+    since: int = 0
+    """since it showed that."""
+
+    def nanoseconds(self, shown: int) -> int:
+        """The time since the run's first line when it showed that."""
+        return shown + self.offset + (int((shown - self.since) * self.drift) if self.drift else 0)
 
 
 class Clocks(NamedTuple):
     """How the times of the ranks are compared."""
 
-    offsets: dict[int, int]
-    """By rank: nanoseconds to be added to its own clock to have the time since the run's first line."""
-    origin_s: float
+    readings: Mapping[int, Reading] = {}
+    """By rank."""
+    origin_s: float = 0.0
     """Unix time of the first line."""
-    error_s: float
+    names: Mapping[int, str] = {}
+    """By rank: the same for those that share a clock."""
+    errors: Mapping[int, float] = {}
+    """By rank: seconds that its times may be off from those by the lab's clock."""
 
+    def apart_s(self, ranks: Iterable[int]) -> float:
+        """How wrong the times of any two of these ranks may be when they are compared; 0: they have the same clock."""
+        worst: dict[str, float] = {}
+        for rank in self.names.keys() & set(ranks):
+            worst[self.names[rank]] = max(worst.get(self.names[rank], 0.0), self.errors[rank])
+        return sum(sorted(worst.values())[-2:]) if len(worst) > 1 else 0.0
 
-def align(starts: Mapping[int, Mapping[str, Any]], record: Record) -> Clocks:
-    """The clocks of ranks, from the first lines of their traces.
+    @property
+    def error_s(self) -> float:
+        """The same of all."""
+        return self.apart_s(self.names) or SHARED_CLOCK_ERROR_S
 
-    Ranks whose nodes share a kernel share its monotonic clock: one of them tells the wall time for all. Other kernels
-    are brought to the lab's clock by what the record says of them.
-    """
-    if not starts:
-        return Clocks({}, 0.0, 0.0)
-    clocks = {event.node: (event.offset_s, event.error_s) for event in record.events() if isinstance(event, Clock)}
-    nodes, kernels = ranks_of(record), {rank: str(start.get("boot", rank)) for rank, start in starts.items()}
-    walls: dict[str, int] = {}
-    """By kernel: nanoseconds to be added to its clock to have Unix time."""
-    errors = [_SHARED_CLOCK_ERROR_S]
-    for rank, start in starts.items():
-        if kernels[rank] not in walls:
-            offset, error = clocks.get(nodes.get(rank, ""), (0.0, 0.0))
-            walls[kernels[rank]] = number(start, "wall") - number(start, "t") - int(offset * 1e9)
-            errors.append(error)
-    origin = min(walls[kernels[rank]] + number(start, "t") for rank, start in starts.items())
-    offsets = {rank: walls[kernels[rank]] - origin for rank in starts}
-    return Clocks(offsets, origin / 1e9, sum(sorted(errors)[-2:]) if len(walls) > 1 else _SHARED_CLOCK_ERROR_S)
+    @property
+    def several(self) -> bool:
+        """Whether there are any but one."""
+        return len(set(self.names.values())) > 1

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from lab.operations import Operation, Who, operation
+from lab.trace.clocks import Clocks
 from lab.trace.training import Buckets, Module, Turn
 from lab.words import ordinal
 
@@ -262,12 +263,15 @@ class Trace:
     world_size: int
     ranks: dict[int, RankTrace]
     groups: dict[str, Group]
-    origin: float
-    """Unix time (seconds) of time 0."""
-    clock_error_s: float
-    """Bound of the error when times of different nodes are compared."""
+    clocks: Clocks = field(default_factory=Clocks)
+    """By which its ranks were timed."""
     problems: list[str] = field(default_factory=list)
     """What is missing or damaged, a sentence each."""
+
+    @property
+    def origin(self) -> float:
+        """Unix time (seconds) of time 0."""
+        return self.clocks.origin_s
 
     @property
     def recorded(self) -> bool:

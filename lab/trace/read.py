@@ -17,7 +17,8 @@ from lab.record.layout import MOST_RANKS, TRACE
 from lab.record.read import Record
 from lab.record.started import ranks_of
 from lab.trace.buckets import assign_buckets
-from lab.trace.clocks import align
+from lab.trace.clocks import Reading
+from lab.trace.exchanges import align
 from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
 from lab.trace.late import mark_late
@@ -29,12 +30,11 @@ from lab.words import plural
 def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
     expected, found = sorted(ranks_of(record)), trace_files(record)
-    trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
+    trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={})
     readers = [RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
-    clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
-    trace.origin, trace.clock_error_s = clocks.origin_s, clocks.error_s
+    trace.clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
     for reader in readers:
-        reader.offset = clocks.offsets.get(reader.rank, 0)
+        reader.clock = trace.clocks.readings.get(reader.rank, reader.clock)
         trace.ranks[reader.rank] = reader.read()
     trace.groups = tell_apart(trace.groups)
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
@@ -84,8 +84,8 @@ class RankReader:
         self.path = path
         self.trace = trace
         self.result = RankTrace(rank=rank)
-        self.offset = 0
-        """Nanoseconds to be added to the node's clock to have the time since the run's first line."""
+        self.clock = Reading()
+        """How its times are read."""
         self.damaged = 0
         self.groups: dict[str, list[str]] = {}
         """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
@@ -151,7 +151,7 @@ class RankReader:
             self.trace.problems.append(f"rank {self.rank}: its trace cannot be read: {error.strerror}")
 
     def _seconds(self, line: Mapping[str, Any]) -> float:
-        return (whole(line["t"]) + self.offset) / 1e9
+        return self.clock.nanoseconds(whole(line["t"])) / 1e9
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))

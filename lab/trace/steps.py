@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -28,6 +28,8 @@ class Step:
     """Ranks that ought to take part."""
     round: int | None = None
     """Of a message where several ranks send at once: number of the round since the last collective, from 1."""
+    apart_s: float = 0.0
+    """How wrong it may be which of its ranks was first, and by how much; 0 where all have the same clock."""
 
     @property
     def op(self) -> str:
@@ -71,8 +73,9 @@ class Step:
 
     @property
     def last(self) -> int | None:
-        """The rank that entered last; None if somebody never did."""
-        return None if self.missing else max(self.calls.values(), key=attrgetter("begin")).rank
+        """The rank that entered last; None if somebody never did, or if clocks do not tell who it was."""
+        call = None if self.missing else self._surely_last(self.calls.values())
+        return None if call is None else call.rank
 
     @property
     def source(self) -> int | None:
@@ -112,11 +115,15 @@ class Step:
         return absent or self.missing
 
     def latest_of(self, call: Call) -> Call | None:
-        """Of a call and those it needs, the last to be entered; None where one of them never was."""
+        """Of a call and those it needs, the last to be entered; None where one of them never was.
+
+        Where clocks do not tell that it was another one, it is the call itself.
+        """
         needed = self.needs(call)
         if not self.calls.keys() >= set(needed):
             return None
-        return max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
+        latest = max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
+        return latest if latest.begin - call.begin > self.apart_s else call
 
     def awaited(self, call: Call) -> Call | None:
         """The call that this one waited for; None where it waited for nobody, or for who never came."""
@@ -126,12 +133,26 @@ class Step:
     @property
     def pacer(self) -> Call | None:
         """The last to be entered of all calls that any other needed; None where one of them never was."""
+        return max(self._needed, key=attrgetter("begin"), default=None)
+
+    @property
+    def late(self) -> Call | None:
+        """The pacer, where clocks tell it from all others that were needed; None where they do not."""
+        return self._surely_last(self._needed)
+
+    @property
+    def _needed(self) -> list[Call]:
+        """All calls that any other needed; none where one of them never was entered."""
         needed = set(self.expected)
         if not self.operation.synchronises:
             needed = {rank for call in self.calls.values() for rank in self.needs(call)} or needed
-        return (
-            max((self.calls[rank] for rank in needed), key=attrgetter("begin")) if needed <= self.calls.keys() else None
-        )
+        return [self.calls[rank] for rank in needed] if needed <= self.calls.keys() else []
+
+    def _surely_last(self, calls: Collection[Call]) -> Call | None:
+        last = max(calls, key=attrgetter("begin"), default=None)
+        if last is None or not self.apart_s:
+            return last
+        return None if any(last.begin - one.begin <= self.apart_s for one in calls if one is not last) else last
 
     @property
     def waited(self) -> dict[int, float]:
@@ -143,7 +164,7 @@ class Step:
             latest = shared if same else self.latest_of(call)
             if latest is not None:
                 until = latest.begin if call.end is None else min(latest.begin, call.end)
-                waited[rank] = max(0.0, until - call.begin)
+                waited[rank] = max(0.0, until - call.begin) if latest.begin - call.begin > self.apart_s else 0.0
         return waited
 
     @property
@@ -170,8 +191,9 @@ def match(trace: Trace) -> list[Step]:
         steps.sort(key=attrgetter("seq"))  # most runs are that simple
     else:
         steps = _in_order(steps, trace)
+    several = trace.clocks.several
     for number, step in enumerate(steps, start=1):
-        step.number = number
+        step.number, step.apart_s = number, trace.clocks.apart_s(step.calls) if several else 0.0
     return steps
 
 

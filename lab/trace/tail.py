@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from lab.record.layout import MOST_RANKS
 from lab.record.read import Record
-from lab.trace.clocks import align
+from lab.trace.exchanges import align
 from lab.trace.groups import tell_apart
 from lab.trace.model import Call, Trace
 from lab.trace.read import RankReader, read_line, reopen, trace_files
@@ -51,7 +51,7 @@ class TraceTail:
     def __init__(self, record: Record, behind_bytes: int | None = None) -> None:
         self.record = record
         self.behind_bytes = behind_bytes or _BEHIND_BYTES
-        self.trace = Trace(world_size=0, ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
+        self.trace = Trace(world_size=0, ranks={}, groups={})
         self.news: list[News] = []
         """What the last look found, in the order of time."""
         self.counts: dict[int, int] = {}
@@ -118,9 +118,10 @@ class TraceTail:
     def align(self, reader: RankReader) -> None:
         """Bring the clock of a rank whose first line has come to that of those before; the first one's is the run's."""
         starts = {tail.rank: tail.start for tail in self._tails.values() if tail.start}
-        clocks = align(starts, self.record)
-        self.trace.origin = self.trace.origin or clocks.origin_s
-        reader.offset = clocks.offsets.get(reader.rank, 0) + round((clocks.origin_s - self.trace.origin) * 1e9)
+        clocks, origin_s = align(starts, self.record), self.trace.origin
+        self.trace.clocks = clocks._replace(origin_s=origin_s or clocks.origin_s)
+        reading, later = clocks.readings.get(reader.rank, reader.clock), clocks.origin_s - self.trace.origin
+        reader.clock = reading._replace(offset=reading.offset + round(later * 1e9))
 
     def _forget(self, steps: Sequence[Step]) -> None:
         """Drop steps that are over, each as a whole, so that the messages that are left still match."""

@@ -26,6 +26,7 @@ from lab.record.events import (
     Refusal,
     Restarted,
     TimedOut,
+    by_lab_clock,
 )
 from lab.verdict.network import Network
 
@@ -41,7 +42,7 @@ SEEN_LATER_S = 1.0
 
 @dataclass
 class RankFacts:
-    """What is known of one rank. Times are Unix time of its node's clock."""
+    """What is known of one rank. Times are Unix time of the lab's clock."""
 
     rank: int
     node: str = ""
@@ -160,7 +161,7 @@ class RunFacts:
         """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
         self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
         self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
-        self.came, self.network = [], Network(addresses=self.network.addresses)
+        self.came, self.network = [], Network(addresses=self.network.addresses, ahead=self.network.ahead)
         self.started, self.joined = {}, {}
 
     def rank(self, number: int) -> RankFacts:
@@ -178,6 +179,7 @@ class RunFacts:
 
     def take(self, event: Event) -> None:
         """Add what an event tells."""
+        event = by_lab_clock(event, self.network.ahead)
         if getattr(event, "rank", None) == STARTER:
             self._take_of_starter(event)
         elif isinstance(event, (Started, Note, Stack, Exited)):
@@ -200,11 +202,8 @@ class RunFacts:
             self.troubled.pop(event.node, None)
             self.troubled.update({event.node: event.how} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
-            lost = [
-                rank
-                for rank in (*self.ranks, *self.started.values(), *self.starters)
-                if rank.node == event.node and not rank.over
-            ]
+            everybody = (*self.ranks, *self.started.values(), *self.starters)
+            lost = [rank for rank in everybody if rank.node == event.node and not rank.over]
             for rank in lost:
                 rank.node_lost = True
             if isinstance(event, EngineLost):

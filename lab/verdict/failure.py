@@ -192,7 +192,7 @@ def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> _Mis
         where = f"; it was {where_it_was(evidence, rank)}" if rank.stack else ""
         return _Missed(rank, f"had not come to {step.title} when rank {victim.rank} gave it up{where}", "late")
     last = max(came, key=lambda rank: came[rank], default=None)
-    if never or last is None or call.end is None or came[last] <= call.end:
+    if never or last is None or call.end is None or came[last] <= call.end + step.apart_s:
         return None
     after = format_duration(came[last] - call.end)
     did = f"came to {step.title}{at_lines([step.calls[last]])} {after} after rank {victim.rank} had given it up"

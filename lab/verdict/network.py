@@ -23,11 +23,15 @@ class Network:
 
     addresses: dict[str, str] = field(default_factory=dict)
     """By address: the names of the nodes."""
+    ahead: dict[str, float] = field(default_factory=dict)
+    """By node: seconds that its clock is ahead of the lab's, where it has another one."""
 
     def take(self, told: Connections | Clock, *, over: bool) -> None:
         """Add a report; once it is `over`, connections are closed, and what is missing then means nothing."""
         if isinstance(told, Clock):
             self.addresses.update({told.address: told.node} if told.address else {})
+            self.ahead.pop(told.node, None)
+            self.ahead.update({told.node: told.offset_s} if told.error_s else {})
             return
         way = told.node, told.peer
         if told.number:

@@ -130,12 +130,12 @@ def test_nobody_leaves_a_barrier_before_the_last_has_come(traced: Callable[..., 
     _, trace = traced("traced.py", "meets_in_barriers", nodes=3)
     steps = [step for step in match(trace) if step.op == "barrier"]
 
-    assert trace.clock_error_s <= 0.001
+    assert trace.clocks.error_s <= 0.001
     assert len(steps) == 30
     for step in steps:
         assert step.missing == ()
         last_in = max(call.begin for call in step.calls.values())
-        assert min(call.end or 0.0 for call in step.calls.values()) >= last_in - trace.clock_error_s
+        assert min(call.end or 0.0 for call in step.calls.values()) >= last_in - trace.clocks.error_s
 
 
 @each_recorder

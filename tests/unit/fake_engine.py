@@ -18,7 +18,9 @@ from lab.engine.packages.target import Package, Target
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node import messages, wire
+from lab.node.clock_messages import AskTime, TimeTold
 from lab.node.fault_messages import Do, Done, LookAt, Reached, Undo
+from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -71,6 +73,9 @@ class FakeAgent:
         answers: for a kind of message, the messages that take the place of the usual answer.
     """
 
+    ahead_s = 0.0
+    """How far the clocks of all nodes are ahead."""
+
     def __init__(self, node: str, acts: Mapping[int, Sequence[Act]], answers: Mapping[str, Sequence[Act]]) -> None:
         self.node = node
         self.acts = acts
@@ -98,7 +103,9 @@ class FakeAgent:
 
     def _usual(self, message: Any) -> list[Act]:
         if isinstance(message, messages.Claim):
-            return [messages.Claimed("", 0.0, "")]
+            return [messages.Claimed("", 0.0, clock_id())]
+        if isinstance(message, AskTime):
+            return [TimeTold("", message.asked, time.time() + self.ahead_s, time.monotonic() + self.ahead_s)]
         if isinstance(message, messages.Prepare):
             self.running = {worker.rank for worker in message.workers}
             self.triggers = message.triggers

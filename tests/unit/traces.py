@@ -38,6 +38,11 @@ class TraceMaker:
         """Any line of a rank."""
         self.lines[of].append({"k": kind, "t": int(5_000_000_000 + at_ms * 1e6), **fields})
 
+    def on_hosts(self, error_ms: float) -> None:
+        """Give each rank a clock of its own, which may be off by so much."""
+        for rank, lines in self.lines.items():
+            lines[0].update(boot=f"b{rank}", within=int(error_ms * 1e6))
+
     def group(self, name: str, ranks: Sequence[int], at_ms: float = 0, desc: str = "") -> None:
         """A process group, told by its members."""
         for rank in ranks:

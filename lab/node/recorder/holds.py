@@ -14,14 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, NamedTuple
 
 from . import own_deeds
 
 CALL, PHASE, NOTE = "op", "phase", "note"
 """What a point is, as the keys of a trigger name it."""
 BEFORE, AFTER = "before", "after"
-Tell = Callable[[int, "Point", int, Any, List[Dict[str, Any]]], None]
+Tell = Callable[[int, "Point", int, Any, tuple[dict[str, Any], ...]], None]
 _LONGEST_VALUE = 1000
 """Characters of a note that a trigger may be about; a longer one is no scalar of a scenario."""
 
@@ -171,7 +171,7 @@ def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: 
     from .. import note
     from ..fault_messages import Reached
 
-    def tell(hold: int, point: Point, nth: int, value: Any, brought: List[Dict[str, Any]]) -> None:
+    def tell(hold: int, point: Point, nth: int, value: Any, brought: tuple[dict[str, Any], ...]) -> None:
         note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, nth, value, brought))
 
     holds.arm(triggers, fd, rank, tell)

@@ -28,9 +28,10 @@ class Journal:
         """Begin with a `start` line, in a file that is open for appending."""
         self._put, self._stop = self._append, lambda: True
         self._fd, self.values, self.on = fd, values, True
-        facts = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
-        now, wall = time.monotonic_ns(), time.time_ns()
-        self.add("start", t=now, **facts, wall=wall, boot=boot_id(), recorder=recorder, torch=torch, values=values)
+        facts: dict[str, Any] = {"format": FORMAT, "rank": rank, "pid": os.getpid()}
+        now, wall, then = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        facts |= {"wall": wall, "within": then - now, "boot": clock_id()}
+        self.add("start", t=now, **facts, recorder=recorder, torch=torch, values=values)
 
     def write_through(self, put: Callable[[bytes], object], stop: Callable[[], bool]) -> None:
         """Leave the file to the compiled recorder, which has it mapped, until the recording ends.
@@ -72,13 +73,20 @@ class Journal:
             self.forget()
 
 
-def boot_id() -> str:
-    """Names the running kernel; processes for which it is the same share a monotonic clock. Empty where unknown."""
+def clock_id() -> str:
+    """Names the clock of this process: those for which it is the same share a monotonic clock. Empty where unknown.
+
+    Its first word names the running kernel, on which all have the same time of day; the second the time namespace.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+            boot = file.read().strip()
     except OSError:
         return ""
+    try:
+        return f"{boot} {os.stat('/proc/self/ns/time').st_ino}"
+    except OSError:  # kernels before 5.6 have no such namespaces
+        return boot
 
 
 journal = Journal()

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Dict, List
+from typing import Any
 
 _FOR_GOOD_S = 30 * 86400.0
 _MOST_TOLD = 256
@@ -33,16 +33,16 @@ def do(deed: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
             _change(name, said, tensors, rank)
 
 
-def brought(tensors: Sequence[Any]) -> List[Dict[str, Any]]:
+def brought(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
     """What tensors a call brings, as `Reached` tells it."""
-    return [
+    return tuple(
         {
             "elements": tensor.numel(),
             "dtype": str(tensor.dtype).partition(".")[2],
             "bits": tensor.element_size() * (4 if tensor.is_complex() else 8),
         }
         for tensor in tensors[:_MOST_TOLD]
-    ]
+    )
 
 
 def hang(seconds: float, *, with_lock: bool) -> None:

@@ -29,7 +29,7 @@ def chrome_trace(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[st
         events.append({"ph": "M", "name": "process_sort_index", "pid": number, "args": {"sort_index": number}})
     for track in tracks:
         events.extend(_rank_events(track, nodes.index(track.node) + 1))
-    clock = {"origin_unix_s": trace.origin, "clock_error_s": trace.clock_error_s}
+    clock = {"origin_unix_s": trace.origin, "clock_error_s": trace.clocks.error_s}
     other = {"run": record.run, **clock, "problems": trace.problems}
     return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
 

@@ -23,7 +23,7 @@ def trace_json(record: Record, trace: Trace, steps: Sequence[Step]) -> dict[str,
     return {
         "run": record.run,
         "world_size": trace.world_size,
-        "clock": {"origin_unix_s": trace.origin, "error_s": trace.clock_error_s},
+        "clock": {"origin_unix_s": trace.origin, "error_s": trace.clocks.error_s},
         "problems": trace.problems,
         "ranks": [
             {

@@ -89,13 +89,13 @@ def step_lines(steps: Iterable[Step], wrong: Collection[int] = ()) -> Iterator[L
     `last` is the rank that the others had to wait for, `ready` the time until it entered.
     """
     for step in steps:
-        pacer, begin = step.pacer, step.begin
+        late, begin = step.late, step.begin
         sender = step.source if step.message else None
         yield {
             "begin": microseconds(begin),
-            "ready": _between(begin, pacer.begin if pacer else None),
+            "ready": _between(begin, late.begin if late else None),
             "dur": _between(begin, step.end),
-            "last": pacer.rank if pacer else -1,
+            "last": late.rank if late else -1,
             "title": step.title,
             "round": step.round or 0,
             "sender": -1 if sender is None else sender,

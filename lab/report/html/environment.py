@@ -14,7 +14,7 @@ def facts(record: Record, result: Result, trace: Trace) -> list[tuple[str, str]]
     ranks = [rank for rank in trace.ranks.values() if rank.recorder]
     versions = sorted({rank.torch for rank in ranks if rank.torch})
     recorders = sorted({rank.recorder for rank in ranks})
-    error = f"± {format_duration(trace.clock_error_s)}" if ranks else ""
+    error = f"± {format_duration(trace.clocks.error_s)}" if ranks else ""
     rows = [
         ("engine", result.engine),
         ("cluster", result.cluster),

@@ -24,6 +24,8 @@ MOST_RANKS = 24
 _WIDTH = 900
 _LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
+_LEAST_ERROR = 1.5
+"""Pixels: where less is uncertain it cannot be seen."""
 
 
 def timeline_svg(trace: Trace, steps: Sequence[Step], *, until: float = 0.0, prefix: str) -> str:
@@ -44,6 +46,7 @@ class _Timeline:
         self._trace = trace
         self._ranks = ranks
         self._last = last
+        self._several = trace.clocks.several
         self._axis = make_axis(busy_times(ranks, last), _LEFT, _WIDTH - 8.0)
         self._step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
         first = sorted((call.begin, call.op) for rank in ranks for call in rank.calls)
@@ -75,12 +78,15 @@ class _Timeline:
         rows = make_rows(rank, self._axis, self._last)
         end = top + _MARK + _BAR * max(1, len(rows)) + _GAP
         self._text(4, top + _MARK + 12, f"rank {rank.rank}", font_weight=600)
+        error_s = self._trace.clocks.errors.get(rank.rank, 0.0) if self._several else 0.0
+        if error_s:
+            self._text(4, top + _MARK + 22, f"± {format_duration(error_s)}", font_size=8, opacity=".8")
         self._line(0, "100%", end - _GAP / 2, stroke_opacity=".15")
         for mark in shown_marks(rank):
             self._mark(mark, top)
         for number, row in enumerate(rows):
             for bar in row:
-                self._bar(bar, top + _MARK + number * _BAR)
+                self._bar(bar, top + _MARK + number * _BAR, error_s)
         return end
 
     def _mark(self, mark: Mark, top: float) -> None:
@@ -93,7 +99,7 @@ class _Timeline:
         if right - left > len(mark.name) * _LETTER:
             self._text(left + 2, top + 7.5, mark.name, font_size=8, opacity=".8")
 
-    def _bar(self, bar: Bar, top: float) -> None:
+    def _bar(self, bar: Bar, top: float, error_s: float) -> None:
         call, single = bar.calls[0], len(bar.calls) == 1
         step = self._step_of.get((call.rank, call.index))
         colour = self._colours[call.op]
@@ -116,7 +122,18 @@ class _Timeline:
             readable = {"fill": "#fff", "stroke": "#000", "stroke_opacity": ".55"}  # on every colour
             where = {"x": bar.left + 3, "y": top + 9.5, "stroke_width": 2, "paint_order": "stroke"}
             parts.append(element("text", escape(call.op), **where, **readable))
+        moments = (call.begin, bar.calls[-1].end) if error_s else ()
+        parts += [self._may_be(time, error_s, top + (_BAR - 3) / 2) for time in moments if time is not None]
         self._parts.append(element("g", "".join(parts)))
+
+    def _may_be(self, time: float, error_s: float, middle: float) -> str:
+        """Where a moment may lie by the clocks of other hosts; nothing where that is not to be seen."""
+        left, right = self._axis.place(time - error_s), self._axis.place(time + error_s)
+        if right - left < _LEAST_ERROR:
+            return ""
+        ends = "".join(f"M{x:.1f} {middle - 3:.1f}v6" for x in (left, right))
+        line = f"M{left:.1f} {middle:.1f}H{right:.1f}{ends}"
+        return element("path", d=line, stroke="currentColor", fill="none", **{"class": "error"})
 
     def _told(self, bar: Bar, step: Step | None) -> str:
         call = bar.calls[0]
@@ -130,7 +147,8 @@ class _Timeline:
             lines.append(f"{name_ranks(step.missing)} never came")
         elif late is not None:
             until = late.begin if call.end is None else min(late.begin, call.end)
-            lines.append(f"waited {format_duration(until - call.begin)} for rank {late.rank}")
+            sure = f" (± {format_duration(step.apart_s)})" if step is not None and step.apart_s else ""
+            lines.append(f"waited {format_duration(until - call.begin)}{sure} for rank {late.rank}")
         return "\n".join([*lines, call.error] if call.error else lines)
 
     def _draw_axis(self, top: float) -> None:

@@ -14,7 +14,9 @@ from tests.unit.traces import TraceMaker
 pytestmark = pytest.mark.unit
 
 
-def steps(folder: Path, late_ms: list[float], *, every: float = 300.0, start_ms: float = 0.0) -> Evidence:
+def steps(
+    folder: Path, late_ms: list[float], *, every: float = 300.0, start_ms: float = 0.0, error_ms: float = 0.0
+) -> Evidence:
     """Three ranks that meet once a turn; one of them comes late by so much."""
     made = TraceMaker(folder / "run", 3)
     for turn, late in enumerate([start_ms, *late_ms]):
@@ -22,7 +24,14 @@ def steps(folder: Path, late_ms: list[float], *, every: float = 300.0, start_ms:
             begin = turn * every + 10 + (late if rank == 1 else 0.0)
             made.call(rank, "all_reduce", begin, turn * every + 12 + late, [[1.0]], [[3.0]], at="train.py:25")
             made.mark(rank, "step", turn * every + 13 + late, turn * every + 14 + late)
+    if error_ms:
+        made.on_hosts(error_ms)
     return read_evidence(made.record())
+
+
+@pytest.mark.parametrize(("error_ms", "found"), [(20.0, 1), (60.0, 0)])
+def test_who_is_late_by_less_than_clocks_can_tell_is_no_straggler(tmp_path: Path, error_ms: float, found: int) -> None:
+    assert len(find_straggler(steps(tmp_path, [100.0] * 4, error_ms=error_ms))) == found
 
 
 def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: Path) -> None:

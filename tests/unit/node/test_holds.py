@@ -190,10 +190,10 @@ def test_the_exponent_of_a_float_is_where_its_bit_30_is() -> None:
 
 def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -> None:
     brought = own_deeds.brought([torch.zeros(2, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.complex64)])
-    assert brought == [
+    assert brought == (
         {"elements": 2, "dtype": "int32", "bits": 32},
         {"elements": 3, "dtype": "complex64", "bits": 32},
-    ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.recorder.journal import Journal, boot_id
+from lab.node.recorder.journal import Journal, clock_id
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_the_first_line_says_whose_trace_it_is(journal: Journal, path: Path) -> None:
     [start] = lines(path)
     assert {key: start[key] for key in ("k", "format", "rank", "pid", "boot", "recorder", "torch", "values")} == {
-        "k": "start", "format": 1, "rank": 3, "pid": os.getpid(), "boot": boot_id(), "recorder": "python",
+        "k": "start", "format": 1, "rank": 3, "pid": os.getpid(), "boot": clock_id(), "recorder": "python",
         "torch": "2.0", "values": 7,
     }  # fmt: skip
     assert start["t"] > 0

@@ -58,6 +58,21 @@ def test_a_call_is_told_with_what_it_waited_for(maker: TraceMaker) -> None:
     assert svg.count('fill="url(#p-0)"') == 1
 
 
+def test_what_clocks_do_not_tell_is_drawn_as_uncertain_and_nobody_waited_by_less_than_that(maker: TraceMaker) -> None:
+    maker.on_hosts(error_ms=4)
+    for begins in ((0, 20), (50, 57)):
+        for rank, begin in enumerate(begins):
+            maker.call(rank, "all_reduce", begin, 40 + begins[0], [ONE], [ONE], red="SUM", at="train.py:7")
+    svg, _, steps = drawn(maker)
+    assert [step.last for step in steps] == [1, None]
+    assert [step.waited[0] for step in steps] == [pytest.approx(0.02), 0.0]
+    assert [title for title in titles(svg) if "waited" in title] == [
+        "all_reduce SUM float32[1]\n40 ms, 4 B, at train.py:7\nwaited 20 ms (± 8 ms) for rank 1"
+    ]
+    assert svg.count('class="error"') == 8
+    assert svg.count("± 4 ms") == 2
+
+
 def test_what_never_ended_and_who_never_came_are_told(maker: TraceMaker) -> None:
     maker.call(0, "barrier", 0, None)
     maker.mark(1, "forward", 0, 50)

@@ -29,7 +29,7 @@ from lab.node.messages import (
     Stop,
     Trace,
 )
-from lab.node.recorder.journal import boot_id
+from lab.node.recorder.journal import clock_id
 from lab.node.start_messages import Store
 from lab.node.terminal_messages import ANOTHERS, OWN, Input, Taken
 from lab.plan.cluster import Shape
@@ -42,7 +42,7 @@ from lab.record.write import RecordWriter
 from lab.run import conversation, leave
 from lab.run import drive as subject
 from lab.run.check import check
-from lab.run.collect import clock_of
+from lab.run.clocks import EXCHANGES, clock_of
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver
 from lab.run.observe import Silence
@@ -54,7 +54,7 @@ from lab.spec.scenario import Tracing
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RankFacts, RunFacts, begin_facts, read_facts
 from lab.verdict.judge import judge
-from tests.unit.fake_engine import ANY_RANK, END, FakeEngine, exits, notes, prints
+from tests.unit.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
 
 
 class Driven:
@@ -224,18 +224,24 @@ def test_where_nothing_is_to_be_recorded_agents_are_told_so(drive):
     assert not driven.engine.agents["node0"].heard[0].trace
 
 
-def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive):
-    claimed = Claimed("", time.time() + 100, "another kernel")
+def test_the_record_tells_how_far_the_clock_of_each_node_is_off(drive, monkeypatch):
+    monkeypatch.setattr(FakeAgent, "ahead_s", 100.0)
+    claimed = Claimed("", time.time() + 90, "another kernel")
     driven = drive(FakeEngine(answers={"node1": {"claim": [claimed]}}))
     driven.drive()
-    clocks = {event.node: event for event in driven.record.events() if isinstance(event, Clock)}
-    assert clocks["node1"].boot == "another kernel"
-    assert abs(clocks["node1"].offset_s - 100) <= clocks["node1"].error_s + 10
-    assert 0 < clocks["node1"].error_s < 10
+    clocks = [event for event in driven.record.events() if isinstance(event, Clock) and event.node == "node1"]
+    assert {clock.boot for clock in clocks} == {"another kernel"}
+    assert len(clocks) > 1
+    for clock in clocks[1:]:
+        assert 0 < clock.error_s < 1
+        assert abs(clock.offset_s - 100) <= clock.error_s + 1e-6
+        assert abs(clock.monotonic_s - 100 - time.monotonic()) < 60
+    assert operations(driven, "node0") == ["claim", "files", "prepare", "go", "finish"]
+    assert operations(driven, "node1").count("asktime") in (EXCHANGES, 2 * EXCHANGES)
 
 
 def test_a_node_of_the_same_kernel_has_the_same_clock():
-    assert clock_of("n", Claimed("r", 5.0, boot_id()), 1.0, 2.0) == Clock(2.0, "n", 0.0, 0.0, boot_id())
+    assert clock_of("n", Claimed("r", 5.0, clock_id()), 1.0, 2.0) == Clock(2.0, "n", 0.0, 0.0, clock_id())
     assert clock_of("n", Claimed("r", 5.0, "other"), 1.0, 2.0) == Clock(2.0, "n", 3.5, 0.5, "other")
 
 

@@ -107,7 +107,7 @@ class Program:
         groups = {name: Group(name, tuple(map(int, name.split(",")))) for name in names}
         groups["0"] = Group("0", tuple(range(self.world_size)), description="default_pg")
         ranks = {rank: RankTrace(rank, "compiled", calls=self.calls[rank]) for rank in range(self.world_size)}
-        return Trace(self.world_size, ranks, groups, 0.0, 0.0)
+        return Trace(self.world_size, ranks, groups)
 
 
 Act = Callable[[Program], None]

@@ -240,6 +240,6 @@ def one_step(op: str, ranks: int, give: int, **fields: Any) -> Step:
 
 
 def test_no_steps_are_no_traffic() -> None:
-    empty = Trace(world_size=2, ranks={}, groups={}, origin=0.0, clock_error_s=0.0)
+    empty = Trace(world_size=2, ranks={}, groups={})
     assert matrix(match(empty), 2) == [[0, 0], [0, 0]]
     assert operations(match(empty)) == []
