@@ -291,16 +291,10 @@ def main() -> None:
     serve(config)
 
 
-def serve(config: Config, open_on_image: list[str] | None = None) -> None:
-    """Become the agent of a node and never return.
-
-    Args:
-        config: what it is started with.
-        open_on_image: what `strays.open_on_image` has found on the image of its container; None: it looks itself.
-    """
+def serve(config: Config) -> None:
+    """Become the agent of a node and never return."""
     processes.become_subreaper()
     os.umask(0o022)
     workplace.clear(config.root)
-    if "torch" not in sys.modules:  # who forked it may have imported that
-        warm.import_torch()
-    Agent(config, strays.prepare_container(config, open_on_image) if config.container else None).serve()
+    warm.import_torch()
+    Agent(config, strays.prepare_container(config) if config.container else None).serve()

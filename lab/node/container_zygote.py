@@ -45,7 +45,7 @@ class ContainerZygote:
         self._lines = Lines()
         self._asked: dict[int, tuple[int, str]] = {}
         """By where they say what is in the way: those that are about to enter a node, and by whom that was asked."""
-        self._open_to_all: list[str] = []
+        self._open_on_image: tuple[str, ...] = ()
 
     def prepare(self) -> None:
         """Import what all agents and their scripts need, and lay it out so that forks are cheap."""
@@ -54,7 +54,7 @@ class ContainerZygote:
             warm.SLOW_MODULES
         )  # once for all nodes, and not by each after the first script that needs it
         Heap().gather_all()
-        self._open_to_all = strays.open_on_image()
+        self._open_on_image = strays.open_on_image()
 
     def serve(self) -> NoReturn:
         """Answer until nobody can ask any more."""
@@ -88,7 +88,7 @@ class ContainerZygote:
             enter_namespace(pids)
             pid = os.fork()
             if pid == 0:
-                _enter(first, said_w, self._files, self._open_to_all)
+                _enter(first, said_w, self._files, self._open_on_image)
             enter_namespace(self._own_pids)
         except OSError as error:
             os.close(said_r)
@@ -115,7 +115,7 @@ def _say(answer: Entered) -> None:
         os.write(1, encode(answer))
 
 
-def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_to_all: list[str]) -> NoReturn:
+def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_on_image: tuple[str, ...]) -> NoReturn:
     """In a child of the zygote that is in the node's namespace of processes: go there, and fork the agent.
 
     Its parent is none of that namespace, so when this process ends the first one of the node becomes the agent's.
@@ -124,7 +124,8 @@ def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_to_a
         first.join_groups()
         wanted = confinement.privileges(first.read("status"))
         filters = confinement.filters_of(_FIRST_PID) if wanted["Seccomp"] != "0" else []
-        config = typed.read(Config, json.loads(first.words()[-1]))._replace(forked=True)
+        config = typed.read(Config, json.loads(first.words()[-1]))
+        config = config._replace(forked=True, open_on_image=open_on_image)
         environment, streams = first.environment(), first.streams()
         first.enter()
         pid = os.fork()
@@ -149,7 +150,7 @@ def _enter(first: FirstProcess, said: int, files: Mapping[str, bytes], open_to_a
         os.write(3, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
     os.close(3)
-    agent.serve(config, open_to_all)
+    agent.serve(config)
     os._exit(1)
 
 

@@ -34,6 +34,7 @@ DEEDS: dict[str, str] = {
     "links": "links",
     "link_probe": "link_probe",
     "loader": "loaders",
+    "neighbours": "neighbours",
     "shutdown": "shutdown",
     "signal": "signalling",
 }

@@ -29,25 +29,20 @@ _IPC_RMID = 0
 _IPC_KINDS = ("shm", "sem", "msg")
 
 
-def open_on_image() -> list[str]:
+def open_on_image() -> tuple[str, ...]:
     """The folders that anybody may write to on the file system of this container, which is as its image has it."""
     found = Writable([], [])
     find_below("/", (), _is_open, found, files=False)
-    return found.folders
+    return tuple(found.folders)
 
 
-def prepare_container(config: Config, known: list[str] | None = None) -> Strays:
-    """Let users who may do nothing work in this container, and find out where they can leave something.
-
-    Args:
-        config: that of its agent.
-        known: what `open_on_image` has found in another container of the image.
-    """
+def prepare_container(config: Config) -> Strays:
+    """Let users who may do nothing work in this container, and find out where they can leave something."""
     os.setgroups([])
     for path in (sys.executable, os.path.realpath(sys.executable), os.__file__, sys.modules["torch"].__file__ or "/"):
         open_the_way_to(path)
     journal = os.path.join(config.root, "before.json")
-    left = Strays((*config.kept, config.root), foreign=config.foreign, journal=journal, known=known)
+    left = Strays((*config.kept, config.root), foreign=config.foreign, journal=journal, known=config.open_on_image)
     left.unclean = left.take_up()
     left.open_to_all()
     if os.path.isdir("/shared"):
@@ -66,7 +61,7 @@ class Strays:
     """
 
     def __init__(
-        self, kept: Iterable[str], *, foreign: bool, journal: str = "", known: list[str] | None = None
+        self, kept: Iterable[str], *, foreign: bool, journal: str = "", known: Collection[str] | None = None
     ) -> None:
         self._kept = frozenset(kept)
         self._foreign = foreign
@@ -187,7 +182,7 @@ def find_writable(
     may_change: Callable[[os.stat_result], bool],
     *,
     files: bool,
-    known: list[str] | None = None,
+    known: Collection[str] | None = None,
 ) -> Writable:
     """Every folder (and file) that can be changed, but for those that are kept and what is below them.
 

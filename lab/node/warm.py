@@ -145,7 +145,9 @@ def _forget_finalizers() -> None:
 
 
 def import_torch() -> None:
-    """Import what nearly every script imports, and make it cheap to fork."""
+    """Import what nearly every script imports, and make it cheap to fork, unless whom this was forked from did."""
+    if "torch" in sys.modules:
+        return
     gc.disable()
     import torch
 

@@ -9,6 +9,7 @@ from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
+from lab.engine.docker.neighbours import introduce
 from lab.engine.docker.start import Starter
 from lab.engine.docker.state import find, node_state
 from lab.engine.docker.zygote import NAME, make_zygote
@@ -52,12 +53,17 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
     channels = connection.together(
         lambda rank: _make_node(connection, starter, rank, network["Name"], nodes[rank]), range(len(nodes))
     )
-    await_agents(connection, starter, channels, image, announce)
+    await_agents(connection, starter, cluster, channels, image, announce)
     return find(connection, cluster)[0]
 
 
 def await_agents(
-    connection: Connection, starter: Starter, channels: Sequence[DockerChannel], image: str, announce: Announce
+    connection: Connection,
+    starter: Starter,
+    cluster: str,
+    channels: Sequence[DockerChannel],
+    image: str,
+    announce: Announce,
 ) -> None:
     """Wait until every agent is ready that was started on these channels, and close them.
 
@@ -67,6 +73,8 @@ def await_agents(
     try:
         starter.await_zygote(channels, announce)
         lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
+        if lost is None:
+            introduce(connection, cluster, channels)
     finally:
         for channel in channels:
             channel.close()

@@ -52,7 +52,7 @@ def start(connection: Connection, cluster: ClusterInfo, nodes: Sequence[Node], a
         for channel in channels:
             channel.close()
         raise ClusterError(f"{node.name} cannot be started: {refused.explanation}", refused.hint) from refused
-    await_agents(connection, starter, channels, made["Config"]["Image"], announce)
+    await_agents(connection, starter, cluster.name, channels, made["Config"]["Image"], announce)
 
 
 def _stop(connection: Connection, node: Node) -> None:
