@@ -21,6 +21,7 @@ from lab.verdict.evidence import Evidence, problems, read_evidence
 from lab.verdict.finding import Finding
 from lab.verdict.peers import lost_a_peer
 from lab.verdict.stacks import shorten_paths, shorten_stack
+from lab.verdict.threads import find_ended_threads
 from lab.words import capital, format_bytes, format_duration, listing, name_ranks, plural
 
 _WORTH_SHARES_S = 0.2
@@ -50,6 +51,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
         findings += _give_account(evidence, timed=not stepped)
     findings[len(causes) : len(causes)] = [*find_slow_links(evidence), *tell_attempts(record)]
+    findings += find_ended_threads(evidence.facts.ranks)
     findings += find_named_backends(evidence.facts.named)
     if evidence.facts.joined:
         from lab.verdict.started import tell_started  # few runs have any

@@ -1,7 +1,6 @@
 """Every message between the lab and an agent; `wire` encodes and decodes them, and those of `worker_messages`.
 
-NamedTuples, whose annotations are evaluated: each takes 0.08 ms to define, 0.12 ms with annotations that are text, a
-frozen dataclass 0.45 ms. `Optional`: so that Python 3.9 can evaluate them too.
+NamedTuples whose annotations are evaluated take 0.08 ms each to define, frozen dataclasses 0.45 ms.
 """
 
 from typing import Any, NamedTuple, Optional, Union
@@ -15,6 +14,7 @@ from .output_messages import Fetch, Made, Piece
 from .start_messages import Store, WorkerStart
 from .tcp_messages import Connections
 from .terminal_messages import Breakpoint, Continued, Grant, Input, Taken, Window
+from .thread_messages import ThreadRaised
 from .watch_messages import Follow, LetGo
 
 PROTOCOL = 9
@@ -297,4 +297,4 @@ Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, W
                 Finish, Fetch, Do, Undo, LookAt, Release, AskTime]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
-               Done, Reached, Connections, TimeTold]  # fmt: skip
+               Done, Reached, Connections, TimeTold, ThreadRaised]  # fmt: skip

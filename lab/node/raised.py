@@ -11,11 +11,16 @@ from .worker_messages import Raised
 
 def raised(rank: int, error: BaseException) -> Raised:
     """What there is to tell of an error."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return Raised(rank, time.time(), told_as(error), text[-60_000:])
+
+
+def told_as(error: BaseException) -> str:
+    """An error as one text: `ValueError: no labels`."""
     name = type(error).__qualname__
     if type(error).__module__ not in ("builtins", "__main__"):
         name = f"{type(error).__module__}.{name}"
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return Raised(rank, time.time(), f"{name}: {error}"[:4000], text[-60_000:])
+    return f"{name}: {error}"[:4000]
 
 
 def without_frames(error: BaseException, own: tuple[str, ...]) -> BaseException:

@@ -22,7 +22,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import calls, chosen_backend, debugger, destroyed_groups, joining, native_exit, note, rendezvous, warm
+from . import (
+    calls,
+    chosen_backend,
+    debugger,
+    destroyed_groups,
+    joining,
+    native_exit,
+    note,
+    rendezvous,
+    thread_failures,
+    warm,
+)
 from .raised import raised, without_frames
 from .recorder import holds
 from .recorder import install as recorder
@@ -92,6 +103,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     sys.path[0] = spec["folder"]
     rendezvous.use_run_store()
     chosen_backend.choose(spec["rank"], spec["folder"], spec["note_socket"])
+    thread_failures.tell(spec["rank"], spec["folder"], spec["note_socket"])
     destroyed_groups.keep()
     native_exit.watch()
     debugger.prepare(spec)

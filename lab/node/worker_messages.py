@@ -7,6 +7,7 @@ from .fault_messages import Reached
 from .joined_messages import Joining, Leaving
 from .messages import Note
 from .terminal_messages import Breakpoint, Continued
+from .thread_messages import ThreadRaised
 
 
 class Raised(NamedTuple):
@@ -25,4 +26,4 @@ class Imported(NamedTuple):
     names: list[str]
 
 
-Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached]
+Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached, ThreadRaised]

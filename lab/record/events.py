@@ -13,6 +13,7 @@ from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.start_messages import STARTER
 from lab.node.statement import problem_with
 from lab.node.tcp_messages import Connections
+from lab.node.thread_messages import ThreadRaised
 from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
 
@@ -169,7 +170,7 @@ class FaultHealed(NamedTuple):
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
     | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault
-    | FaultFailed | FaultHealed | Joined | LeftRunning | Connections
+    | FaultFailed | FaultHealed | Joined | LeftRunning | Connections | ThreadRaised
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -177,6 +178,7 @@ _KINDS: dict[str, type[Any]] = {
     "note": Note,
     "backend named": Named,
     "stack": Stack,
+    "thread raised": ThreadRaised,
     "halted": Halted,
     "exited": Exited,
     "joined": Joined,

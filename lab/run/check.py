@@ -11,7 +11,7 @@ from lab.plan.present import HOST
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.ship import file_messages
-from lab.verdict.facts import RankFacts
+from lab.verdict.rank_facts import RankFacts
 from lab.words import format_duration
 
 

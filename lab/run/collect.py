@@ -31,6 +31,7 @@ from lab.node.output_messages import Made, Piece
 from lab.node.start_messages import STARTER
 from lab.node.tcp_messages import Connections
 from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
+from lab.node.thread_messages import ThreadRaised
 from lab.record.events import Clock, Event, Fault, FaultHealed, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.attempts import Attempts
@@ -109,7 +110,7 @@ class Collector:
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
             self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
-        elif isinstance(message, (Started, Note, Named, Halted, Exited, Limited, Joined, LeftRunning)):
+        elif isinstance(message, (Started, Note, Named, ThreadRaised, Halted, Exited, Limited, Joined, LeftRunning)):
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))

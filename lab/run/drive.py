@@ -25,7 +25,8 @@ from lab.run.outputs import Outputs
 from lab.run.ship import file_messages
 from lab.run.starters import Starters
 from lab.run.stdin import SELDOM_S, Stdin
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
+from lab.verdict.rank_facts import RankFacts
 
 if TYPE_CHECKING:
     from lab.run.faults import Faults

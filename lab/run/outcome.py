@@ -18,9 +18,10 @@ from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import RankVariables, rank_variables
 from lab.verdict.evidence import Evidence
 from lab.verdict.expectations import settle
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.judge import judge
+from lab.verdict.rank_facts import RankFacts
 
 if TYPE_CHECKING:
     from lab.record.started import Started

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Finding
 from lab.verdict.peers import gave_up, lost_a_peer
+from lab.verdict.rank_facts import RankFacts
 from lab.words import listing, name_ranks
 
 _RESET = re.compile(r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: Connection reset by peer")

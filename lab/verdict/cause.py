@@ -9,10 +9,11 @@ import re
 from dataclasses import replace
 
 from lab.record.result import Culprit
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.outside import blows
 from lab.verdict.peers import gave_up, lost_a_peer
+from lab.verdict.rank_facts import RankFacts
 
 _BY_ERROR = {
     "loader_killed": r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal|exited unexpectedly)",

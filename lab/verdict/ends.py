@@ -8,9 +8,10 @@ from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.verdict.errors import telling_text
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts
 from lab.verdict.peers import is_loss
+from lab.verdict.rank_facts import RankFacts
 from lab.verdict.stacks import CodePlace, clip_stack, has_returned, is_leaving, shorten_paths, shorten_stack
+from lab.verdict.threads import after_a_thread
 from lab.verdict.waits import Wait, describe_wait
 from lab.words import clip, format_bytes, format_limit, listing, name_ranks, plural, was
 
@@ -63,7 +64,7 @@ def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
         held = [f"it was {place.sentence()}"] if place is not None else []
         held += [f"a thread of it was {thread.sentence()}"] if thread is not None else []
         return ": ".join(["done, but did not end", *held[:1]])
-    return place.sentence() if place is not None else "in code without a Python stack"
+    return (place.sentence() if place is not None else "in code without a Python stack") + after_a_thread(rank)
 
 
 def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> str:

@@ -7,7 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lab.record.layout import TRACE
-from lab.verdict.facts import RankFacts, RunFacts, read_facts
+from lab.verdict.facts import RunFacts, read_facts
+from lab.verdict.rank_facts import RankFacts
 
 if TYPE_CHECKING:
     from lab.record.read import Record

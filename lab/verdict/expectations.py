@@ -14,10 +14,10 @@ from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, returncode
 from lab.verdict.finding import Judgement
 from lab.verdict.limits import told_besides
 from lab.verdict.patterns import TooLong, found_in, found_in_log
+from lab.verdict.rank_facts import RankFacts, returncode
 
 _LONGEST_SHOWN = 200
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

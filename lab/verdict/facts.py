@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lab.node.backend_messages import Named
 from lab.node.joined_messages import Joined, LeftRunning, is_joined
 from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.start_messages import STARTER
 from lab.node.tcp_messages import Connections
+from lab.node.thread_messages import ThreadRaised
 from lab.record.events import (
     Cancelled,
     Clock,
@@ -29,6 +29,7 @@ from lab.record.events import (
     by_lab_clock,
 )
 from lab.verdict.network import Network
+from lab.verdict.rank_facts import RankFacts
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -38,71 +39,6 @@ if TYPE_CHECKING:
 
 SEEN_LATER_S = 1.0
 """A rank's peers may feel its end as much earlier than its agent sees it."""
-
-
-@dataclass
-class RankFacts:
-    """What is known of one rank. Times are Unix time of the lab's clock."""
-
-    rank: int
-    node: str = ""
-    local_rank: int = 0
-    started: float | None = None
-    ended: float | None = None
-    code: int | None = None
-    signal: str | None = None
-    out_of_memory: bool = False
-    memory_bytes: int | None = None
-    """What it held when it was killed for lack of memory, where its agent could tell."""
-    stopped: bool = False
-    """Whether the lab stopped it: it was alive until then."""
-    halted: str = ""
-    """The signal that had stopped it when the run was over, and that nothing had let it go on after."""
-    node_lost: bool = False
-    """Whether its node went away while it ran."""
-    error: str = ""
-    traceback: str = ""
-    raised: float | None = None
-    """When it raised; earlier than when it ended."""
-    stack: str = ""
-    """As faulthandler wrote it when it crashed, or when the run did not go on."""
-    seen: float | None = None
-    """When its stack was asked for."""
-    notes: dict[str, Any] = field(default_factory=dict)
-    expected_code: int = 0
-    """The exit code that is no failure; -9 stands for an end by signal 9."""
-    parent: int | None = None
-    """The worker whose script started it; None of a worker."""
-    outlived: bool = False
-    """Whether what started it ended as expected, however it ended itself."""
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more can come from it."""
-        return self.ended is not None or self.node_lost
-
-    @property
-    def alive(self) -> bool:
-        """Whether it ran until the lab stopped it, or until the record ends."""
-        return self.stopped or not self.over
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended, other than expected, without being stopped."""
-        if self.stopped or self.ended is None or self.outlived:
-            return False
-        return returncode(self.code, self.signal) != self.expected_code
-
-    @property
-    def left(self) -> bool:
-        """Whether it ended as expected, without being stopped."""
-        return self.ended is not None and not self.stopped and not self.failed
-
-
-def returncode(code: int | None, name: str | None) -> int | None:
-    """An exit code, or -9 for an end by SIGKILL, as `subprocess` and torchrun write it; None where neither is known."""
-    number = signal.Signals.__members__.get(name or "")
-    return code if number is None else -number
 
 
 @dataclass
@@ -182,7 +118,7 @@ class RunFacts:
         event = by_lab_clock(event, self.network.ahead)
         if getattr(event, "rank", None) == STARTER:
             self._take_of_starter(event)
-        elif isinstance(event, (Started, Note, Stack, Exited)):
+        elif isinstance(event, (Started, Note, Stack, ThreadRaised, Exited)):
             rank = self.rank(event.rank)
             self.met |= isinstance(event, Started) and bool(event.attempt)
             _take(event, rank)
@@ -270,7 +206,7 @@ def read_facts(record: Record) -> RunFacts:
     return facts
 
 
-def _take(event: Started | Note | Stack | Exited, rank: RankFacts) -> None:
+def _take(event: Started | Note | Stack | ThreadRaised | Exited, rank: RankFacts) -> None:
     rank.node = rank.node or event.node
     if isinstance(event, Started):
         rank.started = event.time
@@ -278,6 +214,8 @@ def _take(event: Started | Note | Stack | Exited, rank: RankFacts) -> None:
         rank.notes[event.name] = event.value
     elif isinstance(event, Stack):
         rank.stack, rank.seen = event.text, event.time
+    elif isinstance(event, ThreadRaised):
+        rank.threads.append(event)
     else:
         rank.ended, rank.raised, rank.code = event.time, event.raised, event.code
         rank.out_of_memory, rank.memory_bytes = event.out_of_memory, event.memory_bytes

@@ -15,13 +15,14 @@ from lab.verdict.cause import error_cause
 from lab.verdict.disagreement import that_stop_a_run
 from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, refusal, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import SEEN_LATER_S, RankFacts
+from lab.verdict.facts import SEEN_LATER_S
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.modules import way_to_module
 from lab.verdict.odd_values import find_odd_values
 from lab.verdict.outside import blows
 from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, is_loss, lost_a_peer
+from lab.verdict.rank_facts import RankFacts
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
 from lab.words import capital, format_duration, name_ranks, was

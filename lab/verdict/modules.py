@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
+from lab.verdict.rank_facts import RankFacts
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([A-Za-z_]\w*)'$")
 """Of `a.b` the package `a` is there."""

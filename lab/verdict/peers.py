@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from lab.operations import OPERATIONS
-from lab.verdict.facts import RankFacts
 from lab.verdict.finding import majority
+from lab.verdict.rank_facts import RankFacts
 
 _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"

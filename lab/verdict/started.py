@@ -17,8 +17,9 @@ from lab.record.read import Record
 from lab.record.started import Started, StartedRank, read_started
 from lab.verdict.ends import full_name, how_it_failed
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Finding
+from lab.verdict.rank_facts import RankFacts
 from lab.words import format_duration, listing, name_ranks, plural
 
 _GROUP = b'{"k":"group"'

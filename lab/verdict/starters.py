@@ -5,8 +5,8 @@ from __future__ import annotations
 from lab.record.layout import LOGS, launcher_log
 from lab.record.result import Culprit
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts
 from lab.verdict.finding import Judgement
+from lab.verdict.rank_facts import RankFacts
 from lab.words import clip, format_duration, listing
 
 _TAIL_BYTES = 16384

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts
 from lab.verdict.finding import majority
 from lab.verdict.peers import lost_a_peer
+from lab.verdict.rank_facts import RankFacts
 from lab.verdict.stacks import is_communicating
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")

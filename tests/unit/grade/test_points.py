@@ -12,7 +12,8 @@ from lab.node.messages import Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
 from lab.spec.scenario import Expect, Grading, Tolerance
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
+from lab.verdict.rank_facts import RankFacts
 
 EXPECT = Expect(notes={"sum": 3, "mine": "rank"}, logs={1: "done"}, check="verify.py:check")
 

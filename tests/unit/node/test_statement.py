@@ -22,7 +22,8 @@ from lab.node.noderun import NodeRun
 from lab.node.statement import DEEPEST, problem_with, read_statement
 from lab.node.worker_messages import Imported, Raised
 from lab.record.events import event_line, read_event
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
+from lab.verdict.rank_facts import RankFacts
 
 HUGE = 10**400
 AT_ONCE = 8 if settings.default.max_examples < 100 else 20

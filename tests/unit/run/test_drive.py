@@ -52,8 +52,9 @@ from lab.run.stdin import Stdin
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts, begin_facts, read_facts
+from lab.verdict.facts import RunFacts, begin_facts, read_facts
 from lab.verdict.judge import judge
+from lab.verdict.rank_facts import RankFacts
 from tests.unit.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
 
 

@@ -13,7 +13,8 @@ from lab.run.snapshot import SnapshotFile, beside, hold_against, with_stated_cal
 from lab.spec.lessons import is_installed, library_folder
 from lab.spec.scenario import Expect, Scenario
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
+from lab.verdict.rank_facts import RankFacts
 from tests.unit.traces import TraceMaker
 
 STEP = ("all_reduce", "broadcast", "barrier")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from lab.node.messages import Exited
 from lab.record.events import Clock
 from lab.verdict.broken_links import broken_link
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Finding
+from lab.verdict.rank_facts import RankFacts
 
 _TEXTS = {
     "reset": "RuntimeError: [pair.cc:537] Read error [10.0.0.{}]:5041: Connection reset by peer. This is typical",

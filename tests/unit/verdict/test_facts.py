@@ -13,8 +13,9 @@ from lab.record.events import NodeLost
 from lab.record.layout import EVENTS, LOGS, PLAN
 from lab.record.read import Record
 from lab.verdict.evidence import Evidence, read_evidence
-from lab.verdict.facts import RankFacts, RunFacts, read_facts
+from lab.verdict.facts import RunFacts, read_facts
 from lab.verdict.judge import judge
+from lab.verdict.rank_facts import RankFacts
 from tests.unit.verdict.test_judge import CASES, HANGS, rank, stopped
 
 

@@ -11,8 +11,9 @@ import pytest
 from lab.record.events import NodeLost
 from lab.record.read import Record
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.judge import judge
+from lab.verdict.rank_facts import RankFacts
 from lab.words import name_ranks
 
 PEER = (

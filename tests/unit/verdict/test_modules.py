@@ -8,8 +8,9 @@ import pytest
 
 from lab.record.events import NotShipped
 from lab.run.not_shipped import not_shipped
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.modules import missing_module, way_to_module
+from lab.verdict.rank_facts import RankFacts
 
 
 @pytest.mark.parametrize(

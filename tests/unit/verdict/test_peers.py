@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.verdict.facts import RankFacts
 from lab.verdict.peers import OddOne, find_odd_one
+from lab.verdict.rank_facts import RankFacts
 
 REST = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "

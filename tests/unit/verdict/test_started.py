@@ -14,9 +14,10 @@ from lab.record.read import Record
 from lab.record.started import Started, ranks_of, read_started
 from lab.record.write import RecordWriter
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.judge import judge
 from lab.verdict.left_running import left_told
+from lab.verdict.rank_facts import RankFacts
 from lab.verdict.started import find_started, place_started
 
 Said = tuple[int, int, int, int, str]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RankFacts, RunFacts
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.judge import judge
+from lab.verdict.rank_facts import RankFacts
 from tests.unit.traces import TraceMaker
 from tests.unit.verdict import facts as told
 
