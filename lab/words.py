@@ -10,6 +10,8 @@ from typing import Any
 NONE = "–"
 """What stands where there is no number."""
 _PREFIXES = ("", "k", "M", "G", "T", "P")
+_MOST_SPANS = 8
+"""Of ranks that a sentence names; 16 ranks cannot have more."""
 _LONGEST_S = 1e15
 """Nothing takes longer; it may be infinite, or no number."""
 
@@ -105,9 +107,35 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0 and 2`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`."""
+    """`rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`; of many, `ranks 0, 8, …, 248 (every 8th)` or the first ones."""
     ranks = sorted(ranks)
-    return f"rank{'s' if len(ranks) > 1 else ''} {listing(rank_spans(ranks))}" if ranks else "no rank"
+    return f"rank{'s' if len(ranks) > 1 else ''} {_few_spans(ranks)}" if ranks else "no rank"
+
+
+def _few_spans(numbers: list[int]) -> str:
+    spans = rank_spans(numbers)
+    if len(spans) <= _MOST_SPANS:
+        return listing(spans)
+    distance = numbers[1] - numbers[0]
+    if numbers == [*range(numbers[0], numbers[-1] + 1, distance)]:
+        return f"{numbers[0]}, {numbers[1]}, …, {numbers[-1]} (every {ordinal(distance)})"
+    told = spans[: _MOST_SPANS - 1]
+    until = int(told[-1].rpartition("-")[2])
+    return listing([*told, f"{sum(number > until for number in numbers):,} more"])
+
+
+def name_nodes(names: Iterable[str]) -> str:
+    """`node0, node2 and other`; neighbours put together: `node0-node255`."""
+    numbered: dict[str, list[int]] = {}
+    others = []
+    for name in dict.fromkeys(names):
+        prefix = name.rstrip("0123456789")
+        number = name[len(prefix) :]
+        if number and str(int(number)) == number:
+            numbered.setdefault(prefix, []).append(int(number))
+        else:
+            others.append(name)
+    return listing([*(span for prefix, of in numbered.items() for span in rank_spans(of, prefix)), *others])
 
 
 def name_attempts(numbers: Iterable[int]) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 
+from lab.node.connection import await_room
 from lab.plan.cluster import Node
 from lab.words import format_duration
 
@@ -33,7 +33,7 @@ class Stream:
                 view = view[self._socket.send(view) :]
             except BlockingIOError:
                 left = end - time.monotonic()
-                if left <= 0 or not select.select([], [self._socket], [], left)[1]:
+                if left <= 0 or not await_room(self._socket.fileno(), left):
                     raise TimeoutError(
                         f"{self.node.name} took no message for {format_duration(_SEND_DEADLINE_S)}"
                     ) from None

@@ -27,6 +27,13 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
+def await_room(descriptor: int, seconds: float) -> bool:
+    """Wait until something can be written there; returns whether it can. The descriptor may have any number."""
+    asked = select.poll()
+    asked.register(descriptor, select.POLLOUT)
+    return bool(asked.poll(seconds * 1000))
+
+
 class Connection:
     """A pair of descriptors that a client is (or may be) at the other end of."""
 
@@ -81,7 +88,7 @@ class Connection:
     def drain(self) -> None:
         """Wait until it is not congested; a client that takes nothing for ten seconds gets nothing more."""
         while self.congested:
-            if not select.select([], [self.write_fd], [], _DRAIN_DEADLINE_S)[1]:
+            if not await_room(self.write_fd, _DRAIN_DEADLINE_S):
                 self._give_up()
             self.flush()
 

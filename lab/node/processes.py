@@ -89,8 +89,21 @@ def readable_bytes(pipe: int) -> int:
     return waiting[0]
 
 
-def children_by_parent() -> dict[int, list[int]]:
-    """The pids of every process's children, from /proc."""
+def _children(pid: int) -> list[int]:
+    """The children of a process, whichever of its threads made them; none where it has ended.
+
+    The kernel may leave some out that are there while others end, but not all of them.
+    """
+    found: list[int] = []
+    with suppress(OSError):  # it ended while we looked
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _children_by_parent() -> dict[int, list[int]]:
+    """The pids of every process's children, from all of /proc: for kernels that do not tell those of one process."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -108,15 +121,23 @@ def _parent(pid: int) -> int:
         return int(file.read().rpartition(b")")[2].split()[1])
 
 
+def children_of() -> Callable[[int], list[int]]:
+    """What tells the children of a process now."""
+    if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return _children
+    children = _children_by_parent()
+    return lambda pid: children.get(pid, [])
+
+
 def descendants(*roots: int) -> list[int]:
     """Every process below `roots`, parents before children."""
-    children = children_by_parent()
+    children = children_of()
     found: list[int] = []
-    waiting = [child for root in roots for child in children.get(root, ())]
+    waiting = [child for root in roots for child in children(root)]
     while waiting:
         pid = waiting.pop(0)
         found.append(pid)
-        waiting.extend(children.get(pid, ()))
+        waiting.extend(children(pid))
     return found
 
 
@@ -156,7 +177,7 @@ def kill_descendants(
     """
     me, end, looked = os.getpid(), time.monotonic() + deadline_s, False
     while True:
-        for pid in children_by_parent().get(me, ()):
+        for pid in children_of()(me):
             if pid not in keep:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)

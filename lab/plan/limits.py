@@ -6,6 +6,7 @@ import json
 from typing import NamedTuple
 
 from lab.node.typed import Misfit, read
+from lab.plan.room import Room
 from lab.words import format_limit
 
 _PART_FOR_ALL_NODES = 0.8
@@ -32,6 +33,8 @@ class Machine(NamedTuple):
     memory_bytes: int
     free_disk_bytes: int | None = None
     """None: it does not say."""
+    room: Room = Room()
+    """What is left now of what nodes and ranks need."""
 
 
 class Limits(NamedTuple):

@@ -17,6 +17,7 @@ from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.plan import make_plan
 from lab.plan.present import present
+from lab.plan.room import FEW_RANKS
 from lab.record.write import RecordWriter
 from lab.run.foreign_folders import refuse_foreign_folders
 from lab.run.lock import ClusterLock, faults_file
@@ -241,6 +242,10 @@ class Place:
         from lab.run.execute import execute
 
         plan = make_plan(scenario, writer.run, cluster, options)
+        if plan.world_size > FEW_RANKS:
+            from lab.run.crowd import make_room
+
+            make_room(plan, self.engine)
         removed_after = cluster.run == writer.run
         faults = self._armed(plan, cluster, removed_after=removed_after)
         try:

@@ -21,7 +21,11 @@ WHOLE = sorted({
     *(_NUMBERS.randrange(10**power) for power in range(4, 14) for _ in range(50)),
 })  # fmt: skip
 AXES = [(tick * step, step) for step in (1, 2, 5, 20, 100, 500, 2000, 50_000, 200_000, 10**6) for tick in range(8)]
-RANKS = [sorted(_NUMBERS.sample(range(12), count)) for count in range(1, 12) for _ in range(8)]
+RANKS = [
+    *(sorted(_NUMBERS.sample(range(12), count)) for count in range(1, 12) for _ in range(8)),
+    *(sorted(_NUMBERS.sample(range(256), count)) for count in (9, 30, 250)),
+    *([*range(first, 256, distance)] for first, distance in ((0, 2), (1, 3), (5, 11), (0, 8), (3, 22))),
+]
 
 
 PYTHON: dict[str, Callable[..., str]] = {

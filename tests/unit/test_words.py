@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from lab.words import (
     format_rate,
     format_value,
     listing,
+    name_nodes,
     name_ranks,
     plural,
     rank_spans,
@@ -117,6 +119,27 @@ def test_a_written_short_duration_reads_as_nearly_the_same(seconds: float) -> No
 )
 def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
     assert name_ranks(ranks) == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ({*range(256)} - {127}, "ranks 0-126 and 128-255"),
+        (range(0, 16, 2), "ranks 0, 2, 4, 6, 8, 10, 12 and 14"),
+        (range(0, 256, 2), "ranks 0, 2, …, 254 (every 2nd)"),
+        (range(3, 256, 8), "ranks 3, 11, …, 251 (every 8th)"),
+        ([*range(0, 100, 5), 255], "ranks 0, 5, 10, 15, 20, 25, 30 and 14 more"),
+        ([0, 5, 10, 15, 20, 25, *range(40, 60), 70, 255], "ranks 0, 5, 10, 15, 20, 25, 40-59 and 2 more"),
+    ],
+)
+def test_many_ranks_take_no_more_room_than_a_few(ranks: Iterable[int], text: str) -> None:
+    assert name_ranks(ranks) == text
+
+
+def test_nodes_are_named_like_ranks_by_their_numbers() -> None:
+    assert name_nodes(f"node{number}" for number in range(256)) == "node0-node255"
+    assert name_nodes(["node0", "node1", "node3", "other", "a-07"]) == "node0, node1, node3, other and a-07"
+    assert name_nodes([]) == ""
 
 
 def test_spans_of_ranks_may_carry_a_letter() -> None:

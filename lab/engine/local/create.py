@@ -7,19 +7,22 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lab.engine.local.channel import LocalChannel
-from lab.engine.local.layout import DATA, DESCRIPTION, mark
+from lab.engine.local.layout import DATA, DESCRIPTION, count_nodes, mark, network_name, network_number, networks_for
 from lab.engine.local.state import read_cluster
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
-from lab.errors import ClusterError
+from lab.errors import ClusterError, ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
 
 _READY_TIMEOUT_S = 120.0
+_FIRST, _NETWORKS = 256, 254 * 256
+"""Of the networks: 127.1.0 is the first, 127.254.255 the last."""
 
 
 class Taken(ClusterError):
@@ -46,13 +49,16 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     with (folder / "zygote.log").open("wb") as log:
         zygote = subprocess.Popen(
             process["argv"],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             env={**os.environ, **process["environment"]},
             cwd="/",
             start_new_session=True,
         )
+    assert zygote.stdin is not None
+    with suppress(BrokenPipeError), zygote.stdin:  # it may have ended, and has said why
+        zygote.stdin.write(json.dumps(process["agents"]).encode())
     greet(info.nodes, lambda: zygote.poll() is not None, folder, announce)
     found = read_cluster(folder)
     assert found is not None
@@ -103,18 +109,29 @@ def greet(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announ
         raise ClusterError(f"{lost.node.name} ended while it was starting")
 
 
-def free_network(home: Path, cluster: str) -> str:
-    """Two middle octets of 127.A.B.n that no other cluster of this owner uses."""
-    taken = set()
+def free_network(home: Path, cluster: str, nodes: int) -> str:
+    """Two middle octets of 127.A.B.n that no other cluster of this owner uses, nor as many after them as nodes need.
+
+    Raises:
+        ClusterUnfit: there are none.
+    """
+    taken: set[int] = set()
     for path in home.glob(f"*/{DESCRIPTION}"):
         try:
-            taken.add(json.loads(path.read_text())["network"])
+            first = network_number(json.loads(path.read_text())["network"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
+        taken.update(range(first, first + networks_for(count_nodes(path.parent))))
     seed = hashlib.sha256(mark(home, cluster).encode()).digest()
-    start = int.from_bytes(seed[:2], "big")
-    candidates = (f"{1 + (start + i) // 256 % 254}.{(start + i) % 256}" for i in range(65536))
-    return next(network for network in candidates if network not in taken)
+    begin, wanted = int.from_bytes(seed[:2], "big"), networks_for(nodes)
+    for number in ((begin + i) % _NETWORKS for i in range(_NETWORKS)):
+        if number + wanted <= _NETWORKS and taken.isdisjoint(range(_FIRST + number, _FIRST + number + wanted)):
+            return network_name(_FIRST + number)
+    raise ClusterUnfit(
+        f"{plural(nodes, 'node')} need {plural(wanted, 'network')} of loopback addresses, one after the other, and of "
+        f"the {_NETWORKS:,} that there are {plural(len(taken), 'is', 'are')} taken",
+        "ask for fewer nodes, or remove clusters with `lab down --all`",
+    )
 
 
 def _last_words(folder: Path) -> str:

@@ -80,8 +80,10 @@ class LocalEngine:
 
     def machine(self) -> Machine:
         """This machine."""
+        from lab.engine.local.room import room_here
+
         memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes)
+        return Machine(cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes, room=room_here())
 
     # -- making
 
@@ -89,8 +91,12 @@ class LocalEngine:
         """What `create` asks of this machine; nothing is made."""
         from lab.engine.local.create import free_network
         from lab.engine.local.request import requests_for
+        from lab.engine.local.room import COST
+        from lab.plan.room import FEW_RANKS, refuse_crowd
 
-        network, python = free_network(self.home, cluster), self._python(shape)
+        if shape.nodes * shape.nproc_per_node > FEW_RANKS:
+            refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)
+        network, python = free_network(self.home, cluster, shape.nodes), self._python(shape)
         return requests_for(self.home, cluster, shape, network=network, run=run, python=python)
 
     def _python(self, shape: Shape) -> Path:

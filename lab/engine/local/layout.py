@@ -17,6 +17,7 @@ LIFE = "zygote.lock"
 """Locked while the process lives that holds the nodes."""
 CONTROL = "zygote.sock"
 """Where that process is asked for another agent."""
+_NODES_OF_A_NETWORK = 250
 
 
 def home_folder() -> Path:
@@ -31,8 +32,25 @@ def mark(home: Path, cluster: str) -> str:
 
 
 def address(network: str, node_rank: int) -> str:
-    """A node's loopback address; the network is its two middle octets."""
-    return f"127.{network}.{node_rank + 1}"
+    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next one."""
+    further, place = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + further)}.{place + 1}"
+
+
+def networks_for(nodes: int) -> int:
+    """How many networks, one after the other, so many nodes take."""
+    return -(-nodes // _NODES_OF_A_NETWORK)
+
+
+def network_number(network: str) -> int:
+    """Which of all networks it is, from its two middle octets."""
+    upper, lower = map(int, network.split("."))
+    return upper * 256 + lower
+
+
+def network_name(number: int) -> str:
+    """The two middle octets of a network."""
+    return f"{number // 256}.{number % 256}"
 
 
 def is_cluster(folder: Path) -> bool:

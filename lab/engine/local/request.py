@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from lab.engine.protocol import Request
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
-
-_MOST_NODES = 250
 
 
 def requests_for(
@@ -33,7 +30,7 @@ def requests_for(
     return [
         Request(what=f"folder {folder}", body={DESCRIPTION: description}),
         Request(
-            what=f"process of {len(_agents(folder, shape))} agents",
+            what=f"process of {shape.nodes} agents",
             body={
                 "argv": [
                     str(python),
@@ -41,8 +38,8 @@ def requests_for(
                     start,
                     str(folder / LIFE),
                     str(folder / CONTROL),
-                    json.dumps(_agents(folder, shape)),
                 ],
+                "agents": _agents(folder, shape),
                 "environment": {
                     "GLOO_SOCKET_IFNAME": "lo",
                     **(programs_first(python) if shape.requirements else {}),
@@ -77,8 +74,6 @@ def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
 
 def _refuse_impossible(shape: Shape) -> None:
     refuse_for_one_host(shape, "local")
-    if shape.nodes > _MOST_NODES:
-        raise ClusterUnfit(f"the local engine makes at most {_MOST_NODES} nodes, not {shape.nodes}")
     for volume in shape.volumes:
         if str(volume.source) != volume.target:
             raise ClusterUnfit(

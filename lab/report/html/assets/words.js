@@ -48,16 +48,38 @@ export function moment(us, distance) {
   return `${(us / size).toFixed(Math.min(digits, 3))} ${unit}`;
 }
 
-// `rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`.
+// `rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`; of many, `ranks 0, 8, …, 248 (every 8th)` or the first of them.
 export function nameRanks(ranks) {
+  const numbers = [...ranks].sort((a, b) => a - b);
   const spans = [];
-  for (const rank of [...ranks].sort((a, b) => a - b)) {
+  for (const rank of numbers) {
     if (spans.at(-1)?.at(-1) === rank - 1) spans.at(-1).push(rank);
     else spans.push([rank]);
   }
   const words = spans.flatMap((span) => (span.length > 2 ? [`${span[0]}-${span.at(-1)}`] : span));
-  const last = words.pop();
-  return `rank${ranks.length > 1 ? "s" : ""} ${words.length ? `${words.join(", ")} and ` : ""}${last}`;
+  return `rank${numbers.length > 1 ? "s" : ""} ${fewSpans(numbers, words)}`;
+}
+
+const MOST_SPANS = 8;
+
+function fewSpans(numbers, words) {
+  if (words.length <= MOST_SPANS) return listing(words);
+  const distance = numbers[1] - numbers[0];
+  if (numbers.every((number, place) => number === numbers[0] + place * distance))
+    return `${numbers[0]}, ${numbers[1]}, …, ${numbers.at(-1)} (every ${ordinal(distance)})`;
+  const told = words.slice(0, MOST_SPANS - 1);
+  const until = Number(String(told.at(-1)).split("-").at(-1));
+  return listing([...told, `${numbers.filter((number) => number > until).length} more`]);
+}
+
+function listing(words) {
+  const last = words.at(-1);
+  return words.length > 1 ? `${words.slice(0, -1).join(", ")} and ${last}` : `${last}`;
+}
+
+function ordinal(number) {
+  const last = [11, 12, 13].includes(number % 100) ? 0 : number % 10;
+  return `${number}${{ 1: "st", 2: "nd", 3: "rd" }[last] ?? "th"}`;
 }
 
 export function clip(text, longest) {

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.engine.local.create import free_network
+from lab.engine.local.layout import DESCRIPTION, address, network_name, network_number
 from lab.engine.local.request import requests_for
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
@@ -22,10 +24,10 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
     assert (folder.what, process.what) == ("folder /tmp/h/c", "process of 2 agents")
     description = folder.body["cluster.json"]
     assert (Shape.from_json(description["shape"]), description["network"], description["run"]) == (shape, "7.8", "r")
-    python, _, program, life, control, agents = process.body["argv"]
+    python, _, program, life, control = process.body["argv"]
     assert (python, life, control) == (sys.executable, "/tmp/h/c/zygote.lock", "/tmp/h/c/zygote.sock")
     assert "/tmp/h/c/site" in program
-    assert [(agent["node"], agent["socket"], agent["memory_bytes"]) for agent in json.loads(agents)] == [
+    assert [(agent["node"], agent["socket"], agent["memory_bytes"]) for agent in process.body["agents"]] == [
         ("node0", "/tmp/h/c/node0.sock", 2**30),
         ("node1", "/tmp/h/c/node1.sock", 2**30),
     ]
@@ -35,7 +37,6 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (Shape(nodes=251), "at most 250 nodes, not 251"),
         (Shape(nodes=1, image="mine:1"), "no images, so not mine:1"),
         (Shape(nodes=1, strict=True), "cannot be strict"),
         (Shape(nodes=1, volumes=(Volume(source=Path("/a"), target="/b"),)), "cannot show /a at /b"),
@@ -53,3 +54,37 @@ def test_the_nodes_with_packages_are_of_another_python_whose_programs_come_first
     assert process.body["argv"][0] == str(python)
     assert process.body["environment"]["VIRTUAL_ENV"] == "/cache/environments/key"
     assert process.body["environment"]["PATH"].startswith("/cache/environments/key/bin:")
+
+
+def described(home: Path, name: str, network: str, nodes: int) -> None:
+    (home / name).mkdir()
+    description = {"shape": Shape(nodes=nodes).to_json(), "network": network}
+    (home / name / DESCRIPTION).write_text(json.dumps(description))
+
+
+def test_addresses_of_many_nodes_go_on_in_the_next_network():
+    assert [address("7.255", rank) for rank in (0, 249, 250, 600)] == [
+        "127.7.255.1",
+        "127.7.255.250",
+        "127.8.0.1",
+        "127.8.1.101",
+    ]
+    assert len({address("1.0", rank) for rank in range(2000)}) == 2000
+
+
+def test_a_network_is_free_where_no_cluster_has_it_nor_any_that_follow_and_are_needed(tmp_path: Path):
+    names = (f"c{number}" for number in range(1000))
+    mine = next(name for name in names if network_number(free_network(tmp_path, name, 600)) < 60_000)
+    first = free_network(tmp_path, mine, 600)
+    number = network_number(first)
+    described(tmp_path, "in-the-midst", network_name(number + 2), 1)
+    second = network_number(free_network(tmp_path, mine, 600))
+    assert second == number + 3  # three networks with none of another's among them
+    described(tmp_path, "large", network_name(number + 3), 2000)
+    assert network_number(free_network(tmp_path, mine, 600)) == number + 3 + 8
+    assert free_network(tmp_path, mine, 250) == first
+
+
+def test_more_nodes_than_there_are_addresses_are_refused(tmp_path: Path):
+    with pytest.raises(ClusterError, match="need 65,025 networks of loopback addresses"):
+        free_network(tmp_path, "mine", 250 * 65_024 + 1)

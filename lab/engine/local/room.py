@@ -1,0 +1,109 @@
+"""What this machine has left for local nodes."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.plan.room import NodeCost, Room
+
+COST = NodeCost(node_bytes=6_000_000, shared_bytes=300_000_000)
+"""An estimate from measurements, see `docs/many-nodes.md`: what an agent at rest has changed of the pages that all have
+in common, with the kernel's own tables for it; and those pages."""
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def room_here(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Room:
+    """What is left of memory, processes and descriptors, by the narrowest of the limits that hold for this process."""
+    memory = [_available_bytes(proc), *_left_in_cgroups(proc, cgroups, "memory", "memory.limit_in_bytes")]
+    return Room(
+        memory_bytes=_least(memory),
+        threads=_least([*_threads_left(proc), *_left_in_cgroups(proc, cgroups, "pids", "pids.max")]),
+        open_files=_limit(resource.RLIMIT_NOFILE),
+        all_open_files=_number(proc / "sys/fs/file-max"),
+    )
+
+
+def _least(numbers: list[int | None]) -> int | None:
+    return min((max(0, number) for number in numbers if number is not None), default=None)
+
+
+def _limit(which: int) -> int | None:
+    hard = resource.getrlimit(which)[1]
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is no such file, or no limit in it."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _table(path: Path) -> dict[str, int]:
+    """Lines of a word and a number."""
+    try:
+        lines = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
+    except OSError:
+        return {}
+    return {line[0]: int(line[1]) for line in lines if len(line) > 1 and line[1].isdigit()}
+
+
+def _available_bytes(proc: Path) -> int | None:
+    available = _table(proc / "meminfo").get("MemAvailable")
+    return None if available is None else available * 1024
+
+
+def _threads_left(proc: Path) -> Iterator[int | None]:
+    """What the kernel, and `ulimit -u`, which root need not keep, still allow."""
+    try:
+        there = int((proc / "loadavg").read_text().split()[3].partition("/")[2])
+    except (OSError, ValueError, IndexError):
+        return
+    for limit in (_number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")):
+        yield None if limit is None else limit - there
+    of_user = _limit(resource.RLIMIT_NPROC)
+    if os.geteuid() != 0 and of_user is not None:
+        yield of_user - _threads_of_user(proc)
+
+
+def _threads_of_user(proc: Path) -> int:
+    owned = (path for path in proc.glob("[0-9]*") if _owner(path) == os.getuid())
+    return sum(_table(path / "status").get("Threads", 0) for path in owned)
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:  # it has ended
+        return None
+
+
+def _left_in_cgroups(proc: Path, cgroups: Path, controller: str, limit: str) -> Iterator[int | None]:
+    """What the cgroup of this process, and those around it, leave of something; of version 1 `limit` is the file."""
+    try:
+        lines = [line.split(":", 2) for line in (proc / "self/cgroup").read_text().splitlines()]
+    except OSError:
+        return
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if controller not in controllers.split(",") and controllers:
+            continue
+        top = cgroups / controllers if controllers else cgroups
+        own = top / path.lstrip("/")
+        for folder in (own, *own.parents):
+            if not folder.is_relative_to(top):
+                break
+            yield _left(folder, controller, limit if controllers else f"{controller}.max")
+
+
+def _left(folder: Path, controller: str, limit: str) -> int | None:
+    """What is left in one cgroup; files that the kernel keeps in memory can go."""
+    most = _number(folder / limit)
+    used = next(
+        (n for n in (_number(folder / f"{controller}.{name}") for name in ("current", "usage_in_bytes")) if n), 0
+    )
+    cached = _table(folder / "memory.stat") if controller == "memory" else {}
+    return None if most is None else most - used + (cached.get("total_cache") or cached.get("file") or 0)
