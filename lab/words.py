@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,9 @@ NONE = "–"
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _MOST_SPANS = 8
 """Of ranks that a sentence names; 16 ranks cannot have more."""
+_ONE_RANK = re.compile(r"rank (\d+)(\W.*)", re.DOTALL)
+_MOST_ALIKE = 5
+"""So many ranks of which the same is said are told of in one sentence."""
 _LONGEST_S = 1e15
 """Nothing takes longer; it may be infinite, or no number."""
 
@@ -136,6 +140,22 @@ def name_nodes(names: Iterable[str]) -> str:
         else:
             others.append(name)
     return listing([*(span for prefix, of in numbered.items() for span in rank_spans(of, prefix)), *others])
+
+
+def merge_ranks(sentences: Iterable[str]) -> list[str]:
+    """Sentences that say the same of many ranks as one, at the place of the first: `ranks 0-6: no note x`."""
+    ranks: dict[str, list[str]] = {}
+    found = [(sentence, _ONE_RANK.match(sentence)) for sentence in sentences]
+    for _, of_rank in found:
+        if of_rank is not None:
+            ranks.setdefault(of_rank[2], []).append(of_rank[1])
+    merged: dict[str, None] = {}
+    for sentence, of_rank in found:
+        if of_rank is not None and len(ranks[of_rank[2]]) >= _MOST_ALIKE:
+            rest = f" have{of_rank[2][4:]}" if of_rank[2].startswith(" has ") else of_rank[2]
+            sentence = f"{name_ranks(map(int, ranks[of_rank[2]]))}{rest}"
+        merged[sentence] = None
+    return list(merged)
 
 
 def name_attempts(numbers: Iterable[int]) -> str:

@@ -17,7 +17,7 @@ from lab.record.index import Piece
 from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
-from lab.words import name_attempts
+from lab.words import name_attempts, name_nodes
 
 _POLL_S = 0.1
 
@@ -122,7 +122,7 @@ def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Reco
         for node in arguments.node:
             if node not in workers.values():
                 raise UsageError(
-                    f"run {record.run} has no node {node!r}", f"it has {', '.join(sorted(set(workers.values())))}"
+                    f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}"
                 )
         wanted = {rank for rank in wanted if workers.get(rank) in arguments.node}
     return wanted

@@ -12,7 +12,7 @@ from lab.cli.progress import ProgressDisplay
 from lab.cluster import Cluster
 from lab.node.config import NOTES_BYTES, OUTPUT_BYTES
 from lab.node.trace_file import LIMIT_BYTES
-from lab.report.cluster_view import cluster_json
+from lab.report.cluster_view import cluster_json, node_rows
 from lab.words import format_duration, format_limit, plural
 
 
@@ -51,8 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         count = plural(len(info.nodes), "node")
         how = f"up in {format_duration(time.monotonic() - began)}" if made else "already up in this shape"
         print(f"cluster {info.name} ({info.engine}): {count} {how}")
-        for node in info.nodes:
-            print(f"  {node.name}  {node.address}")
+        print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))
         if arguments.verbose:
             print(f"  each node: {info.limits.told()}")
             kept = {"output": OUTPUT_BYTES, "notes": NOTES_BYTES, "trace": LIMIT_BYTES}

@@ -11,10 +11,12 @@ from lab.errors import ClusterError, LabError, NodeLost
 from lab.node import wire
 from lab.node.messages import Hello, Ready
 from lab.plan.cluster import RUNNING, ClusterInfo
-from lab.words import format_duration
+from lab.words import format_duration, name_nodes
 
 _GREETING_TIMEOUT_S = 90.0
 _IDLE_TIMEOUT_S = 3.0
+_FEW, _TELLING_S = 16, 0.5
+"""Of so many nodes each is told of that becomes ready, of more how many there are so often."""
 HELLO = wire.encode(Hello())
 
 
@@ -34,14 +36,14 @@ def wait_ready(
     """
     waiting = {channel.node.name: channel for channel in channels}
     readers = {channel.node.name: wire.LineReader() for channel in channels}
-    end = time.monotonic() + deadline_s
+    end, told = time.monotonic() + deadline_s, 0.0
     with selectors.DefaultSelector() as selector:
         for each in channels:
             selector.register(each.fileno(), selectors.EVENT_READ, each)
         while waiting:
             left = end - time.monotonic()
             if left <= 0:
-                late = ", ".join(sorted(waiting))
+                late = name_nodes(waiting)
                 raise ClusterError(
                     f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch",
                     "see `lab doctor` for memory and cores",
@@ -57,7 +59,9 @@ def wait_ready(
                     if isinstance(message, Ready) and waiting.pop(channel.node.name, None) is not None:
                         done = len(channels) - len(waiting)
                         heard(message)
-                        announce(f"{done}/{len(channels)} nodes ready (torch {message.torch})")
+                        if len(channels) <= _FEW or not waiting or time.monotonic() > told + _TELLING_S:
+                            told = time.monotonic()
+                            announce(f"{done}/{len(channels)} nodes ready (torch {message.torch})")
     return None
 
 

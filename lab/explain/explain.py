@@ -22,7 +22,7 @@ from lab.verdict.finding import Finding
 from lab.verdict.peers import lost_a_peer
 from lab.verdict.stacks import shorten_paths, shorten_stack
 from lab.verdict.threads import find_ended_threads
-from lab.words import capital, format_bytes, format_duration, listing, name_ranks, plural
+from lab.words import capital, format_bytes, format_duration, listing, merge_ranks, name_ranks, plural
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
@@ -64,7 +64,7 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         sentence=result.reason,
         findings=tuple(findings),
         stacks=_stacks(evidence, causes),
-        problems=tuple(dict.fromkeys(missing)),
+        problems=tuple(merge_ranks(missing)),
     )
 
 

@@ -133,7 +133,7 @@ def _read_nothing_more() -> None:
 
 
 def main() -> None:
-    """Entry point: the last arguments are the file to hold and the socket to listen at; standard input is the agents."""
+    """Entry point: the last arguments are the file to hold and where to listen; on standard input come the agents."""
     life, control = sys.argv[-2:]
     configs = [typed.read(Config, config) for config in json.load(sys.stdin)]
     _read_nothing_more()

@@ -12,7 +12,7 @@ from lab.errors import UsageError
 from lab.frozen import dataclass
 from lab.keys.problems import did_you_mean
 from lab.plan.limits import Limits
-from lab.words import format_limit, listing
+from lab.words import format_limit, name_nodes
 
 if TYPE_CHECKING:
     from lab.spec.volumes import Volume
@@ -181,5 +181,5 @@ class ClusterInfo:
         for name in names:
             if name not in known:
                 meant = did_you_mean(name, there)
-                raise UsageError(f"cluster {self.name} has no node {name!r}{meant}", f"it has {listing(there)}")
+                raise UsageError(f"cluster {self.name} has no node {name!r}{meant}", f"it has {name_nodes(there)}")
         return [node for node in self.nodes if {node.name, str(node.node_rank)} & {*names}]

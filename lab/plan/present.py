@@ -53,7 +53,7 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
         )
     if len(there) < least or HOST not in there:
         raise ClusterUnfit(
-            f"{name} needs {needs}, and {listing(missing)} of cluster {cluster.name} "
+            f"{name} needs {needs}, and {name_nodes(missing)} of cluster {cluster.name} "
             f"{'is' if len(missing) == 1 else 'are'} stopped",
             f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
         )

@@ -58,11 +58,29 @@ def nearly_alike(
     return shown
 
 
+def rarest_first(texts: Sequence[tuple[int, Sequence[str]]]) -> list[tuple[list[int], Sequence[str]]]:
+    """Lines of each rank; of many ranks those of the first of each form, those of the fewest ranks first, and not all.
+
+    Returns:
+        At most `MANY` of them, with the ranks that they stand for.
+    """
+    if len(texts) <= MANY:
+        return [([rank], lines) for rank, lines in texts]
+    lines_of = dict(texts)
+    groups = alike((rank, tuple(map(form_of, lines))) for rank, lines in texts)
+    return [(ranks, lines_of[ranks[0]]) for ranks, _ in sorted(groups, key=lambda group: len(group[0]))[:MANY]]
+
+
 def spans_text(numbers: Iterable[int], prefix: str = "") -> str:
     """Ranks or nodes in a cell of a table: `0-126, 128-255`, `node0-node7`."""
     spans = rank_spans(numbers, prefix)
     cut = [*spans[:6], "…", spans[-1]] if len(spans) > 8 else spans
     return ", ".join(cut)
+
+
+def span_text(texts: Sequence[str]) -> str:
+    """The first to the last of texts that follow each other: `127.1.2.1 to 127.1.2.9`."""
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
 
 
 def range_text(numbers: Iterable[float | None], write: Callable[[float | None], str]) -> str:

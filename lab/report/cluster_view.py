@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from math import inf
+from statistics import median
 from typing import Any
 
 from lab.plan.cluster import ClusterInfo
+from lab.report.alike import MANY, alike, range_text, span_text
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import NONE, format_bytes
+from lab.words import NONE, format_bytes, name_nodes, plural
+
+_ODD_TIMES, _ODD_BYTES = 2, 64_000_000
+"""A node that uses more than so many times what nodes mostly do, and more than so much, has a row of its own."""
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
@@ -21,6 +27,13 @@ def cluster_json(info: ClusterInfo) -> dict[str, Any]:
         volume["source"] = str(volume["source"])
     data["shape"]["data"] = {name: str(folder) for name, folder in info.shape.data.items()}
     return data
+
+
+def node_rows(info: ClusterInfo) -> list[tuple[str, str]]:
+    """Name and address of each node; of many, those of all of them in one row."""
+    if len(info.nodes) <= MANY:
+        return [(node.name, node.address) for node in info.nodes]
+    return [(name_nodes(node.name for node in info.nodes), span_text([node.address for node in info.nodes]))]
 
 
 def cluster_text(
@@ -48,7 +61,9 @@ def cluster_text(
     head += f"\nhosts: {', '.join(asked.hosts)}" if asked.hosts else ""
     head += "".join(f"\ndata: {name} is {folder}" for name, folder in asked.data.items())
     rows = [["node", "state", "address", "memory", "container", "host"]]
-    for node in info.nodes:
+    if len(info.nodes) > MANY:
+        rows += _rows_of_many(info, memory_bytes)
+    for node in info.nodes if len(info.nodes) <= MANY else ():
         used = format_bytes(memory_bytes.get(node.name) or None)
         rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12], node.host or NONE])
     if not any(node.host for node in info.nodes):
@@ -56,3 +71,18 @@ def cluster_text(
     if info.engine == "local":
         rows = [row[:4] for row in rows]
     return f"{head}\n{table_text(rows[0], rows[1:], style)}"
+
+
+def _rows_of_many(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Iterator[list[str]]:
+    """Rows of nodes that are alike in their state, their host, and about their memory; what they use together, below."""
+    used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
+    known = [size for size in used.values() if size is not None]
+    much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf
+    nodes = {node.node_rank: node for node in info.nodes}
+    kinds = ((rank, (node.state, node.host, (used[rank] or 0) > much)) for rank, node in nodes.items())
+    for ranks, (state, host, _) in alike(kinds):
+        addresses = span_text([nodes[rank].address or NONE for rank in ranks])
+        memory = range_text((used[rank] for rank in ranks), format_bytes)
+        containers = span_text([nodes[rank].handle[:12] for rank in ranks])
+        yield [name_nodes(nodes[rank].name for rank in ranks), state, addresses, memory, containers, host or NONE]
+    yield [plural(len(nodes), "node"), "", "", f"{format_bytes(sum(known) if known else None)} together", "", ""]

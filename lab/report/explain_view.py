@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from lab.explain.model import Explanation
+from lab.report.alike import alike
 from lab.report.style import Style
 from lab.verdict.stacks import clip_stack
 from lab.words import clip, name_ranks
@@ -31,7 +32,7 @@ def explanation_text(explanation: Explanation, style: Style, broken: Sequence[st
         lines += ["", *(_painted(line, style) for line in told)]
     for sentence in broken:
         lines += ["", *(_painted(line, style) for line in _wrap(sentence, "    ", width, first="    "))]
-    for ranks, stack in _same_stacks(explanation.stacks)[:_MOST_STACKS]:
+    for ranks, stack in alike(explanation.stacks.items())[:_MOST_STACKS]:
         lines += ["", style.rank(ranks[0], name_ranks(ranks)), *_stack(stack, width)]
     if explanation.problems:
         lines += ["", style.paint("what is missing", "bold")]
@@ -49,14 +50,6 @@ def _wrap(text: str, indent: str, width: int, *, first: str) -> list[str]:
 def _painted(line: str, style: Style) -> str:
     line = _RANK.sub(lambda match: style.rank(int(match[2]), match[1]), line)
     return _SOURCE.sub(lambda match: style.paint(match[0], "bold"), line)
-
-
-def _same_stacks(stacks: Mapping[int, str]) -> list[tuple[list[int], str]]:
-    """Each stack once, with the ranks that had it."""
-    ranks: dict[str, list[int]] = {}
-    for rank, stack in stacks.items():
-        ranks.setdefault(stack, []).append(rank)
-    return [(ours, stack) for stack, ours in ranks.items()]
 
 
 def _stack(stack: str, width: int) -> list[str]:

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from lab.record.result import Result
+from lab.report.alike import rarest_first
 from lab.report.baseline_view import change_lines
 from lab.suite.outcome import Attempt, Outcome, SuiteResult
 from lab.trace.baseline import Baseline
+from lab.words import name_ranks
 
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
@@ -119,16 +121,24 @@ def _output(outcome: Outcome) -> str:
 
 
 def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
-    """The end of what each rank printed, each under its name."""
+    """The end of what each rank printed, each under its name; of many ranks, once what is alike but for its numbers."""
+    printed: list[tuple[int, list[str]]] = []
+    nodes, cut = {}, set()
     for rank in (*result.parents, *(rank for rank in result.ranks if rank.parent is None)):
         if rank.log_path is None or not rank.log_path.exists():
             continue
         with rank.log_path.open("rb") as log:
             log.seek(max(0, rank.log_path.stat().st_size - _MOST_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
+        nodes[rank.rank] = rank.node
+        cut |= {rank.rank} if len(lines) > most else set()
         if lines:
-            yield f"--- rank {rank.rank} on {rank.node}{f', last {most} lines' if len(lines) > most else ''}"
-            yield from lines[-most:]
+            printed.append((rank.rank, lines[-most:]))
+    for ranks, shown in rarest_first(printed):
+        who = f"rank {ranks[0]} on {nodes[ranks[0]]}"
+        alike = f", as {name_ranks(ranks[1:])}" if len(ranks) > 1 else ""
+        yield f"--- {who}{alike}{f', last {most} lines' if ranks[0] in cut else ''}"
+        yield from shown
 
 
 def _seconds(seconds: float) -> str:

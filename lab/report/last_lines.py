@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from lab.record.result import RankResult, Result
-from lab.words import clip, plural
+from lab.report.alike import rarest_first
+from lab.words import clip, name_ranks, plural
 
 _LINES = 8
 """Of each rank."""
-_MOST_RANKS = 16
 _LONGEST_LINE = 300
 _TAIL_BYTES = 16384
 _TRACEBACK = re.compile(r"(\[rank\d+\]: )?Traceback \(most recent call last\):$")
@@ -21,19 +21,26 @@ def last_lines_text(result: Result) -> str:
     """The last lines of each rank, of a traceback its last; the one that the verdict shows is left out."""
     told = {result.culprit.rank} if result.culprit is not None and result.culprit.traceback else set()
     ranks = [*result.parents, *(rank for rank in result.ranks if rank.parent is None)]
-    parts = [lines for rank in ranks[:_MOST_RANKS] for lines in _part(rank, without_traceback=rank.rank in told)]
-    if parts and len(ranks) > _MOST_RANKS:
-        parts.append(f"  and {plural(len(ranks) - _MOST_RANKS, 'rank')} more: lab logs --run {result.run}")
+    nodes = {rank.rank: rank.node for rank in ranks}
+    last = [(rank.rank, lines) for rank in ranks if (lines := _last(rank, without_traceback=rank.rank in told))]
+    shown = rarest_first(last)
+    parts = []
+    for numbers, lines in shown:
+        alike = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
+        parts.append(f"  rank {numbers[0]} on {nodes[numbers[0]]} printed last{alike}:")
+        parts += [f"  │ {line}" for line in lines]
+    left = len(last) - sum(len(numbers) for numbers, _ in shown)
+    if left:
+        parts.append(f"  and {plural(left, 'rank')} more: lab logs --run {result.run}")
     return "\n".join(parts)
 
 
-def _part(rank: RankResult, *, without_traceback: bool) -> list[str]:
+def _last(rank: RankResult, *, without_traceback: bool) -> list[str]:
     lines = _tail(rank.log_path)
     begin = next((at for at in reversed(range(len(lines))) if _TRACEBACK.match(lines[at])), None)
     if begin is not None:
         lines = [*lines[:begin], *([] if without_traceback else lines[-1:])]
-    shown = [clip(line, _LONGEST_LINE) for line in lines[-_LINES:]]
-    return [f"  rank {rank.rank} on {rank.node} printed last:", *(f"  │ {line}" for line in shown)] if shown else []
+    return [clip(line, _LONGEST_LINE) for line in lines[-_LINES:]]
 
 
 def _tail(log: Path | None) -> list[str]:

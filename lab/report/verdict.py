@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lab.report.alike import MANY, alike
 from lab.report.style import Style
-from lab.words import format_bytes, format_duration, listing
+from lab.words import format_bytes, format_duration, listing, merge_ranks, name_nodes, name_ranks, plural
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -85,7 +86,7 @@ def unmet_sentences(result: Result) -> list[str]:
     """
     told = ("exit",) if result.culprit is not None else ()
     unmet = result.unmet if result.verdict == "failed" else [one for one in result.unmet if one.what == "snapshot"]
-    return [one.sentence() for one in unmet if one.what not in told]
+    return merge_ranks(one.sentence() for one in unmet if one.what not in told)
 
 
 def written_snapshots(result: Result) -> list[str]:
@@ -98,9 +99,14 @@ def _stacks(result: Result, style: Style) -> list[str]:
     from lab.verdict.stacks import clip_stack  # most runs have none
 
     lines = []
-    for rank in result.ranks:
-        if rank.stack and (result.culprit is None or rank.rank != result.culprit.rank):
-            lines.append(style.paint(f"  rank {rank.rank} on {rank.node}:", "bold"))
-            shown = clip_stack(rank.stack, _STACK_LINES)
-            lines.extend(f"  │ {line.strip()}" for line in shown)
+    others = [rank for rank in result.ranks if rank.stack and (result.culprit is None or rank.rank != result.culprit.rank)]
+    nodes = {rank.rank: rank.node for rank in others}
+    shown = ((rank.rank, tuple(clip_stack(rank.stack, _STACK_LINES))) for rank in others)
+    groups = alike(shown) if len(others) > MANY else [([rank], stack) for rank, stack in shown]
+    for ranks, stack in sorted(groups, key=lambda group: len(group[0]))[:MANY]:
+        where = name_nodes(nodes[rank] for rank in ranks)
+        lines.append(style.paint(f"  {name_ranks(ranks)} on {where}:", "bold"))
+        lines.extend(f"  │ {line.strip()}" for line in stack)
+    if len(groups) > MANY:
+        lines.append(style.paint(f"  and {plural(len(groups) - MANY, 'other stack')}: lab explain {result.run}", "dim"))
     return lines

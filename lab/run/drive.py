@@ -27,6 +27,7 @@ from lab.run.starters import Starters
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.verdict.facts import RunFacts
 from lab.verdict.rank_facts import RankFacts
+from lab.words import name_nodes
 
 if TYPE_CHECKING:
     from lab.run.faults import Faults
@@ -171,7 +172,7 @@ class Driver:
         self.agents.await_nodes(
             lambda: self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent),
             _ANSWER_DEADLINE_S,
-            lambda: f"{_names(nodes - self.collector.prepared)} to prepare the run",
+            lambda: f"{name_nodes(nodes - self.collector.prepared)} to prepare the run",
         )
         gone = [(lost.node, lost.how) for lost in self.facts.lost_nodes]
         for node, how in (*gone, *((node, self.agents.troubles[node].how) for node in sorted(self.agents.silent))):
@@ -297,5 +298,3 @@ class Driver:
         self.members.close()
 
 
-def _names(nodes: Iterable[str]) -> str:
-    return ", ".join(sorted(nodes, key=lambda name: (len(name), name)))

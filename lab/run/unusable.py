@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
+from lab.words import name_nodes
 
 _STANDSTILLS = ("paused", "halted", "disconnected")
 """States in which a node is there and does not work."""
@@ -21,9 +22,12 @@ def why_unusable(info: ClusterInfo | None) -> str:
 
 def not_running(info: ClusterInfo) -> str:
     """Which of its nodes do not work."""
-    odd = [f"{node.name} was {node.state}" for node in info.nodes if node.state in _STANDSTILLS]
+    odd: dict[str, list[str]] = {}
+    for node in info.nodes:
+        if node.state in _STANDSTILLS:
+            odd.setdefault(node.state, []).append(node.name)
     if odd:
-        return ", ".join(odd)
+        return ", ".join(f"{name_nodes(names)} {'was' if len(names) == 1 else 'were'} {s}" for s, names in odd.items())
     running = {node.name for node in info.nodes if node.state in (RUNNING, STOPPED)}
     missing = [name for name in (f"node{rank}" for rank in range(info.shape.nodes)) if name not in running]
-    return f"{', '.join(missing)} of {info.shape.nodes} nodes were not running"
+    return f"{name_nodes(missing)} of {info.shape.nodes} nodes were not running"

@@ -32,7 +32,7 @@ def mark(home: Path, cluster: str) -> str:
 
 
 def address(network: str, node_rank: int) -> str:
-    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next one."""
+    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
     further, place = divmod(node_rank, _NODES_OF_A_NETWORK)
     return f"127.{network_name(network_number(network) + further)}.{place + 1}"
 
