@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.rank and len(arguments.rank) == 1 and not arguments.follow and not arguments.json:
         _print_one(record.log(arguments.rank[0]), raw=arguments.raw)
         return 0
-    live = LiveOutput(sys.stdout, None, raw=arguments.raw)
+    live = LiveOutput(sys.stdout, None, raw=arguments.raw, whole=True)
     position, number = 0, record.number
     _tell_of_earlier(record, arguments)
     while True:
@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         if not arguments.follow or (over and not pieces):
             live.finish()
             return 0
+        live.settle()
         time.sleep(_POLL_S)
 
 
@@ -121,9 +122,7 @@ def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Reco
     if arguments.node:
         for node in arguments.node:
             if node not in workers.values():
-                raise UsageError(
-                    f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}"
-                )
+                raise UsageError(f"run {record.run} has no node {node!r}", f"it has {name_nodes(workers.values())}")
         wanted = {rank for rank in wanted if workers.get(rank) in arguments.node}
     return wanted
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import STOPPED, ClusterInfo
 from lab.spec.launching import Launching
-from lab.words import listing, plural
+from lab.words import listing, name_nodes, plural
 
 if TYPE_CHECKING:
     from lab.fault.fault import Fault

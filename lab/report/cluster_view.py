@@ -74,7 +74,7 @@ def cluster_text(
 
 
 def _rows_of_many(info: ClusterInfo, memory_bytes: Mapping[str, int | None]) -> Iterator[list[str]]:
-    """Rows of nodes that are alike in their state, their host, and about their memory; what they use together, below."""
+    """Rows of nodes that are alike in state, host, and about their memory; below them, what all use together."""
     used = {node.node_rank: memory_bytes.get(node.name) or None for node in info.nodes}
     known = [size for size in used.values() if size is not None]
     much = max(_ODD_TIMES * median(known), _ODD_BYTES) if known else inf

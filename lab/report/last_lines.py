@@ -24,11 +24,11 @@ def last_lines_text(result: Result) -> str:
     nodes = {rank.rank: rank.node for rank in ranks}
     last = [(rank.rank, lines) for rank in ranks if (lines := _last(rank, without_traceback=rank.rank in told))]
     shown = rarest_first(last)
-    parts = []
-    for numbers, lines in shown:
+    parts = list[str]()
+    for numbers, text in shown:
         alike = f", as {name_ranks(numbers[1:])}" if len(numbers) > 1 else ""
         parts.append(f"  rank {numbers[0]} on {nodes[numbers[0]]} printed last{alike}:")
-        parts += [f"  │ {line}" for line in lines]
+        parts += [f"  │ {line}" for line in text]
     left = len(last) - sum(len(numbers) for numbers, _ in shown)
     if left:
         parts.append(f"  and {plural(left, 'rank')} more: lab logs --run {result.run}")

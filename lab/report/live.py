@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
 from lab.node.terminal_messages import TERMINAL
 from lab.record.rows import Rows
+from lab.report.alike import MANY, alike, form_of
 from lab.report.bottom import Bottom, fit
+from lab.report.crowd_lines import CrowdLines
 from lab.report.harmless import harmless
 from lab.report.shared_terminal import SharedTerminal
 from lab.report.style import style_for
-from lab.words import format_duration, plural
+from lab.words import format_duration, name_ranks, plural
 
 if TYPE_CHECKING:
     from lab.trace.now import Place
@@ -41,10 +43,18 @@ class LiveOutput:
         quiet: show neither lines nor progress.
         lines: show what ranks print.
         raw: let what ranks print act on a terminal.
+        whole: show every line; else, of what many ranks print that differs in its numbers only, not all.
     """
 
     def __init__(
-        self, out: IO[str], status: IO[str] | None, *, quiet: bool = False, lines: bool = True, raw: bool = False
+        self,
+        out: IO[str],
+        status: IO[str] | None,
+        *,
+        quiet: bool = False,
+        lines: bool = True,
+        raw: bool = False,
+        whole: bool = False,
     ) -> None:
         self._out = out
         self._status = None if quiet else status
@@ -60,6 +70,7 @@ class LiveOutput:
         self._nodes: dict[int, str] = {}
         self._shared = SharedTerminal(out)
         self._silent_ticks = 0
+        self._crowd = CrowdLines(whole=whole)
 
     def progress(self, text: str) -> None:
         """Show what is being done."""
@@ -80,6 +91,7 @@ class LiveOutput:
     def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
         """Show that the run goes on, and after a while where its ranks are, at the bottom of a terminal."""
         self._silent_ticks += 1
+        self.settle()
         if not self._bottom.there or self._shared.rank is not None:
             return
         if self._silent_ticks >= _SILENT_TICKS:
@@ -91,6 +103,11 @@ class LiveOutput:
             else:
                 self._told = f"… {format_duration(round(elapsed_s))}, {plural(running, 'rank')} running"
         self._draw()
+
+    def settle(self) -> None:
+        """Print what was held back to be put together with more, if that has not come; called now and then."""
+        if self._crowd.due(0.0):
+            self._print_crowd()
 
     def begins(self, attempt: int) -> None:
         """Show what the ranks of the attempt before left unfinished, and that another one begins."""
@@ -112,8 +129,10 @@ class LiveOutput:
             streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)
         settled = b"".join(rows.passed() for other, rows in streams.items() if other != stream)
         settled += streams[stream].feed(data)
+        if self._crowd.due(when):
+            self._print_crowd()
         if settled:
-            self._print(rank, settled)
+            self._print(rank, settled, when)
         if self._bottom.there and self._shared.rank is None and time.monotonic() - self._drawn >= _REDRAW_S:
             self._draw()
 
@@ -124,6 +143,7 @@ class LiveOutput:
             for rest in filter(None, (rows.end() for rows in streams.values())):
                 self._print(rank, rest)
         self._print_kept()
+        self._print_crowd()
         self._rows, self._silent_ticks, self._told = {}, 0, ""
         self._bottom.wipe()
 
@@ -132,19 +152,35 @@ class LiveOutput:
         for rank, block in self._shared.kept():
             self._print(rank, block)
 
-    def _print(self, rank: int, block: bytes) -> None:
+    def _print(self, rank: int, block: bytes, when: float = 0.0) -> None:
         if self._shared.busy:
             self._shared.keep(rank, block)
             return
-        self._bottom.wipe()
         text = block.decode("utf-8", "backslashreplace").replace("\r\n", "\n").removesuffix("\n")
         if not self._raw:
             text = harmless(re.sub(_ERASE, "", text))
-        prefix = self._style.rank(max(rank, 0), self._name(rank))
-        self._out.write("".join(f"{prefix} {line}\n" for line in text.split("\n")))
-        self._out.flush()
+        if len(self._nodes) > MANY or rank >= MANY:
+            for line in text.split("\n"):
+                self._crowd.take(rank, line, when)
+        else:
+            self._write([([rank], line) for line in text.split("\n")])
 
-    def _name(self, rank: int) -> str:
+    def _print_crowd(self) -> None:
+        """Print what was held back to be put together."""
+        if not self._shared.busy:
+            self._write([*self._crowd.told()])
+
+    def _write(self, lines: Sequence[tuple[list[int], str]]) -> None:
+        """Print lines, each with the ranks that it is of."""
+        if lines:
+            self._bottom.wipe()
+            names = (self._style.rank(max(ranks[0], 0), self._name(*ranks)) for ranks, _ in lines)
+            self._out.write("".join(f"{name} {line}\n" for name, (_, line) in zip(names, lines, strict=True)))
+            self._out.flush()
+
+    def _name(self, rank: int, *others: int) -> str:
+        if others:
+            return f"{name_ranks((rank, *others))} |"
         return f"{self._nodes[rank]}/rank{rank} |" if rank >= 0 else "check |"
 
     def _draw(self) -> None:
@@ -160,8 +196,15 @@ class LiveOutput:
     def _unfinished(self, columns: int) -> Iterator[str]:
         if self._raw:
             return
-        for rank, streams in sorted(self._rows.items()):
-            name = self._name(rank)
-            for row in (row for rows in streams.values() for row in rows.open):
-                text = harmless(re.sub(_ERASE, "", row[:_MOST_SHOWN_BYTES].decode("utf-8", "replace")))
-                yield f"{self._style.rank(max(rank, 0), name)} {fit(text, columns - len(name) - 1)}"
+        rows = [
+            (rank, harmless(re.sub(_ERASE, "", row[:_MOST_SHOWN_BYTES].decode("utf-8", "replace"))))
+            for rank, streams in sorted(self._rows.items())
+            for row in (row for rows in streams.values() for row in rows.open)
+        ]
+        groups = [([rank], text) for rank, text in rows]
+        if len(rows) > MANY:  # of what differs in its numbers only, that of the first rank
+            places = alike((place, form_of(text)) for place, (_, text) in enumerate(rows))
+            groups = [([rows[place][0] for place in same], rows[same[0]][1]) for same, _ in places]
+        for ranks, text in groups:
+            name = self._name(*ranks)
+            yield f"{self._style.rank(max(ranks[0], 0), name)} {fit(text, columns - len(name) - 1)}"

@@ -18,10 +18,14 @@ def result_text(result: Result, style: Style) -> str:
     """The verdict, then a row for each rank, then what the ranks noted."""
     parts = [verdict_text(result, style)]
     if result.ranks:
-        rows = _rows_of_many(result) if len(result.ranks) > MANY else [
-            [str(r.rank), r.node, r.ended or NONE, format_duration(r.duration_s), clip(r.error, 80)]
-            for r in result.ranks
-        ]
+        rows = (
+            _rows_of_many(result)
+            if len(result.ranks) > MANY
+            else [
+                [str(r.rank), r.node, r.ended or NONE, format_duration(r.duration_s), clip(r.error, 80)]
+                for r in result.ranks
+            ]
+        )
         parts.append(table_text(["rank", "node", "ended", "time", "error"], rows, style))
     notes = [
         [str(r.rank), name, format_value(value, _LONGEST)] for r in result.ranks for name, value in r.notes.items()

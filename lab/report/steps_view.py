@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
+from lab.report.alike import MANY, range_text
 from lab.report.export.data import step_facts
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -20,13 +22,36 @@ def steps_text(trace: Trace, steps: Sequence[Step], style: Style) -> str:
     """A table of the steps, then what is missing in the trace."""
     rounds = any(step.round for step in steps)
     header = ["step", *(["round"] if rounds else []), *_HEADER]
-    rows = [[str(step.number), *([str(step.round or NONE)] if rounds else []), *_row(step)] for step in steps]
+    groups = [[step] for step in steps] if trace.world_size <= MANY else _alike(steps)
+    rows = [[_numbers(ours), *([str(ours[0].round or NONE)] if rounds else []), *_rows_of(ours)] for ours in groups]
     head, *lines = table_text(header, rows, style).split("\n")
-    colours = [_COLOURS.get(step.state) for step in steps]
+    colours = [_COLOURS.get(ours[0].state) for ours in groups]
     painted = [style.paint(line, colour) if colour else line for line, colour in zip(lines, colours, strict=True)]
     parts = ["\n".join([head, *painted])] if steps else ["No collective and no message was recorded."]
     parts += [style.paint(problem, "dim") for problem in trace.problems]
     return "\n".join(parts)
+
+
+def _alike(steps: Sequence[Step]) -> list[list[Step]]:
+    """Messages that follow each other and differ in their ends and their time at most, together."""
+
+    def kind(step: Step) -> tuple[object, ...]:
+        *_, last = row = _row(step)
+        return (step.round, step.op, *row[1:-2]) if step.message else (step.number, last)
+
+    return [list(same) for _, same in groupby(steps, key=kind)]
+
+
+def _numbers(steps: Sequence[Step]) -> str:
+    return str(steps[0].number) if len(steps) == 1 else f"{steps[0].number}-{steps[-1].number}"
+
+
+def _rows_of(steps: Sequence[Step]) -> list[str]:
+    if len(steps) == 1:
+        return _row(steps[0])
+    title = f"{len(steps)} x {steps[0].title} … {steps[-1].title.removeprefix(f'{steps[-1].op} ')}"
+    spans = (None if step.end is None else step.end - step.begin for step in steps)
+    return [title, *_row(steps[0])[1:-2], range_text(spans, format_duration), NONE]
 
 
 def _row(step: Step) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.report.alike import alike, range_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.trace.model import Trace
@@ -12,6 +13,7 @@ from lab.trace.traffic import OpRow, matrix, operations
 from lab.words import format_bytes, format_duration, format_rate, plural
 
 _WIDEST_MATRIX = 16
+_MOST_PAIRS = 4
 _SIZES = (
     "bytes, algbw and busbw as nccl-tests counts them, time from when the last rank entered to when the last was done"
 )
@@ -50,12 +52,27 @@ def _count(row: OpRow) -> str:
     return str(row.count) if row.finished == row.count else f"{row.count}, finished {row.finished}"
 
 
+def _pairs(pairs: Sequence[int], world_size: int) -> str:
+    """Pairs of ranks by their numbers in the matrix: a few by themselves, many by how many they are."""
+    named = [f"{i} → {j}" for i, j in (divmod(pair, world_size) for pair in pairs)]
+    return ", ".join(named) if len(named) <= _MOST_PAIRS else f"{named[0]}, … {named[-1]}: {plural(len(named), 'pair')}"
+
+
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     sent = matrix(steps, world_size)
     if world_size > _WIDEST_MATRIX:
-        pairs = sorted(((size, i, j) for i, row in enumerate(sent) for j, size in enumerate(row) if size), reverse=True)
-        rows = [[str(i), str(j), format_bytes(size)] for size, i, j in pairs[:_WIDEST_MATRIX]]
-        header = ["from", "to", "bytes"]
+        pairs = alike((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
+        pairs.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first
+        rows = [[_pairs(ours, world_size), format_bytes(size)] for ours, size in pairs[:_WIDEST_MATRIX]]
+        if len(pairs) > _WIDEST_MATRIX:
+            left = sum(len(ours) for ours, _ in pairs[_WIDEST_MATRIX:])
+            rows.append(
+                [
+                    f"{plural(left, 'other pair')}",
+                    range_text((size for _, size in pairs[_WIDEST_MATRIX:]), format_bytes),
+                ]
+            )
+        header = ["from → to", "bytes each"]
     else:
         rows = [[str(i), *map(format_bytes, row), format_bytes(sum(row))] for i, row in enumerate(sent)]
         header = ["from \\ to", *map(str, range(world_size)), "sent"]

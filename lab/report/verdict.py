@@ -99,7 +99,9 @@ def _stacks(result: Result, style: Style) -> list[str]:
     from lab.verdict.stacks import clip_stack  # most runs have none
 
     lines = []
-    others = [rank for rank in result.ranks if rank.stack and (result.culprit is None or rank.rank != result.culprit.rank)]
+    others = [
+        rank for rank in result.ranks if rank.stack and (result.culprit is None or rank.rank != result.culprit.rank)
+    ]
     nodes = {rank.rank: rank.node for rank in others}
     shown = ((rank.rank, tuple(clip_stack(rank.stack, _STACK_LINES))) for rank in others)
     groups = alike(shown) if len(others) > MANY else [([rank], stack) for rank, stack in shown]

@@ -296,5 +296,3 @@ class Driver:
         wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
         leave(self.agents, self.collector, self.outputs, wanted, self.shared)
         self.members.close()
-
-

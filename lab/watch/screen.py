@@ -10,7 +10,7 @@ from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 from lab.watch.follow import Follower, Happening
 from lab.watch.now import Now, RankNow
-from lab.words import clip, format_duration, name_ranks
+from lab.words import clip, format_duration, name_nodes, name_ranks
 
 _ERASE_BELOW = "\x1b[J"
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -27,12 +27,17 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
     head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
     lines = [_fitted(head, width, style)]
     room = max(1, height - 1 - len(now.remarks) - now.stepping)
-    shown = now.ranks if len(now.ranks) <= room else now.ranks[: room - 1]
-    roomy = width >= _ROOMY
-    names = max((len(rank.node) for rank in shown), default=0)
-    lines += [_fitted(_rank_parts(rank, names if roomy else 0), width, style, rank.rank) for rank in shown]
-    if len(shown) < len(now.ranks):
-        lines.append(_fitted([(f"… and {_many(now.ranks[len(shown) :])}", ("dim",))], width, style))
+    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= room else _alike(now.ranks)
+    shown = groups if len(groups) <= room else groups[: room - 1]
+    named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
+    names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0
+    for ours, (who, nodes) in zip(shown, named, strict=True):
+        lines.append(
+            _fitted(_rank_parts(ours, who, f" {nodes:<{names}} " if names else ""), width, style, ours[0].rank)
+        )
+    if len(shown) < len(groups):
+        left = [rank for ours in groups[len(shown) :] for rank in ours]
+        lines.append(_fitted([(f"… and {_many(left)}", ("dim",))], width, style))
     lines += [_fitted([(remark, ("yellow",))], width, style) for remark in now.remarks]
     if now.stepping and not now.over:
         keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
@@ -40,14 +45,22 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
     return lines[:height]
 
 
-def _rank_parts(rank: RankNow, names: int) -> list[Part]:
+def _alike(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
+    """Ranks that do the same at the same place together; those of which there are the fewest first."""
+    groups: dict[object, list[RankNow]] = {}
+    for rank in ranks:
+        others = tuple(other for other in rank.waits_for if other != rank.rank)
+        groups.setdefault((rank.told, rank.state, rank.place, rank.bad, others), []).append(rank)
+    return sorted(groups.values(), key=len)
+
+
+def _rank_parts(ranks: Sequence[RankNow], who: str, nodes: str) -> list[Part]:
+    rank = ranks[0]
     told = ("red",) if rank.bad else ("dim",) if rank.state in ("ended", "starting", "outside") else ()
-    parts: list[Part] = [(f"rank {rank.rank:<3}", ("rank",))]
-    if names:
-        parts.append((f" {rank.node:<{names}} ", ("dim",)))
-    parts.append((rank.told, told))
-    if rank.since_s is not None and rank.since_s >= 0.1:
-        parts.append((f"  {format_duration(round(rank.since_s, 1))}", ()))
+    parts: list[Part] = [(who, ("rank",)), (nodes, ("dim",)), (rank.told, told)]
+    longest_s = max((one.since_s for one in ranks if one.since_s is not None), default=0.0)
+    if longest_s >= 0.1:
+        parts.append((f"  {format_duration(round(longest_s, 1))}", ()))
     if rank.waits_for:
         parts.append((f"  waits for {name_ranks(rank.waits_for)}", ("yellow",)))
     if rank.place:

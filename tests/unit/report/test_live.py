@@ -100,10 +100,48 @@ def test_bars_are_cut_at_the_edge_and_show_nothing_that_acts(terminal: Terminal,
 
 
 def test_no_more_bars_than_there_is_room_for(terminal: Terminal, live: LiveOutput) -> None:
-    for rank in range(30):
+    for rank in range(16):
         live.output(rank, "node0", 1, b"\r1%", 0.0)
     lines = terminal.screen()
-    assert lines[10:] == ["node0/rank10 | 1%", "… and 19 more"]
+    assert lines[10:] == ["node0/rank10 | 1%", "… and 5 more"]
+
+
+def test_bars_of_many_ranks_that_differ_in_their_numbers_only_are_one(terminal: Terminal, live: LiveOutput) -> None:
+    for rank in range(40):
+        live.output(rank, f"node{rank}", 1, b"\rwaiting" if rank == 7 else b"\r%d%%" % rank, 0.0)
+    live.tick(1.0, 40, nowhere)
+    assert terminal.screen()[:2] == ["ranks 0-6 and 8-39 | 0%", "node7/rank7 | waiting"]
+
+
+def shown(*lines: tuple[int, str, float], whole: bool) -> list[str]:
+    """What is shown of lines of ranks, printed at those Unix times."""
+    out = io.StringIO()
+    live = LiveOutput(out, None, whole=whole)
+    for rank, text, when in lines:
+        live.output(rank, f"node{rank}", 1, f"{text}\n".encode(), when)
+    live.finish()
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_line_that_many_ranks_print_is_shown_once_and_another_one_by_itself(whole: bool) -> None:
+    lines = [(rank, "loss is nan" if rank == 77 else "loss 0.5", 3.0) for rank in reversed(range(128))]
+    assert shown(*lines, whole=whole) == ["ranks 0-76 and 78-127 | loss 0.5", "node77/rank77 | loss is nan"]
+
+
+def test_of_lines_that_differ_in_their_numbers_the_first_and_the_last_are_shown_and_how_many_there_are() -> None:
+    lines = [(rank, f"sum {rank}", 3.0) for rank in range(16, 116)]
+    assert shown(*lines, whole=False) == [
+        *(f"node{rank}/rank{rank} | sum {rank}" for rank in (16, 17, 18, 19)),
+        "ranks 20-114 | … 95 more lines like these: lab logs",
+        "node115/rank115 | sum 115",
+    ]
+    assert shown(*lines, whole=True) == [f"node{rank}/rank{rank} | sum {rank}" for rank in range(16, 116)]
+
+
+def test_lines_of_another_time_are_not_put_together_nor_those_that_a_rank_prints_twice() -> None:
+    lines = [(rank, "step", when) for when in (3.0, 4.0) for rank in (20, 21, 21)]
+    assert shown(*lines, whole=True) == ["ranks 20 and 21 | step", "node21/rank21 | step"] * 2
 
 
 def test_after_a_while_of_silence_it_is_told_where_ranks_are(terminal: Terminal, live: LiveOutput) -> None:

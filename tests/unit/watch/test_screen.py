@@ -44,10 +44,23 @@ def test_no_line_is_wider_than_a_narrow_terminal(width: int):
 
 
 def test_more_ranks_than_lines_are_counted():
-    many = replace(NOW, ranks=tuple(replace(RANKS[1], rank=rank) for rank in range(50)))
+    many = replace(NOW, ranks=tuple(replace(RANKS[1], rank=rank, place=f"t.py:{rank}") for rank in range(50)))
     lines = now_lines(many, PLAIN, 10)
     assert len(lines) == 10
     assert lines[-1] == "… and 42 more: 42 in backward"
+
+
+def test_more_ranks_than_lines_share_one_where_they_do_the_same_and_the_odd_one_comes_first():
+    ranks = [
+        replace(RANKS[0], rank=rank, node=f"node{rank}", since_s=rank / 10, waits_for=(77,)) for rank in range(128)
+    ]
+    ranks[77] = replace(RANKS[1], rank=77, node="node77")
+    wide = Style(colour=False, width=200)
+    assert [" ".join(line.split()) for line in now_lines(replace(NOW, ranks=tuple(ranks)), wide, 24)] == [
+        "train 12.3 s local",
+        "rank 77 node77 in backward",
+        "ranks 0-76 and 78-127 node0-node76 and node78-node127 in all_reduce #3 12.7 s waits for rank 77 train.py:7",
+    ]
 
 
 def test_step_by_step_the_keys_are_named():
