@@ -20,6 +20,7 @@ VERBS = {
     "explain": "say what happened in a run: who waited for whom, who differed, where time went",
     "score": "hold verdicts against what was broken on purpose: right culprit, right kind, time until it was noticed",
     "trace": "show what ranks sent each other; write it for Perfetto, Chrome, torchfrtrace or simulators",
+    "import": "make a record of the flight recorder dumps of a job that hung anywhere",
     "diff": "show what two runs did differently",
     "grade": "run many submissions in the place of a scenario's script, isolated, and give each its points",
     "learn": "take a lesson: predict, run, see whether that held; show what is done",

@@ -54,6 +54,7 @@ _NAMED = {
     "record": Topic("every file of a record", "record.md"),
     "trace": Topic("what is recorded of every call", "trace.md"),
     "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, torchfrtrace, simulators, diff", "trace-exports.md"),
+    "dumps": Topic("a job that hung anywhere: its flight recorder dumps as a record", "dumps.md"),
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
     "lessons": Topic("every lesson", "scenarios.md"),
 }

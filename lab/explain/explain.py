@@ -27,6 +27,7 @@ from lab.words import capital, format_bytes, format_duration, listing, merge_ran
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
 _STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
+_DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 _WORTH_TELLING_S = 0.002
 """A step that took less is not named for that: the account names the one that carried most instead."""
 
@@ -42,14 +43,15 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     causes = find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
     findings = [*causes]
     if evidence.trace.recorded:
-        stepped = record.plan().stepped
+        stepped = record.plan().stepped or evidence.dumped is not None
         straggler = [] if stepped else find_straggler(evidence)
         findings += straggler
         if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in evidence.facts.ranks):
             findings += [one for one in tell_ddp_story(evidence) if not (stepped and one.kind == "ddp_overlap")]
             if not stepped and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
-        findings += _give_account(evidence, timed=not stepped)
+        untimed = _DUMPED if evidence.dumped is not None else _STEPPED if stepped else ""
+        findings += _give_account(evidence, untimed)
     findings[len(causes) : len(causes)] = [*find_slow_links(evidence), *tell_attempts(record)]
     findings += find_ended_threads(evidence.facts.ranks)
     findings += find_named_backends(evidence.facts.named)
@@ -91,10 +93,10 @@ def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     return {rank: text for rank, text in shown.items() if text}
 
 
-def _give_account(evidence: Evidence, *, timed: bool) -> list[Finding]:
+def _give_account(evidence: Evidence, untimed: str) -> list[Finding]:
     """What the ranks of a run called altogether, and the step that took longest or carried most.
 
-    Where it is not `timed`, ranks were held before each call, and how long anything took says nothing.
+    Where how long anything took says nothing, `untimed` is the sentence that tells why.
     """
     steps = evidence.steps
     if not steps:
@@ -103,13 +105,13 @@ def _give_account(evidence: Evidence, *, timed: bool) -> list[Finding]:
     counts = [plural(len(steps) - messages, "collective")] if messages < len(steps) else []
     counts += [plural(messages, "message")] if messages else []
     calls = [call for step in steps for call in step.calls.values()]
-    ends = [call.end for call in calls if call.end is not None and timed]
+    ends = [call.end for call in calls if call.end is not None and not untimed]
     took = max(ends) - min(step.begin for step in steps) if ends else 0.0
     brought = sum(call.bytes_in for call in calls)
     ranks = sorted({call.rank for call in calls})
     sentence = (
         f"{capital(name_ranks(ranks))} entered {listing(counts)}{f' in {format_duration(took)}' if ends else ''} and "
-        f"brought {format_bytes(brought)} to them. {_standing_out(steps) if timed else _STEPPED}"
+        f"brought {format_bytes(brought)} to them. {untimed or _standing_out(steps)}"
     )
     return [Finding(kind="account", sentence=sentence.strip(), others=tuple(ranks), seconds=round(took, 6))]
 

@@ -114,6 +114,16 @@ class Misunderstood(NamedTuple):
     reason: str = ""
 
 
+class Dumped(NamedTuple):
+    """The run was not seen: what is known of it, its ranks had left in dumps while they ran."""
+
+    time: float
+    lacks: tuple[str, ...] = ()
+    """What the dumps do not tell, a sentence each."""
+    messages: bool = True
+    """Whether they tell of messages between two ranks."""
+
+
 class NotShipped(NamedTuple):
     """A module that a rank did not find is a file on the machine from which the run was started."""
 
@@ -169,8 +179,8 @@ class FaultHealed(NamedTuple):
 
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
-    | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | NotShipped | Fault
-    | FaultFailed | FaultHealed | Joined | LeftRunning | Connections | ThreadRaised
+    | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | Dumped | NotShipped
+    | Fault | FaultFailed | FaultHealed | Joined | LeftRunning | Connections | ThreadRaised
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -196,6 +206,7 @@ _KINDS: dict[str, type[Any]] = {
     "over": Over,
     "restarted": Restarted,
     "misunderstood": Misunderstood,
+    "dumped": Dumped,
     "not shipped": NotShipped,
     "fault": Fault,
     "fault failed": FaultFailed,

@@ -65,6 +65,12 @@ class RecordWriter:
         self._write_whole(PLAN, json.dumps(plan, indent=2))
         self._write_whole(README, readme())
 
+    def describe_foreign(self, plan: Mapping[str, Any]) -> None:
+        """Keep what is known of a job that was not made of a scenario."""
+        self.plan = plan
+        self._write_whole(PLAN, json.dumps(plan, indent=2))
+        self._write_whole(README, readme())
+
     def begin_attempt(self) -> None:
         """What was written so far becomes the record of an earlier attempt, and that of the next one begins."""
         earlier, folder = self.attempts[-1], self.path / ATTEMPTS / str(len(self.attempts) - 1)

@@ -13,6 +13,9 @@ from lab.trace.clocks import Clocks
 from lab.trace.training import Buckets, Module, Turn
 from lab.words import ordinal
 
+DUMPED = "flight recorder"
+"""What is called the recorder of a rank whose trace is made of a dump."""
+
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
@@ -225,7 +228,7 @@ class RankTrace:
 
     rank: int
     recorder: str = ""
-    """`compiled` or `python`; empty where the rank has no trace."""
+    """`compiled` or `python`, or DUMPED; empty where the rank has no trace."""
     torch: str = ""
     first: float = 0.0
     """Seconds at its first line."""
@@ -249,6 +252,11 @@ class RankTrace:
     """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
     stores: list[StoreLookup] = field(default_factory=list)
     """Where it looked for a store in init_process_group."""
+
+    @property
+    def dumped(self) -> bool:
+        """Whether it is made of a dump, which tells how far the rank had come and not how it ended."""
+        return self.recorder == DUMPED
 
     @property
     def recorded(self) -> bool:

@@ -118,7 +118,7 @@ class RankReader:
             )
         if self.damaged:
             problems.append(f"rank {self.rank}: {plural(self.damaged, 'line')} of its trace cannot be read")
-        if not result.stopped:
+        if not (result.stopped or result.dumped):
             problems.append(f"rank {self.rank}: its trace ends before the worker did, or the worker was killed")
         return result
 

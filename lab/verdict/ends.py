@@ -130,7 +130,9 @@ def what_it_did(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> s
     if rank.stack:
         return f"was {where_it_was(evidence, rank)}"
     last = evidence.calls(number)[-1:]
-    return f"was somewhere after {last[0].op} at {last[0].source}" if last else "had called nothing yet"
+    if last:
+        return f"was somewhere after {last[0].op}{at_lines(last)}"
+    return "was in no call on record" if evidence.dumped else "had called nothing yet"
 
 
 def last_call(evidence: Evidence, number: int) -> str:

@@ -11,6 +11,7 @@ from lab.verdict.facts import RunFacts, read_facts
 from lab.verdict.rank_facts import RankFacts
 
 if TYPE_CHECKING:
+    from lab.record.events import Dumped
     from lab.record.read import Record
     from lab.trace.critical import Piece
     from lab.trace.model import Call, Trace
@@ -62,6 +63,13 @@ class Evidence:
         from lab.trace.critical import critical_path
 
         return [] if self.record.plan().stepped else critical_path(self.trace, self.step_of)
+
+    @cached_property
+    def dumped(self) -> Dumped | None:
+        """That nobody saw the run, and it is known from dumps alone; None of any other run."""
+        from lab.record.events import Dumped
+
+        return next((event for event in self.record.events() if isinstance(event, Dumped)), None)
 
     @cached_property
     def at_hand(self) -> bool:
@@ -134,7 +142,7 @@ def read_evidence(record: Record) -> Evidence:
 
 def problems(evidence: Evidence) -> list[str]:
     """What is missing or damaged in a record, a sentence each."""
-    record, missing = evidence.record, []
+    record, missing = evidence.record, [*(evidence.dumped.lacks if evidence.dumped is not None else ())]
     if not record.workers():
         missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
     if not any(record.events()):

@@ -15,7 +15,7 @@ from lab.verdict.outside import blows
 from lab.verdict.peers import lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.standing import Standing
-from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, waited
+from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, took, waited
 from lab.words import capital, format_duration, listing, name_ranks
 
 NOBODYS_FAULT = frozenset(
@@ -123,21 +123,26 @@ class _Hang:
     def missed(self, step: Step, waiting: tuple[int, ...], missing: tuple[int, ...], *, explained: bool) -> Finding:
         """A step that some ranks waited in and others never entered."""
         ranks_of, ours = self.evidence.ranks, [self.waits[rank] for rank in waiting]
+        unknown = tuple(rank for rank in missing if self.evidence.dumped and rank not in ranks_of)
+        missing = tuple(rank for rank in missing if rank not in unknown)
+        if not missing:
+            return self.not_known(step, waiting, unknown)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
         lines = at_lines(wait.call for wait in ours)
-        took = format_duration(waited(self.evidence, ours)) + (f",{lines}" if lines else "")
+        there = took(self.evidence, ours, " {}," if lines else " {}") + lines
         who, whom, did = name_ranks(waiting), name_ranks(missing), self._what_they_did(missing)
         refused = [step.calls[rank] for rank in missing if rank in step.calls]
         failed = refusal(step.title, refused) if len(refused) == len(missing) else ""
         if failed:
-            sentence = f"{failed}. {capital(who)} waited there {took}; {did}."
+            sentence = f"{failed}. {capital(who)} waited there{there}; {did}."
         elif step.message:
             verb = "sent" if ours[0].call.operation.receives else "received"
             what = describe_wait(ours[0]).partition(" at ")[0]
-            sentence = f"{who} waited in {what} {took}: {whom} never {verb}. {capital(did)}."
+            sentence = f"{who} waited in {what}{there}: {whom} never {verb}. {capital(did)}."
         else:
-            sentence = f"{whom} never entered {step.title}. {capital(who)} waited there {took}; {did}."
+            sentence = f"{whom} never entered {step.title}. {capital(who)} waited there{there}; {did}."
+        sentence += f" {_not_known(unknown)}" if unknown else ""
         kind, ranks = "never_entered", free
         if gone and len(gone) == len(free):
             left = "left_early" if all(ranks_of[rank].left for rank in gone) else "failed"
@@ -147,8 +152,18 @@ class _Hang:
             ranks = missing if majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
             sentence += f" {_ORDER_OF_GROUPS}" if groups - {step.group} and not step.message and not explained else ""
+        if free and self.evidence.dumped:  # what they did instead is not known
+            told = self.evidence.dumped.messages
+            sentence += "" if told else f" If {name_ranks(free)} waited for a message, these dumps do not tell it."
+            ranks = ranks if told and len(free) <= len(waiting) else ()
         others = [rank for rank in (*missing, *waiting) if rank not in ranks]
         return self._finding(kind, sentence, waiting, ranks, step, others)
+
+    def not_known(self, step: Step, waiting: Sequence[int], unknown: Sequence[int]) -> Finding:
+        """A step that ranks waited in, perhaps for ranks that left no dump."""
+        lines = at_lines(self.waits[rank].call for rank in waiting)
+        sentence = f"{name_ranks(waiting)} waited in {step.title}{lines}. {_not_known(unknown)}"
+        return self._finding("not_known", sentence, waiting, step=step)
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
@@ -165,8 +180,8 @@ class _Hang:
         ours = [self.waits[rank] for rank in ranks]
         chain = " → ".join(map(str, (*cycle, cycle[0])))
         each = listing(together(ranks, lambda rank: f"in {describe_wait(self.waits[rank])}"))
-        took = format_duration(waited(self.evidence, ours))
-        what = f"{name_ranks(ranks)} wait for each other in a ring ({chain}), for {took} now: {each}."
+        now = took(self.evidence, ours, ", for {} now")
+        what = f"{name_ranks(ranks)} wait for each other in a ring ({chain}){now}: {each}."
         return self._finding("deadlock", f"{what} {_advice(ours)}", ranks, step=self.waits[cycle[0]].step)
 
     def all_there(self, named: set[str]) -> list[Finding]:
@@ -178,10 +193,12 @@ class _Hang:
             if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
                 continue
             ranks = [wait.rank for wait in ours]
+            lines = at_lines(wait.call for wait in ours)
+            there = took(self.evidence, ours, "{}," if lines else "{}") + lines
+            who = name_ranks(step.calls) if self.evidence.dumped else "everybody"
             sentence = (
-                f"Everybody entered {step.title}, and {name_ranks(ranks)} never came out of it "
-                f"({format_duration(waited(self.evidence, ours))}, at {listing(wait.call.source for wait in ours)}): "
-                "the data did not arrive, or there was no time left for it."
+                f"{capital(who)} entered {step.title}, and {name_ranks(ranks)} never came out of it"
+                f"{f' ({there.strip()})' if there else ''}: the data did not arrive, or there was no time left for it."
             )
             findings.append(self._finding("in_flight", sentence, ranks, step=step))
         return findings
@@ -236,7 +253,7 @@ class _Hang:
             others=tuple(others or waiting),
             step=step.title if step is not None else "",
             lines=tuple(self._line(rank) for rank in (*ranks, *waiting)),
-            seconds=round(waited(self.evidence, ours), 6) if ours else None,
+            seconds=round(waited(self.evidence, ours), 6) if ours and not self.evidence.dumped else None,
         )
 
     def _line(self, rank: int) -> str:
@@ -248,6 +265,11 @@ class _Hang:
             return self.evidence.last_line(rank)
         place = self.evidence.place(facts) or self.evidence.thread(facts)
         return place.at if place is not None else self.evidence.last_line(rank)
+
+
+def _not_known(unknown: Sequence[int]) -> str:
+    them = "them" if len(unknown) > 1 else "it"
+    return f"Whether {name_ranks(unknown)} came to it is not known: there is no dump of {them}."
 
 
 def _advice(ring: Sequence[Wait]) -> str:

@@ -58,6 +58,10 @@ def _judge(evidence: Evidence) -> Judgement:
         from lab.verdict.hang import judge_hang
 
         return judge_hang(evidence)
+    if facts.ranks and all(rank.alive for rank in facts.ranks):
+        from lab.verdict.dumps import judge_dumps  # nobody saw how it ended
+
+        return judge_dumps(evidence)
     who = f"all {len(facts.ranks)} ranks" if len(facts.ranks) > 1 else "1 rank"
     reason = f"{who} ended as expected in {format_duration(facts.duration_s)}"
     if any(rank.outlived and (rank.code or rank.signal) for rank in facts.ranks):

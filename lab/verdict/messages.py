@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from lab.verdict.ends import together, what_it_did
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.verdict.waits import Wait, describe_wait, majority_step, waited
-from lab.words import capital, format_duration, listing, plural
+from lab.verdict.waits import Wait, describe_wait, majority_step, took, waited
+from lab.words import capital, listing, plural
 
 
 def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Finding]:
@@ -46,9 +46,10 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
 
 def _nobody_of_that_number(wait: Wait, peer: int, evidence: Evidence) -> Finding:
     """A message to or from a rank that there is not."""
-    took, last = format_duration(waited(evidence, [wait])), max(evidence.ranks)
+    last = max(evidence.ranks)
     sentence = (
-        f"Rank {wait.rank} waited in {describe_wait(wait)} {took}: there is no rank {peer}, the last one is {last}."
+        f"Rank {wait.rank} waited in {describe_wait(wait)}{took(evidence, [wait])}: there is no rank {peer}, the last "
+        f"one is {last}."
     )
     return _finding(sentence, (wait.rank,), (wait,), evidence)
 
@@ -84,7 +85,7 @@ def _passing_by(send: Wait, receive: Wait, evidence: Evidence) -> Finding:
     sent, wanted, names = ([one[place] for one in what] for place in range(3))
     sentence = (
         f"{_does(send, 'sends to', receive.rank, sent)}, and {_does(receive, 'receives from', send.rank, wanted)}: "
-        f"the {listing(names)} differ, so both wait, {format_duration(waited(evidence, [send, receive]))} by now."
+        f"the {listing(names)} differ, so both wait{took(evidence, [send, receive], ', {} by now')}."
     )
     return _finding(sentence, (), (send, receive), evidence)
 
@@ -96,12 +97,11 @@ def _does(wait: Wait, verb: str, peer: int, which: list[str]) -> str:
 
 def _other_peers(wait: Wait, other: Wait, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     """A rank that waits for another's message, or for it to take one, while that one waits for somebody else."""
-    took = format_duration(waited(evidence, [wait, other]))
     rest = [rank for rank in other.on if rank != wait.rank]
     did = "; ".join(together(rest, lambda rank: what_it_did(evidence, rank, waits)))
     sentence = (
-        f"Rank {wait.rank} waited in {describe_wait(wait)}, and rank {other.rank} in {describe_wait(other)}, {took}: "
-        f"neither has anybody at its other end{f'; {did}' if did else ''}."
+        f"Rank {wait.rank} waited in {describe_wait(wait)}, and rank {other.rank} in {describe_wait(other)}"
+        f"{took(evidence, [wait, other], ', {}')}: neither has anybody at its other end{f'; {did}' if did else ''}."
     )
     return _finding(sentence, (), (wait, other), evidence)
 
@@ -119,8 +119,7 @@ def _nobody_there(wait: Wait, evidence: Evidence, waits: Mapping[int, Wait]) -> 
         more = f" more than the {plural(before, 'message')} before" if before else ""
         verb = f"sent it {'nothing' if len(wait.on) == 1 else 'anything'}{more}"
     did = "; ".join(together(wait.on, lambda rank: what_it_did(evidence, rank, waits)))
-    took = format_duration(waited(evidence, [wait]))
-    sentence = f"Rank {wait.rank} waited in {describe_wait(wait)} {took}, and {who} {verb}: {did}."
+    sentence = f"Rank {wait.rank} waited in {describe_wait(wait)}{took(evidence, [wait])}, and {who} {verb}: {did}."
     most = majority_step(dict(waits))
     named = (wait.rank,) if most is not None and most != wait.step.number else ()
     others = [waits[rank] for rank in wait.on if rank in waits]
@@ -135,5 +134,5 @@ def _finding(sentence: str, ranks: tuple[int, ...], ours: tuple[Wait, ...], evid
         others=tuple(wait.rank for wait in ours if wait.rank not in ranks),
         step=ours[0].step.title,
         lines=tuple(wait.call.source for wait in ours),
-        seconds=round(waited(evidence, [*ours[:2]]), 6),
+        seconds=None if evidence.dumped else round(waited(evidence, [*ours[:2]]), 6),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.trace.model import Call
@@ -12,6 +13,7 @@ from lab.verdict.finding import majority
 from lab.verdict.peers import lost_a_peer
 from lab.verdict.rank_facts import RankFacts
 from lab.verdict.stacks import is_communicating
+from lab.words import format_duration
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 
@@ -126,7 +128,12 @@ def describe_call(call: Call, step: Step) -> str:
     return step.title if call.op == step.op else f"{call.op} #{call.seq}"
 
 
-def waited(evidence: Evidence, waits: list[Wait]) -> float:
+def took(evidence: Evidence, waits: Sequence[Wait], words: str = " {}") -> str:
+    """How long the first of these ranks had been waiting, in words around it; empty where no clock tells."""
+    return "" if evidence.dumped else words.format(format_duration(waited(evidence, waits)))
+
+
+def waited(evidence: Evidence, waits: Sequence[Wait]) -> float:
     """Seconds that the first of these ranks had been waiting when the run was over, or when it failed."""
     ends = [evidence.over if wait.call.end is None else wait.call.end for wait in waits]
     return max((max(0.0, end - wait.call.begin) for end, wait in zip(ends, waits, strict=True)), default=0.0)

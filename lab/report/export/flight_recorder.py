@@ -68,7 +68,12 @@ def _dump(rank: RankTrace, trace: Trace, messages: Mapping[tuple[int, int], _Pla
             found.append((call, place))
             groups.append(place[0])
     numbers = {group.name: number for number, group in enumerate(dict.fromkeys(groups))}
-    entries = [_entry(call, *place, numbers, number, trace) for number, (call, place) in enumerate(found)]
+    of_group: Counter[str] = Counter()
+    entries = []
+    for number, (call, (group, seq)) in enumerate(found):
+        of_group[group.name] += 1
+        about = {"record_id": number, "pg_id": numbers[group.name], "op_id": of_group[group.name]}
+        entries.append({**about, **_entry(call, group, seq, trace)})
     return {
         "version": words.VERSION,
         "pg_config": {
@@ -80,7 +85,7 @@ def _dump(rank: RankTrace, trace: Trace, messages: Mapping[tuple[int, int], _Pla
     }
 
 
-def _entry(call: Call, group: Group, seq: int, numbers: Mapping[str, int], number: int, trace: Trace) -> dict[str, Any]:
+def _entry(call: Call, group: Group, seq: int, trace: Trace) -> dict[str, Any]:
     op, message = call.operation, call.seq is None
     takes, gives = _tensors(call.inputs, joined=op.cut is Cut.TENSORS), _tensors(call.outputs, joined=_gathers(op))
     if message:
@@ -89,12 +94,9 @@ def _entry(call: Call, group: Group, seq: int, numbers: Mapping[str, int], numbe
     done = call.state == "completed"
     return {
         "frames": _frames(call),
-        "record_id": number,
-        "pg_id": numbers[group.name],
         "process_group": (group.name, _description(group)),
         "collective_seq_id": seq,
         "p2p_seq_id": seq if message else 0,
-        "op_id": number + 1,
         "profiling_name": f"{_backend(group)}:{_name(call, group)}",
         "time_created_ns": began,
         "input_sizes": [sizes for _, sizes in takes],
