@@ -26,7 +26,7 @@ how a job leaves some. Nothing in them is run: what is more than plain data is r
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
     about = "; ".join(f"{kind}: {what}" for kind, what in _KINDS.items())
-    parser.add_argument("kind", choices=_KINDS, metavar="KIND", help=about)
+    parser.add_argument("kind", choices=[*_KINDS], metavar="KIND", help=about)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are")
     parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
     shared.add_runs(parser)
