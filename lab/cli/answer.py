@@ -6,8 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from lab.errors import LabError
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 
@@ -24,3 +26,15 @@ def answer(arguments: argparse.Namespace, data: Callable[[], Any], text: Callabl
 def say(text: str) -> None:
     """Print text, parts of which may come from scripts."""
     print(harmless(text), flush=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that was asked for.
+
+    Raises:
+        LabError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"{path} cannot be written: {error.strerror}") from error

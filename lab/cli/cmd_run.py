@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--network",
         metavar="PROFILE",
-        help="have links as another network has them: lan-1g, lan-10g, wan-40ms, wifi or datacenter (on Docker)",
+        help="have links as another network has them, by the name of a profile such as lan-1g or wan-40ms (on Docker)",
     )
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.answer import answer, write_text
 from lab.cli.on_record import add_record, open_record
-from lab.errors import LabError, RecordError, UsageError
+from lab.errors import RecordError, UsageError
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.report.result_view import result_text
@@ -107,7 +107,7 @@ def _model(record: Record, arguments: argparse.Namespace) -> int:
         record.run: pace_of(*_matched(record))
     }
     if arguments.svg is not None:
-        _write(arguments.svg, network_svg(paces))
+        write_text(arguments.svg, network_svg(paces))
     return answer(
         arguments,
         lambda: network_json(paces),
@@ -131,16 +131,9 @@ def _step(record: Record, arguments: argparse.Namespace) -> int:
     if svg is not None:
         from lab.report.picture.svg import svg_of
 
-        _write(svg, svg_of(picture, standalone=True))
+        write_text(svg, svg_of(picture, standalone=True))
     return answer(
         arguments,
         picture.to_json,
         lambda style: f"wrote {svg}" if svg is not None else picture_text(picture, style, len(steps)),
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise LabError(f"{path} cannot be written: {error.strerror}") from error

@@ -19,6 +19,7 @@ VERBS = {
     "report": "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
     "explain": "say what happened in a run: who waited for whom, who differed, where time went",
     "score": "hold verdicts against what was broken on purpose: right culprit, right kind, time until it was noticed",
+    "project": "say what a training step of a run would take on larger worlds and other networks",
     "trace": "show what ranks sent each other; write it for Perfetto, Chrome, torchfrtrace or simulators",
     "import": "make a record of the flight recorder dumps of a job that hung anywhere",
     "diff": "show what two runs did differently",

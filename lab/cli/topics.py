@@ -55,6 +55,7 @@ _NAMED = {
     "trace": Topic("what is recorded of every call", "trace.md"),
     "traffic": Topic("bytes and bandwidths, Perfetto, Chrome, torchfrtrace, simulators, diff", "trace-exports.md"),
     "dumps": Topic("a job that hung anywhere: its flight recorder dumps as a record", "dumps.md"),
+    "projection": Topic("step times of larger worlds, from a run on record", "projection.md"),
     "ddp": Topic("every call that DDP makes", "ddp-story.md"),
     "lessons": Topic("every lesson", "scenarios.md"),
 }

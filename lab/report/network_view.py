@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from lab.report.style import Style
-from lab.report.svg import Shapes, element, text, title
+from lab.report.svg import LogScale, Shapes, element, text, title
 from lab.report.table import table_text
 from lab.trace.alpha_beta import Model
 from lab.trace.pace import Pace
@@ -85,8 +84,8 @@ def network_svg(paces: Paces) -> str:
 def _busbw(shapes: Shapes, models: Sequence[tuple[str, Model]]) -> None:
     sizes = [one.bytes for _, model in models for one in model.timings]
     rates = [rate for _, model in models for one in model.timings for rate in (one.busbw, model.busbw(one.bytes))]
-    across = _Scale(min(sizes), max(sizes), _LEFT, _WIDTH - _RIGHT)
-    up = _Scale(min(rates), max(rates), _HEIGHT, _TOP)
+    across = LogScale(min(sizes), max(sizes), _LEFT, _WIDTH - _RIGHT)
+    up = LogScale(min(rates), max(rates), _HEIGHT, _TOP)
     text(shapes, _LEFT, 16, "bus bandwidth by size of the tensor: measured (dots) and the model (lines)", size=13)
     for size in across.ticks():
         place = across.place(size)
@@ -142,22 +141,3 @@ def _short(run: str) -> str:
     """The name of a run without the time at its beginning."""
     head, _, rest = run.partition("-")
     return (rest.partition("-")[2] or rest) if head.isdecimal() and rest else run
-
-
-class _Scale:
-    """From a quantity to pixels, by its logarithm."""
-
-    def __init__(self, low: float, high: float, begin: float, end: float) -> None:
-        self._low, self._high = math.log10(low), math.log10(high)
-        self._begin, self._end = begin, end
-
-    def place(self, value: float) -> float:
-        """Pixels."""
-        span = self._high - self._low
-        part = (math.log10(value) - self._low) / span if span else 0.5
-        return self._begin + part * (self._end - self._begin)
-
-    def ticks(self) -> list[float]:
-        """Powers of ten within, and both ends where there is none."""
-        powers = [10.0**power for power in range(math.ceil(self._low), math.floor(self._high) + 1)]
-        return powers or [10.0**self._low, 10.0**self._high]

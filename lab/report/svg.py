@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
@@ -64,3 +65,22 @@ def line(shapes: Shapes, x1: float, y1: float, x2: float, y2: float, colour: str
     curve = f"M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {end - bend:g} {y2:g} {end:g} {y2:g}"
     shapes.add(element("path", d=curve, fill="none", stroke=colour, stroke_width=width))
     shapes.add(element("path", d=f"M{x2:g} {y2:g}l-7 -3.2v6.4z", fill=colour))
+
+
+class LogScale:
+    """From a quantity to pixels, by its logarithm."""
+
+    def __init__(self, low: float, high: float, begin: float, end: float) -> None:
+        self._low, self._high = math.log10(low), math.log10(high)
+        self._begin, self._end = begin, end
+
+    def place(self, value: float) -> float:
+        """Pixels."""
+        span = self._high - self._low
+        part = (math.log10(value) - self._low) / span if span else 0.5
+        return self._begin + part * (self._end - self._begin)
+
+    def ticks(self) -> list[float]:
+        """Powers of ten within, and both ends where there is none."""
+        powers = [10.0**power for power in range(math.ceil(self._low), math.floor(self._high) + 1)]
+        return powers or [10.0**self._low, 10.0**self._high]

@@ -102,28 +102,60 @@ def fit(timings: Sequence[Timing]) -> list[Model]:
 
 
 def _fit(ranks: int, timings: Sequence[Timing]) -> Model | None:
-    # minimise the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes on the bus / T
-    x = [2 * (ranks - 1) / one.seconds for one in timings]
-    y = [_bus_bytes(ranks, one.bytes) / one.seconds for one in timings]
+    line = line_through(
+        [2 * (ranks - 1) for _ in timings],
+        [_bus_bytes(ranks, one.bytes) for one in timings],
+        [one.seconds for one in timings],
+    )
+    if not line.inverse:
+        return None
+    told = len(timings) > 2
+    return Model(
+        ranks=ranks,
+        alpha_s=line.alpha_s,
+        bandwidth=1 / line.inverse,
+        error=line.error if told else None,
+        worst=max(map(abs, line.errors)) if told else None,
+        timings=tuple(timings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """T = alpha times rounds + bytes times the inverse of the bandwidth."""
+
+    alpha_s: float
+    inverse: float
+    """Seconds a byte; 0 where time does not grow with bytes."""
+    errors: tuple[float, ...]
+    """Relative, of each time that it was fitted to."""
+
+    @property
+    def error(self) -> float:
+        """Root of their mean square."""
+        return math.sqrt(_dot(self.errors, self.errors) / len(self.errors))
+
+    def seconds(self, rounds: float, size: float) -> float:
+        """How long so many rounds with so many bytes take."""
+        return self.alpha_s * rounds + self.inverse * size
+
+
+def line_through(rounds: Sequence[float], sizes: Sequence[float], seconds: Sequence[float]) -> Line:
+    """The line whose relative errors have the least squares; neither of its slopes is below 0."""
+    # minimise the sum of ((a x + b y) - 1)^2 with x = rounds / T and y = bytes / T
+    x = [one / took for one, took in zip(rounds, seconds, strict=True)]
+    y = [one / took for one, took in zip(sizes, seconds, strict=True)]
     xx, yy, xy = _dot(x, x), _dot(y, y), _dot(x, y)
     scale = xx * yy - xy * xy
-    alpha, inverse = 0.0, sum(y) / yy
+    alpha, inverse = 0.0, sum(y) / yy if yy else 0.0
     if scale > 1e-12 * xx * yy:
         alpha, inverse = (sum(x) * yy - sum(y) * xy) / scale, (sum(y) * xx - sum(x) * xy) / scale
     if alpha < 0:
         alpha, inverse = 0.0, sum(y) / yy
-    if inverse <= 0:
-        return None
-    errors = [alpha * of_round + inverse * of_byte - 1 for of_round, of_byte in zip(x, y, strict=True)]
-    told = len(timings) > 2
-    return Model(
-        ranks=ranks,
-        alpha_s=alpha,
-        bandwidth=1 / inverse,
-        error=math.sqrt(_dot(errors, errors) / len(errors)) if told else None,
-        worst=max(map(abs, errors)) if told else None,
-        timings=tuple(timings),
-    )
+    if (inverse < 0 or not yy) and xx:
+        alpha, inverse = sum(x) / xx, 0.0
+    errors = (alpha * of_round + inverse * of_byte - 1 for of_round, of_byte in zip(x, y, strict=True))
+    return Line(alpha, inverse, tuple(errors))
 
 
 def _bus_bytes(ranks: int, size: float) -> float:

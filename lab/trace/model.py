@@ -230,6 +230,10 @@ class RankTrace:
     recorder: str = ""
     """`compiled` or `python`, or DUMPED; empty where the rank has no trace."""
     torch: str = ""
+    kernel: str = ""
+    """Identity of the kernel that it ran under: ranks of one kernel share a machine."""
+    cores: int = 0
+    """Of that machine, on which it might run; 0 where its trace does not tell."""
     first: float = 0.0
     """Seconds at its first line."""
     last: float = 0.0

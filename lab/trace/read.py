@@ -155,6 +155,7 @@ class RankReader:
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
+        self.result.kernel, self.result.cores = str(line.get("boot", "")).partition(" ")[0], number(line, "cores")
 
     def _group(self, line: Mapping[str, Any]) -> None:
         ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
@@ -191,8 +192,7 @@ class RankReader:
 
     def _call(self, line: Mapping[str, Any]) -> Call:
         group = self._name(str(line.get("g", "")))
-        in_place = "out" not in line
-        splits = line.get("split")
+        in_place, splits = "out" not in line, line.get("split")
         inputs = buffers(line.get("in", ()), line.get("iv"), line.get("is"))
         outputs = inputs if in_place else buffers(line.get("out", ()), None, None)
         bytes_in = number(line, "ib")

@@ -53,7 +53,7 @@ def blocked_spans(rank: RankTrace) -> dict[int, Span]:
         if at_once and call.end is not None and call.phase != "backward":
             spans[call.index] = (call.begin, call.end)
     for call in _with_handles(rank):
-        wait = _wait_for(call, rank)
+        wait = wait_for(call, rank)
         if wait is not None and call.end is not None and call.end > wait.begin:
             spans[call.index] = (wait.begin, call.end)
     for mark in rank.marks:
@@ -78,7 +78,7 @@ def _with_handles(rank: RankTrace) -> list[Call]:
     ]
 
 
-def _wait_for(call: Call, rank: RankTrace) -> Mark | None:
+def wait_for(call: Call, rank: RankTrace) -> Mark | None:
     """The first wait of the script that was over when a call was, or after that; None where none is on record."""
     place = bisect_left(rank.waits, call.end or 0.0, key=lambda wait: wait.end or inf)
     return rank.waits[place] if place < len(rank.waits) else None
@@ -93,7 +93,7 @@ def waiting_span(step: Step, call: Call, blocked: Span) -> Span:
 
 def unseen_calls(rank: RankTrace) -> list[Call]:
     """Calls with handles that nobody was seen to wait for: whether they held their rank up is not known."""
-    return [call for call in _with_handles(rank) if _wait_for(call, rank) is None]
+    return [call for call in _with_handles(rank) if wait_for(call, rank) is None]
 
 
 def ready_at(rank: RankTrace) -> float:

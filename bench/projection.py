@@ -1,0 +1,161 @@
+"""How far projections are off: the step time of 8 ranks (and 16), projected from 2 and 4, beside what is measured.
+
+    .venv/bin/python bench/projection.py [--rounds 5] [--ranks 8] [--scenario ddp fsdp pipeline] [--json]
+    .venv/bin/python bench/projection.py --wait 30        wait up to 30 s before each run until the machine is quiet
+
+A round makes runs of 2, 4 and 8 ranks one after the other on the local engine, projects the last from the first two by
+`lab project` itself, and compares medians of steps. The table has the median over rounds for each scenario. All ranks
+share the cores of this machine, and so do other programs: what these took before and after each run is told with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPTS = ROOT / "bench" / "projected"
+SCENARIOS = ("ddp", "fsdp", "pipeline")
+FROM = (2, 4)
+BAR = 0.15
+"""The median error of each scenario ought not to be above it."""
+_QUIET = 0.2
+"""Part of the machine that others may take when a run begins."""
+_LOOK_S = 0.25
+
+
+def main() -> None:
+    """Parse the command line, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8])
+    parser.add_argument("--scenario", choices=SCENARIOS, nargs="+", default=list(SCENARIOS))
+    parser.add_argument("--steps", type=int, default=12, help="training steps of a run (default: 12)")
+    parser.add_argument(
+        "--wait", type=float, default=0.0, metavar="SECONDS", help="for a quiet machine, before each run"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(arguments.rounds):
+            rows += _round(Path(folder) / str(turn), arguments)
+            if not arguments.json:
+                for row in rows[-len(arguments.scenario) * len(arguments.ranks) :]:
+                    print(_line(row), flush=True)
+    if arguments.json:
+        print(json.dumps(rows))
+    else:
+        print(_summary(rows))
+
+
+def _round(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """One run of each scenario at each size; the sizes close to one another in time."""
+    from lab import Cluster
+
+    folder.mkdir()
+    home = Path.cwd()
+    runs: dict[tuple[str, int], Path] = {}
+    others: dict[tuple[str, int], float] = {}
+    os.chdir(folder)  # records go there
+    try:
+        for ranks in (*FROM, *arguments.ranks):
+            with Cluster(nodes=ranks, name=f"projection-{os.getpid()}", engine="local") as cluster:
+                cluster.run(str(SCRIPTS / "ddp.py"), args=["1"])  # the first run of a cluster is not like the others
+                for name in arguments.scenario:
+                    before = _wait(arguments.wait)
+                    result = cluster.run(str(SCRIPTS / f"{name}.py"), args=[str(arguments.steps)], trace_values=0)
+                    if not result.passed:
+                        raise SystemExit(f"{name} on {ranks} ranks: {result.reason}")
+                    runs[name, ranks] = Path(str(result.path)).absolute()
+                    others[name, ranks] = (before + _busy()) / 2
+    finally:
+        os.chdir(home)
+    return [_compared(name, ranks, runs, others) for name in arguments.scenario for ranks in arguments.ranks]
+
+
+def _compared(
+    name: str, ranks: int, runs: dict[tuple[str, int], Path], others: dict[tuple[str, int], float]
+) -> dict[str, Any]:
+    row = _projected([runs[name, one] for one in FROM], ranks)["rows"][0]
+    measured = _projected([runs[name, ranks]], ranks)["checks"][0]["measured_s"]
+    return {
+        "scenario": name,
+        "ranks": ranks,
+        "projected_s": row["step_s"],
+        "low_s": row["low_s"],
+        "high_s": row["high_s"],
+        "measured_s": measured,
+        "error": row["step_s"] / measured - 1,
+        "others": max(others[name, one] for one in (*FROM, ranks)),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _projected(runs: list[Path], ranks: int) -> dict[str, Any]:
+    words = ["project", *map(str, runs), "--ranks", str(ranks), "--json"]
+    command = [sys.executable, "-c", "import sys; from lab.cli.main import main; sys.exit(main(sys.argv[1:]))", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(f"lab project: {done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _busy() -> float:
+    """The part of this machine that programs take now, while no run goes on."""
+    first = _ticks()
+    time.sleep(_LOOK_S)
+    second = _ticks()
+    passed = sum(second) - sum(first)
+    return 1 - (second[3] + second[4] - first[3] - first[4]) / passed if passed else 0.0
+
+
+def _ticks() -> list[int]:
+    with open("/proc/stat") as file:
+        return [int(word) for word in file.readline().split()[1:9]]
+
+
+def _wait(longest_s: float) -> float:
+    """Wait until others leave the machine alone, or for so long; gives what they take."""
+    until = time.monotonic() + longest_s
+    while (taken := _busy()) > _QUIET and time.monotonic() < until:
+        pass
+    return taken
+
+
+def _line(row: dict[str, Any]) -> str:
+    inside = "inside" if row["low_s"] <= row["measured_s"] <= row["high_s"] else "outside"
+    return (
+        f"{row['scenario']:<10}{row['ranks']:>4} ranks  projected {1e3 * row['projected_s']:7.1f} ms "
+        f"({1e3 * row['low_s']:.0f} to {1e3 * row['high_s']:.0f})  measured {1e3 * row['measured_s']:7.1f} ms  "
+        f"{100 * row['error']:+6.1f} %  {inside}; others took up to {100 * row['others']:.0f} % of the machine, "
+        f"load {row['load']:.1f}"
+    )
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    lines = ["", f"{'scenario':<10}{'ranks':>6}{'rounds':>8}{'projected':>12}{'measured':>12}{'error':>9}{'inside':>9}"]
+    for name, ranks in dict.fromkeys((row["scenario"], row["ranks"]) for row in rows):
+        ours = [row for row in rows if (row["scenario"], row["ranks"]) == (name, ranks)]
+        inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in ours)
+        projected, measured = (statistics.median(row[key] for row in ours) for key in ("projected_s", "measured_s"))
+        error = statistics.median(abs(row["error"]) for row in ours)
+        told = f"{1e3 * projected:>9.1f} ms{1e3 * measured:>9.1f} ms{100 * error:>7.1f} %{inside:>5} of {len(ours)}"
+        lines.append(f"{name:<10}{ranks:>6}{len(ours):>8}{told}")
+    error = statistics.median(abs(row["error"]) for row in rows)
+    return "\n".join([*lines, f"median error of all {100 * error:.1f} %; bar {100 * BAR:.0f} %"])
+
+
+if __name__ == "__main__":
+    main()

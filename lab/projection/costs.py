@@ -1,0 +1,192 @@
+"""What operations cost on a network: rounds and bytes by algorithm, and which algorithm a library takes.
+
+An algorithm needs so many rounds, in each of which every rank sends and receives, and moves so many bytes over the link
+of its busiest rank: rounds times alpha, and bytes over the bandwidth. Where ranks are in racks, rounds and bytes are
+counted apart within racks and between them. docs/projection.md has the formulas and where they come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from lab.operations import Cut, Operation, Who
+
+
+class Pattern(Enum):
+    """What operations have in common that cost the same."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_GATHER = "all_gather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_TO_ALL = "all_to_all"
+    ONE_TO_ALL = "broadcast, reduce"
+    PARTS = "gather, scatter"
+    BARRIER = "barrier"
+    MESSAGE = "message"
+
+
+def pattern_of(op: Operation) -> Pattern:
+    """The pattern of an operation; of one that nobody knows, that of the most costly."""
+    if op.sends or op.receives:
+        return Pattern.MESSAGE
+    if not op.moves_data:
+        return Pattern.BARRIER
+    if op.rooted:
+        parts = op.cut is not Cut.WHOLE or (op.taker is Who.ROOT and not op.reduces)
+        return Pattern.PARTS if parts else Pattern.ONE_TO_ALL
+    if op.reduces:
+        return Pattern.ALL_REDUCE if op.reduces_for_all else Pattern.REDUCE_SCATTER
+    if op.cut is Cut.WHOLE:
+        return Pattern.ALL_GATHER
+    return Pattern.ALL_REDUCE if op.cut is Cut.OTHER else Pattern.ALL_TO_ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an algorithm needs."""
+
+    rounds: float
+    bytes: float
+    far_rounds: float = 0.0
+    """Of those that go from rack to rack."""
+    far_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the ranks of a group are: so many, in so many racks, as many in each."""
+
+    ranks: int
+    racks: int = 1
+
+    @property
+    def of_rack(self) -> float:
+        """Ranks of the group in one rack."""
+        return self.ranks / self.racks
+
+
+Formula = Callable[[Layout, float], Cost]
+
+
+def _flat(rounds: Callable[[int], float], amount: Callable[[int], float]) -> Formula:
+    """Of an algorithm that knows no racks: where there are several, each round waits for the way between them."""
+
+    def cost(layout: Layout, size: float) -> Cost:
+        n = layout.ranks
+        if layout.racks == 1:
+            return Cost(rounds(n), amount(n) * size)
+        return Cost(0.0, 0.0, rounds(n), amount(n) * size)
+
+    return cost
+
+
+def _lg(n: float) -> int:
+    return math.ceil(math.log2(n)) if n > 1 else 0
+
+
+def _part(n: float) -> float:
+    """What of a tensor is not a rank's own."""
+    return (n - 1) / n if n else 0.0
+
+
+def _halving_all_reduce(layout: Layout, size: float) -> Cost:
+    """Halves with the nearest first; where n is no power of two, the ranks beyond hand theirs in and get the result."""
+    n = 1 << (layout.ranks.bit_length() - 1)
+    beyond = 2.0 if n < layout.ranks else 0.0
+    if layout.racks == 1:
+        return Cost(2 * _lg(n) + beyond, (2 * _part(n) + beyond) * size)
+    near, racks = layout.of_rack, layout.racks
+    return Cost(
+        2 * _lg(near) + beyond,
+        (2 * _part(near) + beyond) * size,
+        2 * _lg(racks),
+        2 * _part(racks) * size / near,
+    )
+
+
+def _tree_all_reduce(layout: Layout, size: float) -> Cost:
+    """Up and down two trees, each with half of the tensor in small pieces; the way between racks is the narrow one."""
+    if layout.racks == 1:
+        return Cost(2 * _lg(layout.ranks), 2 * size if layout.ranks > 1 else 0.0)
+    return Cost(2 * _lg(layout.of_rack), 0.0, 2 * _lg(layout.racks), 2 * size)
+
+
+def _hierarchical(times: int) -> Formula:
+    """By rings: within the rack a part for each rank, each part between racks, and within the rack again."""
+
+    def cost(layout: Layout, size: float) -> Cost:
+        near, racks = layout.of_rack, layout.racks
+        return Cost(
+            times * (near - 1), times * _part(near) * size, times * (racks - 1), times * _part(racks) * size / near
+        )
+
+    return cost
+
+
+RING, TREE, HALVING, HIERARCHICAL, DIRECT = "ring", "tree", "halving-doubling", "hierarchical", "direct"
+REDUCED = "ring all_reduce"
+"""Of a reduce_scatter: all get everything, and keep their part."""
+FORMULAS: Mapping[Pattern, Mapping[str, Formula]] = {
+    Pattern.ALL_REDUCE: {
+        RING: _flat(lambda n: 2 * (n - 1), lambda n: 2 * _part(n)),
+        TREE: _tree_all_reduce,
+        HALVING: _halving_all_reduce,
+        HIERARCHICAL: _hierarchical(2),
+    },
+    Pattern.ALL_GATHER: {
+        RING: _flat(lambda n: n - 1, _part),
+        HALVING: _flat(_lg, _part),
+        HIERARCHICAL: _hierarchical(1),
+    },
+    Pattern.REDUCE_SCATTER: {
+        RING: _flat(lambda n: n - 1, _part),
+        REDUCED: _flat(lambda n: 2 * (n - 1), lambda n: 2 * _part(n)),
+        HALVING: _flat(_lg, _part),
+        HIERARCHICAL: _hierarchical(1),
+    },
+    Pattern.ALL_TO_ALL: {DIRECT: _flat(lambda n: n - 1, _part)},
+    Pattern.ONE_TO_ALL: {
+        TREE: _flat(_lg, lambda n: float(_lg(n))),
+        RING: _flat(lambda n: n - 1, lambda n: float(n > 1)),
+        HALVING: _flat(lambda n: 2 * _lg(n), lambda n: 2 * _part(n)),
+    },
+    Pattern.PARTS: {DIRECT: _flat(lambda n: n - 1, _part), TREE: _flat(_lg, _part)},
+    Pattern.BARRIER: {TREE: _flat(_lg, lambda _: 0.0)},
+    Pattern.MESSAGE: {DIRECT: _flat(lambda _: 1, lambda _: 1.0)},
+}
+"""By pattern and name of the algorithm: from where the ranks are and a size, as nccl-tests counts it, to a cost."""
+
+LIBRARIES: Mapping[str, Mapping[Pattern, tuple[str, ...]]] = {
+    "gloo": {
+        Pattern.ALL_REDUCE: (RING,),
+        Pattern.ALL_GATHER: (RING,),
+        Pattern.REDUCE_SCATTER: (REDUCED,),
+        Pattern.ONE_TO_ALL: (TREE,),
+        Pattern.PARTS: (DIRECT,),
+    },
+    "nccl": {
+        Pattern.ALL_REDUCE: (RING, TREE, HIERARCHICAL),
+        Pattern.ALL_GATHER: (RING, HIERARCHICAL),
+        Pattern.REDUCE_SCATTER: (RING, HIERARCHICAL),
+        Pattern.ONE_TO_ALL: (RING,),
+        Pattern.PARTS: (DIRECT,),
+    },
+    "mpi": {
+        Pattern.ALL_REDUCE: (HALVING, RING),
+        Pattern.ALL_GATHER: (HALVING, RING),
+        Pattern.REDUCE_SCATTER: (HALVING, RING),
+        Pattern.ONE_TO_ALL: (TREE, HALVING),
+        Pattern.PARTS: (TREE,),
+    },
+}
+"""What each library has to choose from; of all other patterns there is one algorithm. Hierarchical ones take racks."""
+
+
+def choices(library: str, pattern: Pattern, layout: Layout) -> dict[str, Formula]:
+    """The algorithms among which a library chooses for a group."""
+    names = LIBRARIES[library].get(pattern, tuple(FORMULAS[pattern]))
+    racked = 1 < layout.racks < layout.ranks
+    return {name: FORMULAS[pattern][name] for name in names if racked or name != HIERARCHICAL}

@@ -1,0 +1,298 @@
+"""Puts a projection together: runs in, the step time of larger worlds out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from lab.errors import LabError
+from lab.operations import operation
+from lab.projection.costs import Layout, Pattern, choices, pattern_of
+from lab.projection.fitted import Fit, fit_all, pooled_error, recorded_algorithm, recorded_cost
+from lab.projection.growth import Growth, growth_of
+from lab.projection.networks import MEASURED, Target
+from lab.projection.program import Action, Key, Transfer, Work
+from lab.projection.replay import Replayed, World, replay
+from lab.projection.source import Source
+from lab.projection.stages import pipeline_of, with_stages
+from lab.words import plural
+
+PLAYERS = 32
+"""So many ranks are replayed at most; where there are more, each stands for several."""
+MOST_RANKS = 1 << 20
+_PROFILE_ERROR = 0.25
+"""By what part transfers may take longer or shorter over a network that nobody has measured."""
+_WIDENING = 0.25
+"""By what part of itself an interval is wider for each doubling of the ranks on record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """The transfers of one kind in a training step."""
+
+    op: str
+    ranks: int
+    bytes: float
+    count: int
+    """In a step, of all groups of the run on record."""
+    algorithm: str
+    seconds: float
+    """Of each, when nothing else goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is said of one world; seconds of a training step, of a rank."""
+
+    ranks: int
+    step_s: float
+    low_s: float
+    high_s: float
+    own_s: float
+    exposed_s: float
+    """Held up by calls with data on its way."""
+    waiting_s: float
+    """Held up by calls, waiting for others."""
+    hidden_s: float
+    """Of own work: with data on its way."""
+    measured_s: float | None
+    """Where the world is one on record: median of its steps."""
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projection:
+    """What larger worlds would take, as far as runs tell."""
+
+    runs: tuple[tuple[str, int], ...]
+    """Those that it rests on, with their ranks; the last is the one that is replayed."""
+    network: str
+    library: str
+    """What chooses among algorithms."""
+    cores: int | None
+    """That all ranks of a world share; None: each has its own."""
+    fits: Mapping[str, Fit]
+    """What the runs tell of their network, by operation."""
+    error: float
+    """By what part transfers may be off."""
+    checks: tuple[Row, ...]
+    """The worlds on record, replayed in the same way: how far off that is."""
+    rows: tuple[Row, ...]
+    assumed: tuple[str, ...]
+    steps: int
+    """Of the run that is replayed."""
+    left_out: int
+
+
+def project(sources: Sequence[Source], ranks: Sequence[int], target: Target | None, library: str | None) -> Projection:
+    """What a training step takes in worlds of so many ranks.
+
+    Args:
+        sources: runs of the same training; the one with most ranks is replayed, all tell of the network.
+        ranks: sizes of the worlds.
+        target: their network, where each rank has cores of its own; None: the one on record, with its cores.
+        library: what chooses among algorithms; None: that of the record on its network, and nccl elsewhere.
+
+    Raises:
+        LabError: the runs are not of one training, or cannot be projected to such a world.
+    """
+    sources = sorted(sources, key=lambda source: source.program.ranks)
+    base = sources[-1]
+    for source in sources:
+        _check_alike(source, base)
+    growth = growth_of(base.program, base.trace)
+    used = {transfer.op for transfer in base.program.transfers.values()}
+    samples = [sample for source in sources for sample in source.samples if sample.op in used]
+    fits = fit_all(samples, base.library)
+    recorded = _Network(None, base.library, base.library, fits)
+    network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
+    checks = [_check(source, growth, recorded) for source in sources]
+    off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
+    return Projection(
+        runs=tuple((source.run, source.program.ranks) for source in sources),
+        network=target.name if target is not None else MEASURED,
+        library=network.library,
+        cores=base.cores if target is None else None,
+        fits=fits,
+        error=network.error,
+        checks=tuple(checks),
+        rows=tuple(_row(base, count, growth, network, off) for count in sorted(set(ranks))),
+        assumed=growth.assumed,
+        steps=len(base.program.steps_s),
+        left_out=base.program.left_out,
+    )
+
+
+def _check_alike(one: Source, other: Source) -> None:
+    ops = [Counter(transfer.op for transfer in source.program.transfers.values()) for source in (one, other)]
+    if ops[0].keys() != ops[1].keys():
+        told = [", ".join(sorted(found)) for found in ops]
+        raise LabError(
+            f"runs {one.run} and {other.run} are not of one training: "
+            f"in a step, the first calls {told[0]}, the second {told[1]}",
+            "give runs of the same script with different numbers of ranks",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """What transfers take: as they were measured, or as a network would have it."""
+
+    target: Target | None
+    library: str
+    recorded: str
+    """The library of the record."""
+    fits: Mapping[str, Fit]
+
+    @property
+    def error(self) -> float:
+        """By what part it may be off."""
+        return pooled_error(self.fits.values()) if self.target is None else _PROFILE_ERROR
+
+    @property
+    def spread(self) -> dict[str, tuple[float, ...]]:
+        """How its calls vary, by operation; of a network that was not measured nobody knows."""
+        return {op: fit.spread for op, fit in self.fits.items()} if self.target is None else {}
+
+    def call(self, op: str, ranks: int, size: float, grown: bool) -> Call:
+        """How long one takes, and by what algorithm."""
+        if self.target is None:
+            cost = recorded_cost(op, ranks, size, self.recorded)
+            seconds = self.fits[op].line.seconds(cost.rounds, cost.bytes) if ranks > 1 and op in self.fits else 0.0
+            return Call(op=op, ranks=ranks, bytes=size, count=1, seconds=seconds,
+                        algorithm=recorded_algorithm(op, self.recorded))  # fmt: skip
+        pattern = pattern_of(operation(op))
+        layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
+        named = choices(self.library, pattern, layout)
+        taken = {name: self.target.seconds(formula(layout, size)) for name, formula in named.items()}
+        algorithm = min(taken, key=lambda name: taken[name])
+        return Call(op=op, ranks=ranks, bytes=size, count=1, seconds=taken[algorithm], algorithm=algorithm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grown:
+    """The programs and transfers of a world."""
+
+    turns: Mapping[int, Sequence[Sequence[Action]]]
+    transfers: Mapping[Key, Transfer]
+    calls: Mapping[Key, Call]
+    common: frozenset[str]
+    copies: int
+    weight: float
+
+    def replayed(self, cores: int | None, network: _Network, slower: float = 1.0) -> Replayed:
+        return replay(
+            World(
+                turns=self.turns,
+                transfers=self.transfers,
+                spread=network.spread,
+                seconds={key: call.seconds * slower for key, call in self.calls.items()},
+                copies=self.copies,
+                common=self.common,
+                weight=self.weight,
+                cores=cores,
+            )
+        )
+
+
+def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> _Grown:
+    program, factor = source.program, ranks / source.program.ranks
+    transfers: Mapping[Key, Transfer] = program.transfers
+    turns: Mapping[int, Sequence[Sequence[Action]]] = program.turns
+    copies, weight = 1, 1.0
+    if growth.stages:
+        if ranks != program.ranks:
+            turns, transfers = with_stages(program, pipeline_of(program), ranks)
+    else:
+        copies = max(1, min(math.ceil(factor), PLAYERS // program.ranks))
+        weight = factor / copies
+        turns = {
+            rank: [[_scaled(action, growth, factor) for action in actions] for actions in steps]
+            for rank, steps in program.turns.items()
+        }
+    calls = {}
+    for key, transfer in transfers.items():
+        grown = transfer.group in growth.groups and pattern_of(operation(transfer.op)) is not Pattern.MESSAGE
+        size = max(1, round(len(transfer.ranks) * factor)) if grown else len(transfer.ranks)
+        calls[key] = network.call(transfer.op, size, growth.size(transfer, factor), grown)
+    common = frozenset(
+        key.lane
+        for key, transfer in transfers.items()
+        if transfer.group in growth.groups and pattern_of(operation(transfer.op)) is not Pattern.MESSAGE
+    )
+    return _Grown(turns, transfers, calls, common, copies, weight)
+
+
+def _scaled(action: Action, growth: Growth, factor: float) -> Action:
+    if isinstance(action, Work):
+        return Work(action.seconds * growth.work(action.phase, factor), action.phase)
+    return action
+
+
+def _check(source: Source, growth: Growth, network: _Network) -> Row:
+    """A world on record, replayed."""
+    ranks = source.program.ranks
+    own = growth if growth.stages else growth_of(source.program, source.trace)
+    return _told(source, ranks, _grow(source, ranks, own, network), source.cores, network, 0.0, source.program.steps_s)
+
+
+def _row(source: Source, ranks: int, growth: Growth, network: _Network, off: float) -> Row:
+    if ranks % growth.replica or ranks > MOST_RANKS or ranks < 2:
+        allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
+        raise LabError(
+            f"run {source.run} cannot be projected to {ranks:,} ranks; allowed: {allowed}, up to {MOST_RANKS:,}",
+            f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
+        )
+    cores = source.cores if network.target is None else None
+    same = ranks == source.program.ranks and network.target is None
+    return _told(
+        source,
+        ranks,
+        _grow(source, ranks, growth, network),
+        cores,
+        network,
+        off,
+        source.program.steps_s if same else (),
+    )
+
+
+def _told(
+    source: Source,
+    ranks: int,
+    grown: _Grown,
+    cores: int | None,
+    network: _Network,
+    off: float,
+    measured_s: Sequence[float],
+) -> Row:
+    found = grown.replayed(cores, network)
+    fast, slow = (grown.replayed(cores, network, 1 + sign * network.error).step_s for sign in (-1, 1))
+    moved = (slow - fast) / 2 / found.step_s
+    distance = 1 + _WIDENING * max(0.0, math.log2(ranks / source.program.ranks))
+    wide = distance * math.sqrt(moved**2 + off**2 + _variation(source.program.steps_s) ** 2)
+    kinds = Counter((call.op, call.ranks, call.bytes, call.algorithm, call.seconds) for call in grown.calls.values())
+    return Row(
+        ranks=ranks,
+        step_s=found.step_s,
+        low_s=found.step_s * math.exp(-wide),
+        high_s=found.step_s * math.exp(wide),
+        own_s=found.own_s,
+        exposed_s=found.exposed_s,
+        waiting_s=found.waiting_s,
+        hidden_s=found.hidden_s,
+        measured_s=median(measured_s) if measured_s else None,
+        calls=tuple(
+            Call(op=op, ranks=of, bytes=size, count=count, algorithm=algorithm, seconds=seconds)
+            for (op, of, size, algorithm, seconds), count in kinds.items()
+        ),
+    )
+
+
+def _variation(steps_s: Sequence[float]) -> float:
+    """How far steps are from their median: the distance that two in three of them keep, as a part of it."""
+    middle = median(steps_s)
+    distances = sorted(abs(one - middle) / middle for one in steps_s)
+    return distances[min(len(distances) - 1, math.ceil(0.68 * len(distances)) - 1)]

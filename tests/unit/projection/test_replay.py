@@ -1,0 +1,118 @@
+"""Replays of programs that were made by hand: what is hidden, what is not, who waits, and cores that are shared."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.errors import LabError
+from lab.projection.contention import Clock
+from lab.projection.program import Action, Begin, Key, Transfer, Wait, Work
+from lab.projection.replay import Replayed, World, replay
+
+A, B = Key("0", 0), Key("0", 1)
+
+
+def reduced(*keys: Key, ranks: int = 2) -> dict[Key, Transfer]:
+    return {key: Transfer("all_reduce", tuple(range(ranks)), 4e6, "0", "backward") for key in keys}
+
+
+def replayed(programs: list[list[Action]], seconds: dict[Key, float], **more: object) -> Replayed:
+    transfers = reduced(*seconds, ranks=len(programs))
+    turns = {rank: [actions] for rank, actions in enumerate(programs)}
+    fields = {"common": frozenset({"0"}), **more}
+    return replay(World(turns=turns, transfers=transfers, seconds=seconds, **fields))  # type: ignore[arg-type]
+
+
+def test_a_blocking_call_is_added_to_the_work() -> None:
+    found = replayed([[Work(0.03, ""), Begin(A), Wait(A)]] * 2, {A: 0.02})
+    assert found.step_s == pytest.approx(0.05)
+    assert (found.own_s, found.exposed_s, found.waiting_s, found.hidden_s) == pytest.approx((0.03, 0.02, 0, 0))
+
+
+def test_what_runs_beside_backward_is_hidden_as_far_as_there_is_work() -> None:
+    program: list[Action] = [Work(0.03, ""), Begin(A), Work(0.015, "backward"), Wait(A)]
+    found = replayed([program] * 2, {A: 0.02})
+    assert found.step_s == pytest.approx(0.05)
+    assert (found.exposed_s, found.hidden_s) == pytest.approx((0.005, 0.015))
+
+    hidden = replayed([program] * 2, {A: 0.01})
+    assert hidden.step_s == pytest.approx(0.045)
+    assert (hidden.exposed_s, hidden.hidden_s) == pytest.approx((0, 0.01))
+
+
+def test_calls_of_one_group_go_one_after_the_other() -> None:
+    program: list[Action] = [Begin(A), Begin(B), Work(0.01, ""), Wait(A), Wait(B)]
+    assert replayed([program] * 2, {A: 0.02, B: 0.03}).step_s == pytest.approx(0.05)
+
+
+def test_a_rank_waits_for_the_slower_one() -> None:
+    def program(seconds: float) -> list[Action]:
+        return [Work(seconds, ""), Begin(A), Wait(A)]
+
+    found = replayed([program(0.01), program(0.03)], {A: 0.01})
+    assert found.step_s == pytest.approx(0.04)
+    assert found.waiting_s == pytest.approx(0.01)  # 20 ms of one rank, none of the other
+
+
+def test_all_copies_meet_in_a_group_that_grows_and_each_has_its_own_of_another() -> None:
+    turns = {0: [[Work(0.01, ""), Begin(A), Wait(A)], [Work(0.03, ""), Begin(A), Wait(A)]]}
+    apart = World(turns=turns, transfers=reduced(A, ranks=1), seconds={A: 0.0}, copies=8)
+    together = World(turns=turns, transfers=reduced(A, ranks=1), seconds={A: 0.0}, copies=8, common=frozenset({"0"}))
+    assert (replay(together).step_s, replay(together).waiting_s > 0) == (pytest.approx(0.03), True)
+    assert replay(apart).waiting_s == 0  # one of eight is nearly always late, and here nobody waits for it
+
+
+def test_a_pipeline_of_messages_goes_on_when_they_arrive() -> None:
+    there, back = Key("0>1", 0), Key("1>0", 0)
+    transfers = {there: Transfer("send", (0, 1), 1e3, "0", ""), back: Transfer("send", (1, 0), 1e3, "0", "")}
+    turns: dict[int, list[list[Action]]] = {
+        0: [[Work(0.01, ""), Begin(there), Begin(back), Wait(back)]],
+        1: [[Begin(there), Wait(there), Work(0.02, ""), Begin(back)]],
+    }
+    found = replay(World(turns=turns, transfers=transfers, seconds={there: 0.005, back: 0.005}))
+    assert found.step_s == pytest.approx(0.04)
+
+
+def test_who_only_gives_does_not_wait_for_the_root() -> None:
+    key = Key("0", 0)
+    transfers = {key: Transfer("reduce", (0, 1), 1e3, "0", "", root=0)}
+    turns: dict[int, list[list[Action]]] = {rank: [[Begin(key), Wait(key), Work(0.01, "")]] for rank in (0, 1)}
+    found = replay(World(turns=turns, transfers=transfers, seconds={key: 0.02}))
+    assert found.waiting_s + found.exposed_s < 0.02 * 2
+
+
+def test_ranks_that_share_cores_take_longer_for_their_work() -> None:
+    program: list[Action] = [Work(0.01, ""), Begin(A), Wait(A)]
+    assert replayed([program] * 4, {A: 0.0}, cores=2).step_s == pytest.approx(0.02)
+    assert replayed([program] * 4, {A: 0.0}, cores=8).step_s == pytest.approx(0.01)
+    assert replayed([program] * 4, {A: 0.0}, cores=2, weight=2.0).step_s == pytest.approx(0.04)
+
+
+def test_transfers_take_the_cores_that_ranks_share() -> None:
+    program: list[Action] = [Begin(A), Wait(A)]
+    assert replayed([program] * 4, {A: 0.01}, cores=2).step_s == pytest.approx(0.02)
+
+
+def test_a_replay_says_the_same_every_time() -> None:
+    turns = {rank: [[Work(0.01 * (1 + step), ""), Begin(A), Wait(A)] for step in range(5)] for rank in range(2)}
+    world = World(turns=turns, transfers=reduced(A), seconds={A: 0.01}, common=frozenset({"0"}), copies=3)
+    assert replay(world) == replay(world)
+
+
+def test_a_program_that_nobody_goes_on_with_is_refused() -> None:
+    waiting: list[Action] = [Begin(A), Wait(A)]
+    with pytest.raises(LabError, match="cannot be replayed: 1 rank would wait for what nobody begins"):
+        replay(World(turns={0: [waiting]}, transfers=reduced(A), seconds={A: 0.01}))
+
+
+def test_a_clock_of_shared_cores_runs_slower_while_more_work_than_there_are_cores() -> None:
+    clock = Clock([(0, 10), (0, 10), (5, 10), (5, 15)], cores=2)
+    assert clock.between(0, 5) == pytest.approx(5)
+    assert clock.between(5, 10) == pytest.approx(2.5)
+    assert clock.between(10, 20) == pytest.approx(10)
+    assert clock.between(-3, 0) == pytest.approx(3)
+
+
+def test_without_cores_on_record_a_clock_is_a_clock() -> None:
+    clock = Clock([(0, 10)] * 9, cores=None)
+    assert clock.between(2, 7) == 5
