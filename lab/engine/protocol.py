@@ -108,6 +108,8 @@ class Removed:
     files: int = 0
     stuck: tuple[str, ...] = ()
     """Paths of what could not be removed; it is in nobody's way."""
+    later: tuple[str, ...] = ()
+    """Hosts that do not answer: what is left on them is removed when they are back."""
 
     def __add__(self, other: Removed) -> Removed:
         return Removed(
@@ -117,6 +119,7 @@ class Removed:
             volumes=self.volumes + other.volumes,
             files=self.files + other.files,
             stuck=(*self.stuck, *other.stuck),
+            later=tuple(dict.fromkeys((*self.later, *other.later))),
         )
 
     def __bool__(self) -> bool:

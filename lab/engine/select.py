@@ -11,9 +11,9 @@ from lab.errors import EngineUnavailable
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine
 
-Choice = Literal["auto", "docker", "local"]
+Choice = Literal["auto", "docker", "local", "swarm"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
-OF_SEVERAL_HOSTS: tuple[Choice, ...] = ()
+OF_SEVERAL_HOSTS: tuple[Choice, ...] = ("swarm",)
 """Engines that are taken only where they are asked for, or have the cluster."""
 
 
@@ -75,7 +75,13 @@ def _local() -> Engine:
     return LocalEngine()
 
 
-OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _local}
+def _swarm() -> Engine:
+    from lab.engine.swarm.engine import SwarmEngine
+
+    return SwarmEngine()
+
+
+OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _local, "swarm": _swarm}
 """What opens each engine; raises EngineUnavailable where it does not answer."""
 
 

@@ -45,8 +45,17 @@ class ClusterGround:
     def start(self, node: str) -> None:
         """Start it."""
         self._engine.start(self._info, [self._node(node)], announce=lambda _: None)
-        for what in self.in_force():
-            what.renew(self, node)
+        in_force = self.in_force()
+        for told in self._addressed_anew(node) if in_force else ():
+            for what in in_force:
+                what.renew(self, told)
+
+    def _addressed_anew(self, node: str) -> Sequence[str]:
+        """Who has to be told once more what is in force: a node that is back, and all, where it has another address."""
+        before = self.addresses
+        now = {one.name: one.address for info in self._engine.find(self.cluster) for one in info.nodes}
+        self.addresses = {name: now.get(name) or address for name, address in before.items()}
+        return [node] if self.addresses == before else [name for name in before if self.running(name)]
 
     def pause(self, node: str) -> None:
         """Have its processes stand still."""

@@ -20,24 +20,53 @@ _CALL_TIMEOUT_S = 60
 _FIRST_ANSWER_S = 15
 
 
-def open_client() -> docker.DockerClient:
-    """Connect to the engine that the docker command line would use.
+CONTEXT = "context:"
+"""How the address of an engine begins that is what a context of the docker command line says."""
+
+
+def open_client(host: str | None = None) -> docker.DockerClient:
+    """Connect to an engine, or to the one that the docker command line would use.
+
+    Args:
+        host: its address, such as `unix:///var/run/docker.sock`, `ssh://me@b`, `tcp://b:2376` or `context:b`.
 
     Raises:
         EngineUnavailable: none answers; the message says why.
     """
     import docker
     import docker.errors
-    from docker.utils import kwargs_from_env
 
     try:
-        host = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context().Host
-        chosen = {"base_url": host} if host else kwargs_from_env()
+        chosen = _address(host) if host else _usual_address()
         client = docker.DockerClient(**chosen, timeout=_FIRST_ANSWER_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
     client.api.timeout = _CALL_TIMEOUT_S
     return client
+
+
+def _usual_address() -> dict[str, Any]:
+    """Where the engine is that the docker command line would use."""
+    import docker
+    from docker.utils import kwargs_from_env
+
+    host = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context().Host
+    return {"base_url": host} if host else dict(kwargs_from_env())
+
+
+def _address(host: str) -> dict[str, Any]:
+    """Where an engine is, and how it and this machine prove who they are, as docker-py takes it."""
+    import docker
+    from docker.utils import kwargs_from_env
+
+    if not host.startswith(CONTEXT):
+        return dict(kwargs_from_env(environment={**os.environ, "DOCKER_HOST": host}))
+    name = host.removeprefix(CONTEXT)
+    context = docker.ContextAPI.get_context(name)
+    if context is None:
+        raise ValueError(f"there is no context {name}")
+    host, tls = str(context.Host), context.TLSConfig
+    return {"base_url": host, "tls": tls if host.startswith("tcp:") else False}
 
 
 def _root_cause(error: BaseException) -> str:
@@ -61,23 +90,24 @@ class Connection:
     """Calls of the engine's API: the few of a run on a warm cluster straight to its socket, all others by docker-py.
 
     Args:
-        client: docker-py's client; None: one of the engine that the docker command line would use, when it is needed.
+        client: docker-py's client; None: one is made when it is needed.
+        host: the address of the engine; None: that of the engine that the docker command line would use.
 
     Raises:
         EngineUnavailable: no engine answers.
     """
 
-    def __init__(self, client: docker.DockerClient | None = None) -> None:
-        self._client = client
-        path = unix_socket() if client is None else None
+    def __init__(self, client: docker.DockerClient | None = None, host: str | None = None) -> None:
+        self._client, self._host = client, host
+        path = unix_socket(host) if client is None else None
         self._direct = DirectApi(path) if path else None
         if self._direct is None:
-            self._client = client or open_client()
+            self._client = client or open_client(host)
             return
         try:
             self._direct.ping()
         except OSError as error:
-            absent = isinstance(error, FileNotFoundError) and "DOCKER_HOST" not in os.environ
+            absent = isinstance(error, FileNotFoundError) and host is None and "DOCKER_HOST" not in os.environ
             kind = EngineAbsent if absent else EngineUnavailable
             raise kind(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
 
@@ -85,13 +115,23 @@ class Connection:
     def client(self) -> docker.DockerClient:
         """docker-py's client."""
         if self._client is None:
-            self._client = open_client()
+            self._client = open_client(self._host)
         return self._client
 
     @property
     def api(self) -> docker.APIClient:
         """docker-py's low-level client."""
         return self.client.api
+
+    def ping(self, timeout_s: float) -> None:
+        """See whether the engine answers.
+
+        Raises:
+            EngineUnavailable: it does not.
+        """
+        self._ask(
+            lambda direct: direct.ping(timeout_s), lambda api: api.get(f"{api.base_url}/_ping", timeout=timeout_s)
+        )
 
     # -- the calls of a run
 
@@ -148,6 +188,19 @@ class Connection:
     def rename(self, container: str, name: str) -> None:
         """Give a container another name."""
         self._ask(lambda direct: direct.act(container, f"rename?name={name}"), lambda api: api.rename(container, name))
+
+    def ask(
+        self, method: str, path: str, said: Mapping[str, Any] | None = None, timeout_s: float = _CALL_TIMEOUT_S
+    ) -> Any:
+        """What the engine answers to a request that nothing else here is for, read as JSON."""
+
+        def by_client(api: Any) -> Any:
+            url, body = api._url(path), None if said is None else dict(said)  # noqa: SLF001
+            answer = api.request(method, url, json=body, timeout=timeout_s)
+            api._raise_for_status(answer)  # noqa: SLF001
+            return answer.json() if answer.content else None
+
+        return self._ask(lambda direct: direct.ask(method, path, said, timeout_s), by_client)
 
     def _ask(self, directly: Callable[[DirectApi], T], otherwise: Callable[[Any], T]) -> T:
         """One of the two, with the errors of `call`."""

@@ -79,7 +79,7 @@ def await_agents(
         for channel in channels:
             channel.close()
     if lost is not None:
-        raise _explain_lost(connection, lost, image)
+        raise explain_lost(connection, lost, image)
 
 
 def _make_node(
@@ -90,7 +90,8 @@ def _make_node(
     return starter.start(Node(name=name, node_rank=node_rank, handle=created["Id"], address=""))
 
 
-def _explain_lost(connection: Connection, channel: Channel, image: str) -> LabError:
+def explain_lost(connection: Connection, channel: Channel, image: str) -> LabError:
+    """Why a node ended while it was starting."""
     state = node_state(connection, channel.node)
     said = getattr(channel, "complaints", b"").decode("utf-8", "replace").strip().splitlines()
     last = f": {said[-1]}" if said else ""

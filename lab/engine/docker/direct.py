@@ -30,9 +30,9 @@ class Refused(ClusterError):
         self.explanation = explanation
 
 
-def unix_socket() -> str | None:
-    """The socket of the engine that the docker command line would use; None where that may be another engine."""
-    host = os.environ.get("DOCKER_HOST")
+def unix_socket(host: str | None = None) -> str | None:
+    """The socket of an engine, or of the one that the docker command line would use; None where it may have none."""
+    host = host or os.environ.get("DOCKER_HOST")
     if host is not None:
         return host.removeprefix("unix://") if host.startswith("unix:///") else None
     try:
@@ -51,19 +51,19 @@ class DirectApi:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def ping(self) -> None:
+    def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
         """See whether the engine answers."""
-        self._ask("GET", "/_ping", _PING_TIMEOUT_S).close()
+        self._ask("GET", "/_ping", timeout_s).close()
 
     def containers(self, labels: list[str]) -> list[dict[str, Any]]:
         """Every container with these labels, given in the form `name=value` or `name`."""
         filters = quote(json.dumps({"label": labels}))
-        found: list[dict[str, Any]] = self._json(f"/containers/json?all=1&filters={filters}")
+        found: list[dict[str, Any]] = self.ask("GET", f"/containers/json?all=1&filters={filters}")
         return found
 
     def inspect(self, container: str, timeout_s: float = _TIMEOUT_S) -> dict[str, Any]:
         """All about a container."""
-        found: dict[str, Any] = self._json(f"/containers/{container}/json", timeout_s)
+        found: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
         return found
 
     def attach(self, container: str) -> socket.socket:
@@ -74,9 +74,11 @@ class DirectApi:
         """Do something with a container: `kill`, `start`, `pause`, `rename?name=...`, or `update` to what is said."""
         self._ask("POST", f"/containers/{container}/{what}", said=said).close()
 
-    def _json(self, path: str, timeout_s: float = _TIMEOUT_S) -> Any:
-        with self._ask("GET", path, timeout_s) as connection, connection.makefile("rb") as body:
-            return json.loads(body.read())
+    def ask(self, method: str, path: str, said: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S) -> Any:
+        """What the engine answers, read as JSON; None where it answers nothing."""
+        with self._ask(method, path, timeout_s, said) as connection, connection.makefile("rb") as body:
+            answer = body.read()
+            return json.loads(answer) if answer else None
 
     def _ask(
         self, method: str, path: str, timeout_s: float = _TIMEOUT_S, said: Mapping[str, Any] | None = None

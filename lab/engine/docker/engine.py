@@ -34,12 +34,13 @@ class DockerEngine:
 
     Args:
         client: docker-py's client; None: see `Connection`.
+        connection: to the engine, where there is one already.
     """
 
     name = state.ENGINE
 
-    def __init__(self, client: docker.DockerClient | None = None) -> None:
-        self.connection = Connection(client)
+    def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
+        self.connection = connection or Connection(client)
 
     # -- finding
 

@@ -51,10 +51,12 @@ def requests_for(
     run: str | None,
     machine: Machine | None = None,
     image: str | None = None,
+    zygote: bool = True,
 ) -> list[Request]:
     """Network, volume, a container a node, and a zygote where there is one; limits are parts of the machine.
 
     `image` is what containers are made of, where that is not the image of the shape, but one with packages besides.
+    Without `zygote` there is none: where nodes are on several machines.
 
     Raises:
         ClusterUnfit: a strict cluster cannot be that.
@@ -77,7 +79,7 @@ def requests_for(
         **({label.RUN: run} if run else {}),
     }
     network, volume = f"lab-{cluster}", f"lab-{cluster}-shared"
-    forked = uses_zygote(shape)
+    forked = zygote and uses_zygote(shape)
     nodes = [_container(rank, network, shape, limits, labels, image) for rank in range(shape.nodes)]
     if forked:
         nodes = [_forked(node) for node in nodes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lab.engine import ownership as label
@@ -29,10 +30,10 @@ def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
 
 
 def find_rest(connection: Connection, labels: list[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The networks and the volumes with these labels."""
-    asked = {"label": labels}
-    volumes = connection.call(lambda: connection.api.volumes(filters=asked))["Volumes"] or []
-    return connection.call(lambda: connection.api.networks(filters=asked)), volumes
+    """The engine's own networks and the volumes with these labels."""
+    volumes = connection.call(lambda: connection.api.volumes(filters={"label": labels}))["Volumes"] or []
+    own = {"label": labels, "scope": ["local"]}  # those of a swarm are its managers' to remove
+    return connection.call(lambda: connection.api.networks(filters=own)), volumes
 
 
 def nodeless(connection: Connection) -> list[str]:
@@ -122,7 +123,7 @@ def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
                 node_rank=int(node.removeprefix("node")),
                 handle=container["Id"],
                 address=address,
-                state=_state(container),
+                state=container_state(container),
             )
         )
     return ClusterInfo(
@@ -137,7 +138,8 @@ def _cluster_info(name: str, containers: list[dict[str, Any]]) -> ClusterInfo:
     )
 
 
-def _state(container: dict[str, Any]) -> str:
+def container_state(container: Mapping[str, Any]) -> str:
+    """The state of a node whose container is listed like this."""
     if container["State"] == RUNNING:
         return RUNNING if container.get("NetworkSettings", {}).get("Networks", {}) else "disconnected"
     marked = any(name.endswith(STOPPED_SUFFIX) for name in container.get("Names") or ())
