@@ -2,7 +2,7 @@
 
 A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash, hostile; those in mpi/tests
 are the tier mpi. One in tests/engines or tests/hostile belongs to that of the engine it runs on too, local or docker.
-`@pytest.mark.docker` on any other test says that it needs an engine too.
+`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a swarm is the tier swarm.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
 """
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
+ELSEWHERE = ("docker", "swarm")
+"""Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
 
@@ -55,9 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(tier)
         if "docker_engine" in getattr(item, "fixturenames", ()):
             item.add_marker("docker")
-        if tier in ("engines", "hostile") and item.get_closest_marker("docker") is None:
+        elsewhere = any(map(item.get_closest_marker, ELSEWHERE))
+        if tier in ("engines", "hostile") and not elsewhere:
             item.add_marker("local")
-        if item.get_closest_marker("docker") and item.get_closest_marker("local_first"):
+        if elsewhere and item.get_closest_marker("local_first"):
             item.add_marker("long")
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
@@ -93,6 +96,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs an engine where none answers."""
     if item.get_closest_marker("docker") and (reason := engine_missing()):
+        pytest.skip(reason)
+    if item.get_closest_marker("swarm") and (reason := swarm_missing()):
         pytest.skip(reason)
 
 
@@ -130,6 +135,21 @@ def engine_missing() -> str:
     except docker.errors.DockerException as error:
         return f"no Docker engine answers ({' '.join(str(error).split())[:120]}); start one, or as root run dev/engine"
     return ""
+
+
+@lru_cache(maxsize=1)
+def swarm_missing() -> str:
+    """Return why no swarm can be used; empty if one answers that tests may break."""
+    from lab.engine.swarm.engine import SwarmEngine
+    from lab.engine.swarm.settings import settings_file
+    from lab.errors import LabError
+
+    try:
+        if '"made_by": "dev/hosts"' in settings_file().read_text() and len(SwarmEngine().hosts.known) > 1:
+            return ""
+    except (OSError, LabError):
+        pass
+    return "there are no hosts of dev/hosts; as root run `dev/hosts up`"
 
 
 @pytest.fixture(scope="session")

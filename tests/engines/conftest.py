@@ -40,6 +40,8 @@ NODES = 3
 """Of the cluster that most tests share: on Docker each node imports torch for itself."""
 ENGINES = ["local", pytest.param("docker", marks=pytest.mark.docker)]
 """Every test here runs on each of them."""
+SWARM = pytest.param("swarm", marks=pytest.mark.swarm)
+"""The contract of an engine is tried on it too, and in the long run the library."""
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
 

@@ -1,4 +1,4 @@
-"""What every engine owes to the layers above it. A new engine is one more in `ENGINES` of tests/engines/conftest.py."""
+"""What every engine owes to the layers above it. A new engine is one more in tests/engines/contract/conftest.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import select
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,10 @@ def test_a_stopped_node_stays_so_until_it_is_started_and_is_then_as_it_was_made(
     assert subject.node_state(made.nodes[1]).sentence() == "was killed (SIGKILL)"
 
     subject.start(found, found.nodes[1:], announce=lambda _: None)
-    assert subject.find(made.name) == [made]
+    (again,) = subject.find(made.name)
+    assert [replace(node, address="") for node in again.nodes] == [replace(node, address="") for node in made.nodes]
+    assert replace(again, nodes=()) == replace(made, nodes=())
+    assert len({node.address for node in again.nodes}) == 2  # a scheduler may give it another one
     channels = subject.connect(made, made.nodes)
     try:
         for each in channels:

@@ -12,6 +12,8 @@ from lab.engine.docker.engine import DockerEngine
 from lab.engine.local.channel import LocalChannel
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
+from lab.engine.swarm.channel import TaskChannel
+from lab.engine.swarm.engine import SwarmEngine
 from tests.unit.fake_engine import FakeChannel, FakeEngine
 
 
@@ -28,9 +30,11 @@ def parameters(function) -> list[tuple[str, object, object]]:
     [
         (Engine, DockerEngine),
         (Engine, LocalEngine),
+        (Engine, SwarmEngine),
         (Engine, FakeEngine),
         (Channel, DockerChannel),
         (Channel, LocalChannel),
+        (Channel, TaskChannel),
         (Channel, FakeChannel),
     ],
 )
@@ -41,7 +45,7 @@ def test_an_implementation_has_every_method_with_the_same_arguments(protocol: ty
 
 
 def test_every_engine_has_a_name_of_its_own():
-    assert len({engine.name for engine in (DockerEngine, LocalEngine, FakeEngine)}) == 3
+    assert len({engine.name for engine in (DockerEngine, LocalEngine, SwarmEngine, FakeEngine)}) == 4
 
 
 @pytest.mark.parametrize(
