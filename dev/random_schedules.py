@@ -26,7 +26,9 @@ from lab.engine.select import OPENERS
 from lab.errors import LabError
 from lab.record.result import Result
 from lab.run.options import RunOptions
+from lab.score.truth import pairs_of
 from lab.spec.load import open_scenario
+from lab.words import name_link
 
 ROOT = Path(__file__).resolve().parent.parent
 SCENARIOS = (
@@ -101,19 +103,20 @@ def told_of(path: str, trial: Trial, trials: Trials, schedule: Schedule, runs: P
     one["late"] = result.duration_s is None or result.duration_s > trials.timeout_s + GRACE_S
     injected = sorted(guilty(result, schedule))
     culprit = result.culprit
-    who = None if culprit is None else culprit.node or f"rank {culprit.rank}"
+    who = None if culprit is None else culprit.link or culprit.node or f"rank {culprit.rank}"
     named = culprit is None if result.passed or not injected else who in injected
     return {**one, "culprit": who, "injected": injected, "named": named}
 
 
 def guilty(result: Result, schedule: Schedule) -> set[str]:
-    """The nodes to which a fault was done that came about, and those of the ranks to which one was."""
+    """The nodes and links to which a fault was done that came about, and the nodes of the ranks to which one was."""
     node_of = {rank.rank: rank.node for rank in result.ranks}
     done = {str(one["fault"]) for one in result.faults if not one.get("failed")}
     faults = [fault for fault in schedule if str(fault) in done]
     ranks = {rank for fault in faults for rank in fault.what.ranks}
     ranks |= {fault.when.rank for fault in faults if fault.what.by_worker and fault.when.rank is not None}
-    return {node for fault in faults for node in fault.what.nodes} | {node_of.get(rank, "") for rank in ranks}
+    links = {name_link(*pair) for fault in faults for pair in pairs_of(fault.what, sorted({*node_of.values()}))}
+    return links | {node for fault in faults for node in fault.what.nodes} | {node_of.get(rank, "") for rank in ranks}
 
 
 def line_of(one: dict[str, Any]) -> str:

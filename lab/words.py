@@ -110,6 +110,11 @@ def plural(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def name_link(one: str, other: str) -> str:
+    """The link between two nodes, whichever is named first: `node0 - node2`."""
+    return " - ".join(sorted((one, other)))
+
+
 def name_ranks(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0, 1 and 5`, `ranks 0-3 and 7`; of many, `ranks 0, 8, …, 248 (every 8th)` or the first ones."""
     ranks = sorted(ranks)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import filtering, shaping
+from .connections_reset import reset
 from .netlink import NETFILTER, ROUTE, Netlink
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         with suppress(OSError, ValueError):  # what was before may not be possible any more either
             _make(str(said["address"]))
         raise
+    peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
+    if peers:
+        with suppress(OSError):  # whoever uses a connection is told all the same
+            reset(peers)
     return look(context, said)
 
 

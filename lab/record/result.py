@@ -18,12 +18,14 @@ from lab.words import clip
 
 @dataclass(frozen=True, kw_only=True)
 class Culprit:
-    """The rank or node that failed first; everything else followed from it."""
+    """The rank, node or link that failed first; everything else followed from it."""
 
     rank: int | None = None
     """The rank; None where a whole node or the engine went away."""
     node: str = ""
     """Name of the node, `node0`..."""
+    link: str = ""
+    """The link between two nodes that broke by itself, `node0 - node2`: then neither of them is named."""
     error: str = ""
     """What happened, in one line."""
     traceback: str = ""
@@ -34,8 +36,8 @@ class Culprit:
 
     @property
     def who(self) -> str:
-        """`rank 2 on node2`, or the node alone."""
-        return self.node if self.rank is None else f"rank {self.rank} on {self.node}"
+        """`rank 2 on node2`, or the node alone, or the link."""
+        return self.link or self.node if self.rank is None else f"rank {self.rank} on {self.node}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,13 @@ class Named(NamedTuple):
 
     rank: int | None = None
     node: str = ""
+    link: str = ""
     cause: str = ""
 
     @property
     def anybody(self) -> bool:
-        """Whether somebody was named."""
-        return self.rank is not None or bool(self.node)
+        """Whether somebody was named, or a link."""
+        return self.rank is not None or bool(self.node or self.link)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def mark_run(record: Record) -> list[Mark]:
 
 def _right(one: Injected, named: Named) -> bool:
     if named.anybody:
-        return one.names(named.rank, named.node)
+        return one.names(named.rank, named.node, named.link)
     return not one.alone and named.cause in one.shown_as
 
 
@@ -93,13 +94,13 @@ def _named(record: Record, result: Result) -> Named:
     """The culprit of the verdict, or where it has none, what the explanation finds first that tells of something."""
     culprit = result.culprit
     if culprit is not None:
-        return Named(culprit.rank, culprit.node, culprit.cause)
+        return Named(culprit.rank, culprit.node, culprit.link, culprit.cause)
     from lab.explain.explain import explain
 
     for finding in explain(record).findings:
         if finding.kind in _TELLING:
             rank = finding.ranks[0] if finding.ranks else None
-            return Named(rank, record.workers().get(rank, "") if rank is not None else "", finding.kind)
+            return Named(rank, record.workers().get(rank, "") if rank is not None else "", finding.link, finding.kind)
     return Named()
 
 
@@ -109,7 +110,7 @@ def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
     broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
     well = result.verdict == "passed" and result.culprit is None and not broke
     outcome = "right" if right else "wrong" if innocent else "unharmed" if well else "nobody"
-    accused = f"rank {named.rank}" if named.rank is not None else named.node
+    accused = f"rank {named.rank}" if named.rank is not None else named.node or named.link
     after_s = one.detection.after_s
     return Mark(
         run=record.run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 from lab.errors import LabError
 from lab.fault.fault import Fault
 from lab.fault.kind import FaultKind, key_of
+from lab.fault.link_fault import LinkFault
 from lab.keys.declare import keys_of
 from lab.record import events
 from lab.record.read import Record
 from lab.score.detection import Detection, facts_of, find_detections
 from lab.spec.fault_text import kind_of
 from lab.verdict.cut import outside_of_most
+from lab.words import name_link
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +33,15 @@ class Injected:
     """To whom it was done: whoever names one of these is right, or one of the ranks there."""
     ranks: tuple[int, ...] = ()
     """The same, where it was done to single ranks."""
+    links: tuple[str, ...] = ()
+    """The links that it was done to: whoever names one of these is right too."""
     alone: bool = True
     """Whether somebody has to be named; a link between two nodes may well be named in place of either."""
 
-    def names(self, rank: int | None, node: str) -> bool:
-        """Whether it was done to that rank, or to that node."""
+    def names(self, rank: int | None, node: str, link: str = "") -> bool:
+        """Whether it was done to that rank, or to that node, or to that link."""
+        if link:
+            return link in self.links
         return node in self.nodes if rank is None or self.nodes else rank in self.ranks
 
 
@@ -66,18 +72,20 @@ def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
     known: dict[str, Any] = {"kind": key_of(type(what)), "shown_as": what.shown_as, "detection": detection}
     if what.ranks:
         return Injected(**known, ranks=what.ranks)
-    tables = getattr(what, "tables", None)
-    if tables is None:
+    pairs = pairs_of(what, nodes)
+    if not pairs:
         return Injected(**known, nodes=what.nodes, alone=len(what.nodes) == 1)
-    pairs = _pairs(tables({node: node for node in nodes}), nodes)
     off = outside_of_most(nodes, pairs)
     ends = tuple(sorted({node for pair in pairs for node in pair}))
-    return Injected(**known, nodes=off or ends, alone=bool(off))
+    links = tuple(sorted(name_link(*pair) for pair in pairs))
+    return Injected(**known, nodes=off or ends, links=links, alone=bool(off))
 
 
-def _pairs(tables: Mapping[str, Mapping[str, Any]], nodes: list[str]) -> set[frozenset[str]]:
-    """Pairs of nodes between which something is not as it was, by what each node is told of its links."""
-    pairs = set()
+def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:
+    """Pairs of nodes between which a fault of links has something not as it was; none of another kind."""
+    if not isinstance(what, LinkFault):
+        return set()
+    pairs, tables = set(), what.tables({node: node for node in nodes})
     for node, told in tables.items():
         peers = {peer for side in ("to", "from") for peer, condition in told.get(side, {}).items() if condition}
         whole = any(value for name, value in told.items() if name not in ("to", "from", "address"))

@@ -14,9 +14,11 @@ from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Finding
 from lab.verdict.peers import gave_up, lost_a_peer
 from lab.verdict.rank_facts import RankFacts
-from lab.words import listing, name_ranks
+from lab.words import listing, name_link, name_ranks
 
-_RESET = re.compile(r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: Connection reset by peer")
+_RESET = re.compile(
+    r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: (?:Connection reset by peer|Software caused connection abort)"
+)
 _CLOSED = re.compile(r"Connection closed by peer \[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
 Together = Callable[[int, str], bool]
 
@@ -42,9 +44,9 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         together: whether a rank of that node was in the call in which the connection of a rank to it was closed, and
             never came out of it: then it did not close it because it was done.
     """
-    alone = facts.lost_nodes or any(rank.left for rank in facts.ranks)
-    if alone or not failed or not all(lost_a_peer(rank) and rank.raised for rank in failed):
+    if facts.lost_nodes or not failed or not all(lost_a_peer(rank) and rank.raised for rank in failed):
         return None
+    left = {rank.node for rank in facts.ranks if rank.left}
     at = {rank.node: rank.raised for rank in reversed(failed)}
     broken = list[set[str]]()
     for rank in failed:
@@ -55,7 +57,7 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
         if closed and told_later:
             told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)
-        if not broken and (not peer or not told_later or gave_up(rank)):
+        if not broken and (not peer or peer in left or not told_later or gave_up(rank)):
             return None
         if peer and told_later and {rank.node, peer} not in broken:
             broken.append({rank.node, peer})
@@ -70,4 +72,6 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
             f"the connections of {node} to {others} were reset while all were there; {name_ranks(ranks)} ran there"
         )
         return Finding(kind="connection_reset", sentence=f"{sentence}.", ranks=ranks)
-    return Finding(kind="connection_reset", sentence=f"{sentence}.", others=tuple(rank.rank for rank in failed[:1]))
+    link = name_link(*broken[0]) if len(broken) == 1 else ""
+    hit = tuple(rank.rank for rank in failed[:1])
+    return Finding(kind="connection_reset", sentence=f"{sentence}.", others=hit, link=link)

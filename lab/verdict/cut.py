@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from lab.verdict.network import Network
-from lab.words import format_duration, listing
+from lab.words import format_duration, listing, name_link
 
 _MOST_LINKS = 4
 
@@ -24,6 +24,8 @@ class Cut:
     """As a clause."""
     nodes: tuple[str, ...] = ()
     """Who was cut off; empty where nobody can be named."""
+    link: str = ""
+    """The link that was broken, where there is only one, and nobody is named."""
 
 
 def find_cut(network: Network, nodes: Collection[str]) -> Cut | None:
@@ -37,12 +39,14 @@ def find_cut(network: Network, nodes: Collection[str]) -> Cut | None:
         shown = [f"{one} and {other}{_one_way(network, one, other)}" for one, other in broken]
         more = f" (and {len(shown) - _MOST_LINKS} more links)" if len(shown) > _MOST_LINKS else ""
         between = "; between ".join(shown[:_MOST_LINKS])
-        return Cut(f"nothing was acknowledged for at least {for_s} between {between}{more}")
+        what = f"nothing was acknowledged for at least {for_s} between {between}{more}"
+        return Cut(what, link=name_link(*broken[0]) if len(broken) == 1 else "")
     off = outside_of_most(nodes, broken)
     if not off:
         sides = listing(listing(part) for part in parts) if len(parts[0]) == 1 else " | ".join(map(listing, parts))
         way = _one_way(network, *broken[0]) if len(broken) == 1 else ""
-        return Cut(f"the network was cut between {sides}{way}: nothing was acknowledged for at least {for_s}")
+        what = f"the network was cut between {sides}{way}: nothing was acknowledged for at least {for_s}"
+        return Cut(what, link=name_link(*broken[0]) if len(broken) == 1 else "")
     were = "was" if len(off) == 1 else "were"
     detail = _direction(network, off, parts[0], broken) or f"nothing was acknowledged for at least {for_s}"
     return Cut(f"{listing(off)} {were} cut off from {listing(parts[0])}: {detail}", off)

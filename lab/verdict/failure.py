@@ -114,6 +114,8 @@ def _judged_by(found: Finding, evidence: Evidence, then: str) -> Judgement:
     """What a finding says, and its first rank as the culprit, if it names one."""
     named = evidence.facts.rank(found.ranks[0]) if found.ranks else None
     culprit = blame(named, found.headline, cause=found.kind) if named is not None else None
+    if found.link:
+        culprit = Culprit(link=found.link, error=found.headline, cause=found.kind)
     return Judgement(verdict="failed", reason=f"{found.headline}; {then}", culprit=culprit)
 
 

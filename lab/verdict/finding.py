@@ -43,6 +43,8 @@ class Finding:
     """Whose doing it is; empty where nobody can be named."""
     others: tuple[int, ...] = ()
     """Who else took part or suffered."""
+    link: str = ""
+    """The link between two nodes that it is about, where it is neither's doing: `node0 - node2`."""
     step: str = ""
     """The collective or message that it is about, such as `all_reduce #3`."""
     lines: tuple[str, ...] = ()

@@ -23,14 +23,18 @@ class Blow:
     kind: str = "outside"
     """Of the finding."""
     cause: str = "cut_off"
+    link: str = ""
+    """The link that it came over, where nobody is named."""
 
     def finding(self) -> Finding:
         """The same as a finding."""
-        return Finding(kind=self.kind, sentence=f"{self.what}.", ranks=self.ranks)
+        return Finding(kind=self.kind, sentence=f"{self.what}.", ranks=self.ranks, link=self.link)
 
     @property
     def culprit(self) -> Culprit | None:
-        """Whom it came over first, in place of whose fault it was."""
+        """Whom it came over first, in place of whose fault it was; or the link."""
+        if self.link:
+            return Culprit(link=self.link, error=self.what)
         return Culprit(rank=self.ranks[0], node=self.node, error=self.what) if self.ranks else None
 
 
@@ -58,4 +62,4 @@ def _cut_off(facts: RunFacts) -> list[Blow]:
         return []
     ranks = tuple(rank.rank for rank in facts.ranks if rank.node in cut.nodes)
     there = f"; {name_ranks(ranks)} ran there" if ranks else ""
-    return [Blow(f"{cut.what}{there}", cut.nodes[0] if cut.nodes else "", ranks, "cut_off")]
+    return [Blow(f"{cut.what}{there}", cut.nodes[0] if cut.nodes else "", ranks, "cut_off", link=cut.link)]

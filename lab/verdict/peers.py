@@ -19,7 +19,7 @@ _PEER_LOST = re.compile(
     r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
     r"|recvValue failed|recvVector failed|sendBytes failed|failed to recv, got 0 bytes|connectFullMesh|DistNetworkError"
     r"|socket (?:was )?closed|client socket has timed out|timed out (?:waiting|after)|wait timeout"
-    r"|remote process (?:has )?(?:exited|terminated)|ncclRemoteError|failed to pass monitoredBarrier",
+    r"|connection abort|remote process (?:has )?(?:exited|terminated)|ncclRemoteError|failed to pass monitoredBarrier",
     re.IGNORECASE,
 )
 """What torch.distributed says in a rank that failed because another one did."""

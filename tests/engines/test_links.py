@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from lab import Cluster
 from lab.errors import LabError, UsageError
 from lab.spec.load import load_scenario
 from tests.engines.conftest import MakeCluster
+from tests.rates import reaches
 
 on_docker = pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
 on_local = pytest.mark.parametrize("engine", ["local"], indirect=True)
@@ -120,16 +121,6 @@ def rate(to: str, size: int) -> float:
         got += len(taking.recv(1 << 16))
     taking.close()
     return got * 8 / (time.monotonic() - began)
-
-
-def reaches(measure: Callable[[], float], asked: float) -> bool:
-    """Whether a rate is kept: never more, and as much, unless this machine has other things to do each time."""
-    for _ in range(8):
-        found = measure()
-        assert found < asked * 1.1
-        if found > asked * 0.9:
-            return True
-    return False
 
 
 @on_docker

@@ -5,20 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lab.fault.kind import Harm
+from lab.fault.kind import Chance, FaultKind, Harm
 from lab.fault.link_fault import OnLink
-from lab.fault.links import Broken
+from lab.fault.links import Broken, Link
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reset(OnLink):
-    """Whoever uses a TCP connection gets its reset for an answer, and so does who wants a new one."""
+    """Open TCP connections are reset, for both ends; who uses one, or wants a new one, gets its reset for an answer."""
 
-    does: ClassVar[str] = "TCP connections are reset as soon as they are used, and new ones refused"
+    does: ClassVar[str] = "TCP connections are reset, and new ones refused"
     example: ClassVar[str] = "reset: node2 - node0"
     shown_as: ClassVar[tuple[str, ...]] = ("connection_reset", "connection_lost")
 
     harm: ClassVar[Harm] = "loses"
+    passes: ClassVar[bool] = True
+
+    @classmethod
+    def drawn(cls, chance: Chance) -> FaultKind | None:
+        """One link, both ways."""
+        if len(chance.nodes) == 1:
+            return None
+        node = chance.one_of(chance.nodes)
+        return cls(link=Link(node, "-", chance.one_of([name for name in chance.nodes if name != node])))
 
     def condition(self) -> Broken:
         """A link that resets."""

@@ -9,7 +9,7 @@ import pytest
 
 from lab.node.messages import Exited, Halted, Started
 from lab.node.tcp_messages import Connections
-from lab.record.events import Event, NodeLost, NodeTroubled, TimedOut
+from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.result import Culprit
 from lab.report.score_view import score_text
 from lab.report.style import Style
@@ -104,6 +104,22 @@ def test_a_run_is_marked_by_who_was_named_for_what(tmp_path: Path) -> None:
     assert (wrong.culprit, wrong.accused) == ("wrong", "rank 0")
     [nobody] = mark_run(broken_run(tmp_path / "nobody", said, *facts, culprit=None, verdict="failed"))
     assert nobody.culprit == "right"
+
+
+def test_who_names_the_link_that_was_broken_is_right_and_who_names_another_is_not(tmp_path: Path) -> None:
+    text = "RuntimeError: [pair.cc:537] Read error [10.0.0.2]:4: Connection reset by peer"
+    clocks = [Clock(AT - 1, f"node{rank}", address=f"10.0.0.{rank}") for rank in range(3)]
+    facts = [
+        *clocks,
+        _ended(1, 0.3, error=text, traceback=f"Traceback (most recent call last):\n{text}", raised=AT + 0.2),
+    ]
+    for said, outcome in (("node1 - node2", "right"), ("node2", "right"), ("node0 - node2", "wrong")):
+        record = broken_run(tmp_path / said, {"reset": said}, *facts)
+        culprit = record.result().culprit
+        assert culprit is not None
+        assert (culprit.link, culprit.rank, culprit.cause) == ("node1 - node2", None, "connection_reset")
+        [mark] = mark_run(record)
+        assert (mark.culprit, mark.right_kind) == (outcome, outcome == "right")
 
 
 def test_where_nothing_came_of_it_and_nobody_is_named_nothing_is_missed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from lab.verdict.rank_facts import RankFacts
 
 _TEXTS = {
     "reset": "RuntimeError: [pair.cc:537] Read error [10.0.0.{}]:5041: Connection reset by peer. This is typical",
+    "aborted": "RuntimeError: [pair.cc:537] Read error [10.0.0.{}]:5041: Software caused connection abort. This is typ",
     "closed": "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.{}]:5041. This is typical",
 }
 
@@ -31,7 +32,25 @@ def test_a_connection_that_was_reset_while_both_ranks_were_there_names_nobody() 
     found = _found((0, "reset", 2, 1.0), (2, "closed", 0, 1.2), (1, "closed", 0, 1.3))
     assert found is not None
     assert (found.kind, found.ranks) == ("connection_reset", ())
+    assert found.link == "node0 - node2"
     assert found.headline.startswith("the connection between node0 and node2 was reset while both were there")
+
+
+def test_that_others_have_ended_well_does_not_explain_a_reset_and_that_the_peer_has_does() -> None:
+    for ended, link in ((1, "node0 - node2"), (2, "")):
+        facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
+        for rank in range(3):
+            facts.take(Clock(0.0, f"node{rank}", address=f"10.0.0.{rank}"))
+        facts.take(Exited(ended, 0.9, f"node{ended}", code=0))
+        facts.take(Exited(0, 1.1, "node0", code=1, error=_TEXTS["reset"].format(2), raised=1.0))
+        found = broken_link(facts, [facts.ranks[0]], lambda rank, node: False)
+        assert (found.link if found is not None else "") == link
+
+
+def test_an_end_whose_own_kernel_aborted_the_connection_names_the_link_too() -> None:
+    found = _found((2, "aborted", 0, 1.0), (0, "reset", 2, 1.001), (1, "closed", 0, 1.3))
+    assert found is not None
+    assert (found.ranks, found.link) == ((), "node0 - node2")
 
 
 def test_several_connections_of_one_node_name_it() -> None:

@@ -55,9 +55,9 @@ def test_a_minority_is_named_whole() -> None:
     assert cut.nodes == ("node1", "node3")
 
 
-def test_of_a_link_between_nodes_that_others_reach_nobody_is_named() -> None:
+def test_a_link_between_nodes_that_others_reach_is_named_and_no_node() -> None:
     cut = _cut(_network(3, (1, 2)), 3)
-    assert cut == Cut("nothing was acknowledged for at least 3 s between node1 and node2")
+    assert cut == Cut("nothing was acknowledged for at least 3 s between node1 and node2", link="node1 - node2")
 
 
 def test_a_bridge_is_no_cut_off_node() -> None:
