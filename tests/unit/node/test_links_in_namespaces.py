@@ -10,6 +10,7 @@ import ctypes
 import os
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -384,6 +385,39 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
     assert rate_of_tcp(pair, 2_000_000) < 1.1e7
     a.deed(links.undo, part=links.ALL)
     assert not a.deed(links.look)["shaped"]
+
+
+SUMS = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for size in (256, 32768):
+    tensor, took = torch.ones(size), []
+    for _ in range(4):
+        dist.barrier()
+        began = time.monotonic()
+        dist.all_reduce(tensor)
+        took.append(time.monotonic() - began)
+    print(min(took), flush=True)
+os._exit(0)  # the other end may be gone
+"""
+
+
+@late
+def test_an_all_reduce_of_two_takes_four_ways_whatever_its_size(pair: tuple[Namespace, Namespace]) -> None:
+    """As `scenarios/network/delay_10ms.yaml` says."""
+    way_s = 0.3
+    ranks = []
+    for rank, (end, peer) in enumerate(zip(pair, (B, A), strict=True)):
+        end.deed(links.apply, to={peer: {"delay_s": way_s}})
+        told = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": A, "MASTER_PORT": str(PORT)}
+        words = ["ip", "netns", "exec", end.name, sys.executable, "-c", SUMS]
+        env = {**os.environ, **told, "GLOO_SOCKET_IFNAME": end.device}
+        ranks.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True))
+    told_of = [rank.communicate(timeout=240)[0].split() for rank in ranks]
+
+    assert [len(told) for told in told_of] == [2, 2]
+    for size in zip(*told_of, strict=True):
+        assert max(map(float, size)) == pytest.approx(4 * way_s, rel=0.2)
 
 
 def test_a_link_that_is_faster_than_this_machine_is_left_unmeasured_in_time(
