@@ -20,6 +20,7 @@ _RESET = re.compile(
     r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: (?:Connection reset by peer|Software caused connection abort)"
 )
 _CLOSED = re.compile(r"Connection closed by peer \[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
+_STORE = re.compile(r"DistNetworkError: .*(?:Connection reset by peer|Software caused connection abort)")
 Together = Callable[[int, str], bool]
 
 
@@ -32,10 +33,12 @@ def find_broken_link(evidence: Evidence) -> Finding | None:
         return hit is not None and any(one in hit[1].calls and hit[1].calls[one].state != "completed" for one in peers)
 
     failed = [rank for rank in evidence.facts.ranks if rank.failed]
-    return broken_link(evidence.facts, sorted(failed, key=lambda rank: rank.raised or 0.0), together)
+    address = evidence.record.plan().master_addr if any(_STORE.search(rank.error) for rank in failed) else ""
+    store = evidence.facts.network.addresses.get(address, address)
+    return broken_link(evidence.facts, sorted(failed, key=lambda rank: rank.raised or 0.0), together, store)
 
 
-def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together) -> Finding | None:
+def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together, store: str = "") -> Finding | None:
     """The same, of the ranks that failed, the earliest first.
 
     Args:
@@ -43,6 +46,7 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         failed: those ranks.
         together: whether a rank of that node was in the call in which the connection of a rank to it was closed, and
             never came out of it: then it did not close it because it was done.
+        store: the node of the rendezvous' store; empty where no connection to it was lost.
     """
     if facts.lost_nodes or not failed or not all(lost_a_peer(rank) and rank.raised for rank in failed):
         return None
@@ -54,6 +58,7 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         closed = None if met else _CLOSED.search(rank.error)
         met = met or closed
         peer = facts.network.addresses.get(met["address"], "") if met else ""
+        peer = store if store != rank.node and _STORE.search(rank.error) else peer
         told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
         if closed and told_later:
             told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)

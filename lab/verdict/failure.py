@@ -76,7 +76,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
         if given is not None:
             return _judged_by(given, evidence, f"rank {own[0].rank} then {how_it_failed(evidence, own[0], brief=True)}")
         return _blame(own[0], how_it_failed(evidence, own[0]), way_to_module(facts, own[0]))
-    meeting = explain_rendezvous(evidence) if evidence.at_hand else None
+    broken = find_broken_link(evidence)
+    meeting = explain_rendezvous(evidence) if evidence.at_hand and not (broken and broken.link) else None
     if meeting is not None:
         return _judged_by(meeting, evidence, f"rank {victim.rank} then {then}")
     stuck = explain_stand_off(evidence) if evidence.at_hand else []
@@ -85,7 +86,6 @@ def judge_failure(evidence: Evidence) -> Judgement:
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone):
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}", cause="went_alone")
-    broken = find_broken_link(evidence)
     if broken is not None:
         return _judged_by(broken, evidence, f"rank {victim.rank} then {how_it_failed(evidence, victim, brief=True)}")
     victim = next((rank for rank in failed if gave_up(rank)), victim)

@@ -47,6 +47,16 @@ def test_that_others_have_ended_well_does_not_explain_a_reset_and_that_the_peer_
         assert (found.link if found is not None else "") == link
 
 
+def test_a_rank_whose_connection_to_the_store_was_reset_names_the_link_to_its_node() -> None:
+    facts = RunFacts(ranks=[RankFacts(rank=rank, node=f"node{rank}") for rank in range(3)])
+    error = "torch.distributed.DistNetworkError: Software caused connection abort"
+    facts.take(Exited(1, 1.1, "node1", code=1, error=error, raised=1.0))
+    found = broken_link(facts, [facts.ranks[1]], lambda rank, node: False, "node0")
+    assert found is not None
+    assert found.link == "node0 - node1"
+    assert broken_link(facts, [facts.ranks[1]], lambda rank, node: False, "node1") is None
+
+
 def test_an_end_whose_own_kernel_aborted_the_connection_names_the_link_too() -> None:
     found = _found((2, "aborted", 0, 1.0), (0, "reset", 2, 1.001), (1, "closed", 0, 1.3))
     assert found is not None
