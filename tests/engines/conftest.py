@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from lab import Cluster, Result
+from lab.engine.docker.zygote import SWITCH
 from lab.engine.local.channel import LocalChannel
 from lab.node import processes
 from lab.plan.cluster import Node
@@ -88,7 +89,7 @@ def make_cluster(engine: str, clusters: dict[str, Cluster]) -> MakeCluster:
     """Makes clusters of a shape, one of each on an engine."""
 
     def make(**shape: Any) -> Cluster:
-        key = f"{engine} {sorted(shape.items())!r}"
+        key = f"{engine} {os.environ.get(SWITCH, '')} {sorted(shape.items())!r}"
         if key not in clusters:
             clusters[key] = Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine=engine, **shape)
             clusters[key].up()

@@ -1,13 +1,18 @@
-"""The engines whose contract is tried: all."""
+"""The engines whose contract is tried: all, on clusters of every kind that they make."""
 
 from __future__ import annotations
 
 import pytest
 
+from lab.engine.docker.zygote import SWITCH
 from tests.engines.conftest import ENGINES, SWARM
 
+FORKED = "docker with a zygote"
 
-@pytest.fixture(params=[*ENGINES, SWARM])
-def engine(request: pytest.FixtureRequest, person: None) -> str:
-    """Name of the engine under test."""
-    return str(request.param)
+
+@pytest.fixture(params=[*ENGINES, SWARM, pytest.param(FORKED, marks=[pytest.mark.docker, pytest.mark.long])])
+def engine(request: pytest.FixtureRequest, person: None, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of the engine under test; its clusters, of few nodes, have a zygote where that is tested."""
+    if request.param == FORKED:
+        monkeypatch.setenv(SWITCH, "always")
+    return "docker" if request.param == FORKED else str(request.param)
