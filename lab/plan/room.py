@@ -34,6 +34,8 @@ class Room(NamedTuple):
     """Of one process: a rank has a connection to every other, and a run has two files for each."""
     all_open_files: int | None = None
     """Of all processes together."""
+    addresses: int | None = None
+    """Of one network for nodes."""
 
 
 class NodeCost(NamedTuple):
@@ -76,11 +78,16 @@ def _threads(nodes: int, nproc_per_node: int, cost: NodeCost) -> int:
     return nodes * (cost.node_threads + nproc_per_node * _RANK_THREADS)
 
 
+def _addresses(nodes: int, _: int, __: NodeCost) -> int:
+    return nodes
+
+
 _DEMANDS = {
     "memory_bytes": _Demand("of memory", _memory, format_bytes),
     "threads": _Demand("processes and threads", _threads),
     "open_files": _Demand("open files in one process", _open_files),
     "all_open_files": _Demand("open files in all processes together", _all_open_files),
+    "addresses": _Demand("addresses in one network", _addresses),
 }
 
 

@@ -69,10 +69,15 @@ class DockerEngine:
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Docker's API; nothing is made."""
         from lab.engine.docker.request import requests_for
+        from lab.engine.docker.room import cost_of
+        from lab.plan.room import FEW_RANKS, refuse_crowd
 
         refuse_for_one_host(shape, self.name)
+        machine = self.machine()
+        if shape.nodes * shape.nproc_per_node > FEW_RANKS:
+            refuse_crowd(shape.nodes, shape.nproc_per_node, machine.room, cost_of(shape))
         image = self._packaged_name(shape) if shape.requirements else None
-        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=self.machine(), image=image)
+        return requests_for(cluster, shape, owner=label.owner(), run=run, machine=machine, image=image)
 
     def _packaged_name(self, shape: Shape) -> str:
         """What the image with the packages of a shape is called."""
@@ -85,9 +90,14 @@ class DockerEngine:
 
     def machine(self) -> Machine:
         """The machine that nodes run on."""
+        from lab.engine.docker.room import is_here, room_for
+
         facts = self.connection.call(self.connection.api.info)
         return Machine(
-            cores=int(facts["NCPU"]), memory_bytes=int(facts["MemTotal"]), free_disk_bytes=_free_bytes(facts)
+            cores=int(facts["NCPU"]),
+            memory_bytes=int(facts["MemTotal"]),
+            free_disk_bytes=_free_bytes(facts) if is_here(facts) else None,
+            room=room_for(facts),
         )
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
@@ -256,9 +266,7 @@ class DockerEngine:
 
 
 def _free_bytes(facts: Mapping[str, Any]) -> int | None:
-    """What is free where the engine keeps containers; None where that is another machine than this one."""
-    if facts.get("Name") != os.uname().nodename:
-        return None
+    """What is free where the engine keeps containers, which is on this machine."""
     try:
         disk = os.statvfs(facts["DockerRootDir"])
     except (OSError, KeyError):

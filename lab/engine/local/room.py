@@ -15,8 +15,11 @@ in common, with the kernel's own tables for it; and those pages."""
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
-def room_here(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Room:
-    """What is left of memory, processes and descriptors, by the narrowest of the limits that hold for this process."""
+def room_here(proc: Path = _PROC, cgroups: Path | None = _CGROUPS) -> Room:
+    """What is left of memory, processes and descriptors, by the narrowest of the limits that hold for this process.
+
+    Without a folder of control groups, of these processes that are in others.
+    """
     memory = [_available_bytes(proc), *_left_in_cgroups(proc, cgroups, "memory", "memory.limit_in_bytes")]
     return Room(
         memory_bytes=_least(memory),
@@ -82,8 +85,10 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def _left_in_cgroups(proc: Path, cgroups: Path, controller: str, limit: str) -> Iterator[int | None]:
+def _left_in_cgroups(proc: Path, cgroups: Path | None, controller: str, limit: str) -> Iterator[int | None]:
     """What the cgroup of this process, and those around it, leave of something; of version 1 `limit` is the file."""
+    if cgroups is None:
+        return
     try:
         lines = [line.split(":", 2) for line in (proc / "self/cgroup").read_text().splitlines()]
     except OSError:
