@@ -2,7 +2,8 @@
 
 A test belongs to the tier of its folder: unit, engines, foreign, docker, browser, crash, hostile; those in mpi/tests
 are the tier mpi. One in tests/engines or tests/hostile belongs to that of the engine it runs on too, local or docker.
-`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a swarm is the tier swarm.
+`@pytest.mark.docker` on any other test says that it needs an engine too; what needs a swarm is the tier swarm, what
+needs a Slurm the tier slurm.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Generator
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 collect_ignore = ["third_party"]  # a repository of somebody else, whose tests run where it is installed
 TIERS = ("unit", "engines", "foreign", "docker", "mpi", "browser", "crash", "hostile")
-ELSEWHERE = ("docker", "swarm")
+ELSEWHERE = ("docker", "swarm", "slurm")
 """Markers of engines whose nodes are not processes of this machine, or for which something has to be started first."""
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 HARDWARE = re.compile(r"^(?:Skipped: )?needs (?:a |an |the )?(?:GPU|kernel)\b")
@@ -99,6 +101,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
     if item.get_closest_marker("swarm") and (reason := swarm_missing()):
         pytest.skip(reason)
+    if item.get_closest_marker("slurm") and (reason := slurm_missing()):
+        pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -150,6 +154,19 @@ def swarm_missing() -> str:
     except (OSError, LabError):
         pass
     return "there are no hosts of dev/hosts; as root run `dev/hosts up`"
+
+
+@lru_cache(maxsize=1)
+def slurm_missing() -> str:
+    """Return why no Slurm can be used; empty if one answers."""
+    try:
+        said = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, timeout=20, check=False)
+        ping = subprocess.run(["scontrol", "ping"], capture_output=True, text=True, timeout=20, check=False)
+    except OSError:
+        return "Slurm's commands are not here; as root run `dev/slurm up`"
+    return (
+        "" if "is UP" in ping.stdout else f"no controller of {said.stdout.strip()} answers; as root run `dev/slurm up`"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,7 @@ _NAMED = {
     "exit-codes": Topic("what the exit code of a command says", "command-line.md", "exit-codes"),
     "environment": Topic("variables that the lab reads, and those that ranks find", "command-line.md", "environment"),
     "files": Topic("where records, clusters and caches are kept", "command-line.md", "files"),
+    "slurm": Topic("nodes that Slurm gives: what to say, what is given back", "slurm.md"),
     "engines": Topic("containers or processes: what differs", "local-engine.md"),
     "gpus": Topic("nodes with GPUs, nccl, and what was never tried", "gpu.md"),
     "packages": Topic("what scripts need besides torch: packages, images", "packages.md"),

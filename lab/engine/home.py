@@ -18,6 +18,10 @@ def home_of(engine: str) -> Path:
         from lab.engine.local.layout import home_folder
 
         return home_folder()
+    if engine == "slurm":
+        from lab.engine.slurm import layout
+
+        return layout.home_folder()
     return state_folder() / engine
 
 

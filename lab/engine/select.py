@@ -11,9 +11,9 @@ from lab.errors import EngineUnavailable
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine
 
-Choice = Literal["auto", "docker", "local", "swarm"]
+Choice = Literal["auto", "docker", "local", "swarm", "slurm"]
 CHOICES: tuple[Choice, ...] = get_args(Choice)
-OF_SEVERAL_HOSTS: tuple[Choice, ...] = ("swarm",)
+OF_SEVERAL_HOSTS: tuple[Choice, ...] = ("swarm", "slurm")
 """Engines that are taken only where they are asked for, or have the cluster."""
 
 
@@ -81,7 +81,13 @@ def _swarm() -> Engine:
     return SwarmEngine()
 
 
-OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _local, "swarm": _swarm}
+def _slurm() -> Engine:
+    from lab.engine.slurm.engine import SlurmEngine
+
+    return SlurmEngine()
+
+
+OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _local, "swarm": _swarm, "slurm": _slurm}
 """What opens each engine; raises EngineUnavailable where it does not answer."""
 
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from lab.fault.kind import Ground
 
-NO_CABLE: Mapping[str, str] = {"local": "the local engine cannot do: its nodes share the network of this machine"}
+NO_CABLE: Mapping[str, str] = {
+    "local": "the local engine cannot do: its nodes share the network of this machine",
+    "slurm": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
+}
 _DEED = "cable"
 
 

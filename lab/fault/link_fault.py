@@ -18,7 +18,10 @@ from lab.node.shaping import LATE
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"
-ONE_NETWORK = "the local engine cannot do: all its nodes have the one loopback of this machine"
+NO_LINKS: Mapping[str, str] = {
+    "local": "the local engine cannot do: all its nodes have the one loopback of this machine",
+    "slurm": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +30,7 @@ class LinkFault(FaultKind):
 
     shown_as: ClassVar[tuple[str, ...]] = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
     harm: ClassVar[Harm] = "slows"
-    cannot: ClassVar[Mapping[str, str]] = {"local": ONE_NETWORK}
+    cannot: ClassVar[Mapping[str, str]] = NO_LINKS
 
     @abstractmethod
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,11 @@ from lab.keys.declare import key
 from lab.keys.kinds import Kind
 from lab.keys.world import node
 
-NOT_LOCALLY: Mapping[str, str] = {"local": "the local engine cannot do: its nodes are processes of this machine"}
+NO_NEW_LIMIT: Mapping[str, str] = {
+    "local": "the local engine cannot do: its nodes are processes of this machine",
+    "slurm": "the slurm engine cannot do: what a job may use is settled when it begins",
+}
+"""Where nodes cannot be limited while they run, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _LAST_CAPABILITY = 63
 _DEEPEST = 1000
 """Generations of processes that are looked through."""
+_SIGNAL_S = 0.0005
+"""A signal takes effect some moments after it was sent."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,9 +52,14 @@ def leave_agent_behind(given: int, out: int, err: int, keep: tuple[int, ...]) ->
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent, whose pid is given, dies."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    be_told_when_parent_dies(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def be_told_when_parent_dies(number: int) -> None:
+    """Have the kernel send this process a signal when its parent dies."""
+    _libc.prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def drop_privileges(uid: int, gid: int) -> None:
@@ -198,6 +205,29 @@ def kill(pids: Collection[int]) -> None:
         for pid in pids:
             with suppress(OSError):  # gone already
                 os.kill(pid, number)
+
+
+def stand_still(find: Callable[[], list[int]], deadline_s: float) -> list[int]:
+    """Stop processes, parents first, and look for others until each that is found stands; returns those that do not.
+
+    A parent that stands starts no other.
+    """
+    end = time.monotonic() + deadline_s
+    while running := [pid for pid in find() if not (is_stopped(pid) or is_zombie(pid))]:
+        if time.monotonic() > end:
+            break
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        time.sleep(_SIGNAL_S)
+    return running
+
+
+def go_on(pids: list[int]) -> None:
+    """Let processes go on, parents, who come first in the list, last: they see their children run."""
+    for pid in reversed(pids):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def kill_all_of(uid: int, gid: int) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lab.spec.volumes import Volume
 
 State = Literal["ready", "partial", "dead"]
+MASTER_PORT = 28411
+"""Neither PyTorch's usual 29500 nor another one that scripts are likely to choose for a store of their own."""
 RUNNING = "running"
 STOPPED = "stopped"
 """The state of a node that was stopped on purpose, and stays so until it is started."""
@@ -144,6 +146,8 @@ class ClusterInfo:
     """Version of the lab that made it."""
     master_addr: str = "node0"
     """What MASTER_ADDR is on this cluster."""
+    master_port: int = MASTER_PORT
+    """What MASTER_PORT is: another one where nodes of several clusters may share an address."""
     shared: str = "/shared"
     """Where the nodes see their common volume."""
     data: str = "/data"

@@ -23,8 +23,6 @@ from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 if TYPE_CHECKING:
     from lab.fault.fault import Fault
 
-MASTER_PORT = 28411
-"""Neither PyTorch's usual 29500 nor another one that scripts are likely to choose for a store of their own."""
 MAX_WORLD_SIZE = 4096
 
 
@@ -146,7 +144,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         run=run,
         addresses=_addresses(cluster, nnodes),
         nproc_per_node=nproc_per_node,
-        port=MASTER_PORT,
+        port=cluster.master_port,
         env=shared,
         argv=(scenario.script.name, *scenario.args),
         settings=_launching(scenario, options, backend),
@@ -164,7 +162,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
                 local_rank=local_rank,
                 node_rank=node_rank,
                 node=f"node{node_rank}",
-                env={**gpus, **_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster.master_addr), **shared},
+                env={**gpus, **_torchrun_environment(run, rank, nnodes, nproc_per_node, cluster), **shared},
                 argv=layout.argv,
                 expected_code=codes.get(rank, 0),
             )
@@ -175,7 +173,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         nnodes=nnodes,
         nproc_per_node=nproc_per_node,
         master_addr=cluster.master_addr,
-        master_port=MASTER_PORT,
+        master_port=cluster.master_port,
         cold=cold,
         one_user=options.one_user or scenario.one_user or launcher.one_user,
         fresh=options.fresh,
@@ -236,7 +234,9 @@ def _faults_data(faults: Sequence[Fault]) -> list[dict[str, Any]]:
     return [fault_data(fault) for fault in faults]
 
 
-def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int, master_addr: str) -> dict[str, str]:
+def _torchrun_environment(
+    run: str, rank: int, nnodes: int, nproc_per_node: int, cluster: ClusterInfo
+) -> dict[str, str]:
     """The variables of `torch/distributed/elastic/agent/server/local_elastic_agent.py` and `launcher/api.py`."""
     node_rank, local_rank = divmod(rank, nproc_per_node)
     world_size = str(nnodes * nproc_per_node)
@@ -250,8 +250,8 @@ def _torchrun_environment(run: str, rank: int, nnodes: int, nproc_per_node: int,
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": world_size,
-        "MASTER_ADDR": master_addr,
-        "MASTER_PORT": str(MASTER_PORT),
+        "MASTER_ADDR": cluster.master_addr,
+        "MASTER_PORT": str(cluster.master_port),
         "TORCHELASTIC_RUN_ID": run,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",

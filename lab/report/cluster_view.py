@@ -17,6 +17,8 @@ from lab.words import NONE, format_bytes, name_nodes, plural
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
 """A node that uses more than so many times what nodes mostly do, and more than so much, has a row of its own."""
 
+_WITHOUT_CONTAINERS = ("local", "slurm")
+
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
     """A cluster as plain data."""
@@ -66,10 +68,12 @@ def cluster_text(
     for node in info.nodes if len(info.nodes) <= MANY else ():
         used = format_bytes(memory_bytes.get(node.name) or None)
         rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12], node.host or NONE])
-    if not any(node.host for node in info.nodes):
-        rows = [row[:5] for row in rows]
-    if info.engine == "local":
-        rows = [row[:4] for row in rows]
+    left_out = {
+        *(["container"] if info.engine in _WITHOUT_CONTAINERS else []),
+        *(["host"] if not any(node.host for node in info.nodes) else []),
+    }
+    shown = [number for number, title in enumerate(rows[0]) if title not in left_out]
+    rows = [[row[number] for number in shown] for row in rows]
     return f"{head}\n{table_text(rows[0], rows[1:], style)}"
 
 

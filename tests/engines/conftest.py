@@ -42,7 +42,8 @@ NODES = 3
 ENGINES = ["local", pytest.param("docker", marks=pytest.mark.docker)]
 """Every test here runs on each of them."""
 SWARM = pytest.param("swarm", marks=pytest.mark.swarm)
-"""The contract of an engine is tried on it too, and in the long run the library."""
+SLURM = pytest.param("slurm", marks=pytest.mark.slurm)
+"""The contract of an engine is tried on them too, and in the long run the library."""
 Run = Callable[..., Result]
 MakeCluster = Callable[..., Cluster]
 
@@ -65,6 +66,8 @@ def person() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", f"{home}/state")
         patch.setenv("LAB_LOCAL_HOME", f"{home}/local")
+        patch.setenv("LAB_SLURM_HOME", f"{home}/slurm")
+        patch.setenv("LAB_SLURM_SHARED", f"{home}/seen")
         yield
     shutil.rmtree(home)
 

@@ -23,8 +23,6 @@ from lab.words import plural
 _ANSWER_TIMEOUT_S = 10.0
 _ENDING_S = 5.0
 """A killed agent is gone, and a stopped process stands, long before."""
-_SIGNAL_S = 0.0005
-"""A signal takes effect some moments after it was sent."""
 
 
 def kill(node: Node) -> None:
@@ -50,23 +48,16 @@ def pause(node: Node) -> None:
     except OSError:
         raise ClusterError(f"{node.name} does not run") from None
     paused_file(node.handle).write_text(str(pid))
-    end = time.monotonic() + _ENDING_S
-    while running := [one for one in (pid, *processes.descendants(pid)) if _goes_on(one)]:
-        if time.monotonic() > end:
-            raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
-        for one in running:
-            with suppress(ProcessLookupError):
-                os.kill(one, signal.SIGSTOP)
-        time.sleep(_SIGNAL_S)
+    running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], _ENDING_S)
+    if running:
+        raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
 
 
 def resume(node: Node) -> None:
     """Let every process of a node go on, the agent last: it sees them run."""
     with suppress(OSError):
         pid = agent_pid(node)
-        for one in (*reversed(processes.descendants(pid)), pid):
-            with suppress(ProcessLookupError):
-                os.kill(one, signal.SIGCONT)
+        processes.go_on([pid, *processes.descendants(pid)])
     paused_file(node.handle).unlink(missing_ok=True)
 
 
@@ -76,11 +67,6 @@ def paused(node: Node) -> bool:
         return processes.is_stopped(agent_pid(node))
     except OSError:
         return False
-
-
-def _goes_on(pid: int) -> bool:
-    """Whether a process is there, and neither stopped nor about to be, nor dead."""
-    return not (processes.is_stopped(pid) or processes.is_zombie(pid))
 
 
 def stop(nodes: Sequence[Node]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
 from lab.fault.kind import Chance, FaultKind, Ground, Harm, ReadBack
-from lab.fault.node_fault import NodeFault
+from lab.fault.node_fault import NO_NEW_LIMIT, NodeFault
 from lab.keys.declare import key
 from lab.keys.kinds import number
 
@@ -20,9 +20,7 @@ class Cpu(NodeFault):
     example: ClassVar[str] = "cpu: {node: node1, cores: 0.2}"
     shown_as: ClassVar[tuple[str, ...]] = ("straggler", "late")
     harm: ClassVar[Harm] = "slows"
-    cannot: ClassVar[Mapping[str, str]] = {
-        "local": "the local engine cannot do: its nodes are processes of this machine"
-    }
+    cannot: ClassVar[Mapping[str, str]] = NO_NEW_LIMIT
     cores: float = key(MISSING, number("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}")
     """How many, such as 0.5."""
 

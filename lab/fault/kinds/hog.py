@@ -27,7 +27,10 @@ class Hog(FaultKind):
     does: ClassVar[str] = "the memory of a node is eaten up, but for a little; its limit stays what it is"
     example: ClassVar[str] = "hog: {node: node2, leave: 64MiB}"
     shown_as: ClassVar[tuple[str, ...]] = ("out_of_memory", "node_lost")
-    cannot: ClassVar[Mapping[str, str]] = {"local": "would eat the memory of this machine itself"}
+    cannot: ClassVar[Mapping[str, str]] = {
+        "local": "would eat the memory of this machine itself",
+        "slurm": "would eat the memory of a machine that others may share",
+    }
     node: str = key(MISSING, node(), "hog: {node: node2}")
     """The node."""
     leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
 from lab.fault.kind import Chance, FaultKind, Ground, Harm, ReadBack
-from lab.fault.node_fault import NodeFault
+from lab.fault.node_fault import NO_NEW_LIMIT, NodeFault
 from lab.keys.declare import key
 from lab.keys.kinds import size
 from lab.words import format_limit
@@ -21,9 +21,7 @@ class Memory(NodeFault):
     example: ClassVar[str] = "memory: {node: node1, limit: 300MiB}"
     shown_as: ClassVar[tuple[str, ...]] = ("out_of_memory", "node_lost")
     harm: ClassVar[Harm] = "loses"
-    cannot: ClassVar[Mapping[str, str]] = {
-        "local": "the local engine cannot do: its nodes are processes of this machine"
-    }
+    cannot: ClassVar[Mapping[str, str]] = NO_NEW_LIMIT
     limit_bytes: int = key(MISSING, size(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit")
     """How much."""
 

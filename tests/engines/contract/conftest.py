@@ -1,16 +1,16 @@
-"""The engines whose contract is tried: all, on clusters of every kind that they make."""
+"""The engines whose contract is tried: all."""
 
 from __future__ import annotations
 
 import pytest
 
 from lab.engine.docker.zygote import SWITCH
-from tests.engines.conftest import ENGINES, SWARM
+from tests.engines.conftest import ENGINES, SLURM, SWARM
 
 FORKED = "docker with a zygote"
 
 
-@pytest.fixture(params=[*ENGINES, SWARM, pytest.param(FORKED, marks=[pytest.mark.docker, pytest.mark.long])])
+@pytest.fixture(params=[*ENGINES, SWARM, SLURM, pytest.param(FORKED, marks=[pytest.mark.docker, pytest.mark.long])])
 def engine(request: pytest.FixtureRequest, person: None, monkeypatch: pytest.MonkeyPatch) -> str:
     """Name of the engine under test; its clusters, of few nodes, have a zygote where that is tested."""
     if request.param == FORKED:

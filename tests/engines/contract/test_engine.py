@@ -24,6 +24,7 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import NODES
 
+CANNOT_LIMIT = {"local": "its nodes are processes of this machine", "slurm": "Slurm gives a job what it began with"}
 MakeCluster = Callable[..., Cluster]
 Create = Callable[..., ClusterInfo]
 
@@ -178,8 +179,8 @@ def test_a_node_stands_still_until_it_is_resumed_and_again_is_no_error(subject: 
 def test_a_node_may_use_less_until_it_may_use_as_much_as_before_or_that_is_refused(subject: Engine, there: ClusterInfo):
     node = there.nodes[0]
     before = subject.throttle(node)
-    if subject.name == "local":
-        with pytest.raises(ClusterError, match="its nodes are processes of this machine"):
+    if subject.name in CANNOT_LIMIT:
+        with pytest.raises(ClusterError, match=CANNOT_LIMIT[subject.name]):
             subject.limit(node, 0.5, None)
         return
     subject.limit(node, 0.5, 512 << 20)

@@ -12,6 +12,7 @@ from lab.engine.docker.engine import DockerEngine
 from lab.engine.local.channel import LocalChannel
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
+from lab.engine.slurm.engine import SlurmEngine
 from lab.engine.swarm.channel import TaskChannel
 from lab.engine.swarm.engine import SwarmEngine
 from tests.unit.fake_engine import FakeChannel, FakeEngine
@@ -31,6 +32,7 @@ def parameters(function) -> list[tuple[str, object, object]]:
         (Engine, DockerEngine),
         (Engine, LocalEngine),
         (Engine, SwarmEngine),
+        (Engine, SlurmEngine),
         (Engine, FakeEngine),
         (Channel, DockerChannel),
         (Channel, LocalChannel),
@@ -45,7 +47,8 @@ def test_an_implementation_has_every_method_with_the_same_arguments(protocol: ty
 
 
 def test_every_engine_has_a_name_of_its_own():
-    assert len({engine.name for engine in (DockerEngine, LocalEngine, SwarmEngine, FakeEngine)}) == 4
+    known = (DockerEngine, LocalEngine, SwarmEngine, SlurmEngine, FakeEngine)
+    assert len({engine.name for engine in known}) == len(known)
 
 
 @pytest.mark.parametrize(

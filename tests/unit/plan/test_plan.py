@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.plan.cluster import ClusterInfo, Node, Shape
+from lab.plan.cluster import MASTER_PORT, ClusterInfo, Node, Shape
 from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions
-from lab.plan.plan import MASTER_PORT, make_plan
+from lab.plan.plan import make_plan
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario, Tracing
 from lab.spec.volumes import Volume

@@ -32,9 +32,9 @@ from lab.node.messages import (
 from lab.node.recorder.journal import clock_id
 from lab.node.start_messages import Store
 from lab.node.terminal_messages import ANOTHERS, OWN, Input, Taken
-from lab.plan.cluster import Shape
+from lab.plan.cluster import MASTER_PORT, Shape
 from lab.plan.options import PlanOptions
-from lab.plan.plan import MASTER_PORT, make_plan
+from lab.plan.plan import make_plan
 from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
 from lab.record.read import Record
