@@ -18,6 +18,7 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
+from lab.verdict.messages import left_out_by
 from lab.verdict.modules import way_to_module
 from lab.verdict.odd_values import find_odd_values
 from lab.verdict.outside import blows
@@ -51,8 +52,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     starter = min((one for one in facts.parents if one.failed), key=_failed_at, default=None)
     if starter is not None and (not failed or _failed_at(starter) < _failed_at(failed[0])):
         return _blame_starter(evidence, starter)
-    victim = failed[0]
-    then = how_it_failed(evidence, victim)
+    victim, then = failed[0], how_it_failed(evidence, failed[0])
     odd = find_odd_one(failed)
     if odd is not None:
         place = evidence.raised(facts.rank(odd.rank))
@@ -68,8 +68,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
         did = found.headline.removeprefix(f"rank {odd_rank.rank} ")
         if found.kind != "groups" or did == found.headline:
             did = f"did not call what the others called: {found.headline}"
-        reason = f"{full_name(odd_rank)} {did}"
-        reason += f"; rank {victim.rank} then {then}" if victim is not odd_rank else ""
+        reason = f"{full_name(odd_rank)} {did}" + (
+            f"; rank {victim.rank} then {then}" if victim is not odd_rank else ""
+        )
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline, cause=found.kind))
     if own:
         given = _given(evidence, own[0])
@@ -84,7 +85,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if stuck:
         return _judged_by(stuck[0], evidence, f"rank {victim.rank} then {then}")
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
-    if len(gone) > len(facts.ranks) - len(gone):
+    if len(gone) > len(facts.ranks) - len(gone) and left_out_by(evidence, victim.rank) is None:
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}", cause="went_alone")
     if broken is not None:
         return _judged_by(broken, evidence, f"rank {victim.rank} then {how_it_failed(evidence, victim, brief=True)}")
@@ -106,8 +107,8 @@ def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
 
 
 def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "", cause: str = "") -> Judgement:
-    reason = f"{full_name(rank)} {error}{then}"
-    return Judgement(verdict="failed", reason=reason, culprit=blame(rank, error, traceback, cause))
+    culprit = blame(rank, error, traceback, cause)
+    return Judgement(verdict="failed", reason=f"{full_name(rank)} {error}{then}", culprit=culprit)
 
 
 def _judged_by(found: Finding, evidence: Evidence, then: str) -> Judgement:

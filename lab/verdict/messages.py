@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lab.verdict.ends import together, what_it_did
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding
+from lab.verdict.finding import Finding, majority
 from lab.verdict.waits import Wait, describe_wait, majority_step, took, waited
 from lab.words import capital, listing, plural
 
@@ -42,6 +42,20 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
                 found.append(_nobody_there(wait, evidence, waits))
                 told.add(rank)
     return found
+
+
+def left_out_by(evidence: Evidence, rank: int) -> int | None:
+    """Who never took part in the message that a rank failed in, and called less than most, who called as it did.
+
+    None where that is no message, or where how often they called tells nothing.
+    """
+    hit = evidence.broken(rank) if evidence.at_hand else None
+    missing = hit[1].missing if hit is not None and hit[1].message else ()
+    calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
+    usual, _ = majority(calls)
+    if len(missing) != 1 or usual is None or not calls.get(missing[0], usual) < usual == calls[rank]:
+        return None
+    return missing[0]
 
 
 def _nobody_of_that_number(wait: Wait, peer: int, evidence: Evidence) -> Finding:

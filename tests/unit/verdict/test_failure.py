@@ -197,3 +197,22 @@ def test_who_left_no_stack_was_last_seen_in_its_latest_call_or_mark(made: TraceM
     write_events(made, exited(1, None, 5.0, signal="SIGKILL", out_of_memory=True), stopped(0), stopped(2))
     reason = judge(read_evidence(made.record())).reason
     assert "killed for lack of memory, last seen after backward at train.py:33" in reason
+
+
+@pytest.mark.parametrize(("more", "blamed"), [((), 1), ((0,), 0)])
+def test_of_a_message_that_nobody_took_who_called_less_or_more_than_most_is_named(
+    made: TraceMaker, more: tuple[int, ...], blamed: int
+) -> None:
+    """Rank 1 leaves out to receive what rank 0 sends it, or rank 0 sends once more than everybody else."""
+    pairs = [(one, other) for one in range(3) for other in range(3) if one != other and (one, other) != (0, 1)]
+    for sender, receiver in [*pairs, *([(0, 1)] if more else [])]:
+        made.call(sender, "send", 100, 200, [[1.0]], peer=receiver, tag=0, at="train.py:20")
+        made.call(receiver, "recv", 100, 200, [[1.0]], peer=sender, tag=0, at="train.py:22")
+    lost = made.call(0, "send", 1000, None, [[1.0]], peer=1, tag=0, at="train.py:20")
+    made.line(0, "end", 5000, i=lost, err="Connection closed by peer")
+    write_events(made, raised(0, PEER, 24, 5.1), exited(1, at=4.9), exited(2, at=4.9))
+    evidence = read_evidence(made.record(stop=False))
+    culprit = judge(evidence).culprit
+    assert culprit is not None
+    assert culprit.rank == blamed
+    assert [found.ranks for found in find_causes(evidence, blamed)] == [(blamed,)]
