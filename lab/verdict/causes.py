@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from lab.verdict.aftermath import explain_failure
 from lab.verdict.counts import count_phases
 from lab.verdict.disagreement import disagreements, that_stop_a_run
 from lab.verdict.evidence import Evidence
-from lab.verdict.failure import explain_failure
 from lab.verdict.finding import Finding
 from lab.verdict.hang import explain_hang
 from lab.verdict.outside import blows

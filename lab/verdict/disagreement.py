@@ -45,18 +45,29 @@ def that_stop_a_run(evidence: Evidence) -> tuple[list[Finding], list[Finding]]:
     return [*(find_split_worlds(evidence) or find_group_faults(evidence)), *stopping], other
 
 
+def differed_before(evidence: Evidence, rank: int) -> str:
+    """What ranks called differently in a step that a rank came out of, as a clause behind how it then failed."""
+    steps = {step.title for step in evidence.steps if rank in step.calls} if evidence.at_hand else ()
+    found = next((one for one in that_stop_a_run(evidence)[1] if one.step in steps), None) if steps else None
+    return f"; before that, {found.headline}" if found is not None else ""
+
+
 def _waiting(finding: Finding, times: int, evidence: Evidence) -> Finding:
     """The finding with how often it came, and how long ranks had been waiting in its step when the run was over."""
     if times > 1:
         again = f"So it was in {plural(times - 1, 'other step')}, too."
         finding = replace(finding, sentence=f"{finding.sentence} {again}")
     calls = [call for step in evidence.steps if step.title == finding.step for call in step.calls.values()]
-    since = [call.begin for call in calls if call.state == "unfinished" and evidence.ranks[call.rank].stopped]
+    since = [call.begin for call in calls if call.state == "unfinished" and _stopped(evidence, call.rank)]
     if not since:
         return finding
     took = max(0.0, evidence.over - min(since))
     sentence = f"{finding.sentence} It went no further for {format_duration(took)}."
     return replace(finding, sentence=sentence, seconds=round(took, 6))
+
+
+def _stopped(evidence: Evidence, rank: int) -> bool:
+    return rank in evidence.ranks and evidence.ranks[rank].stopped
 
 
 def _mismatch(clash: Clash, evidence: Evidence) -> Finding:

@@ -1,8 +1,7 @@
-"""A run that failed: whose fault it was, and what that did to the others."""
+"""A run that failed: whose fault it was."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,8 +11,8 @@ from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.broken_links import find_broken_link
 from lab.verdict.cause import error_cause
-from lab.verdict.disagreement import that_stop_a_run
-from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, last_call, refusal, went_alone, where_it_was
+from lab.verdict.disagreement import differed_before, that_stop_a_run
+from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S
 from lab.verdict.finding import Finding, Judgement
@@ -22,11 +21,11 @@ from lab.verdict.messages import left_out_by
 from lab.verdict.modules import way_to_module
 from lab.verdict.odd_values import find_odd_values
 from lab.verdict.outside import blows
-from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, is_loss, lost_a_peer
+from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, lost_a_peer
 from lab.verdict.rank_facts import RankFacts
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
-from lab.words import capital, format_duration, name_ranks, was
+from lab.words import format_duration, name_ranks
 
 
 def judge_failure(evidence: Evidence) -> Judgement:
@@ -37,10 +36,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
     or because it went on without them.
     """
     facts = evidence.facts
-    failed = sorted((rank for rank in facts.ranks if rank.failed), key=_failed_at)
+    failed = sorted((rank for rank in facts.ranks if rank.failed), key=failed_at)
     own = [rank for rank in failed if not lost_a_peer(rank)]
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
-    if lost is not None and (not own or lost.time <= _failed_at(own[0])):
+    if lost is not None and (not own or lost.time <= failed_at(own[0])):
         ranks = [rank.rank for rank in facts.ranks if rank.node == lost.node]
         what = f"{lost.node} {lost.how} in mid-run"
         culprit = Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what)
@@ -49,8 +48,8 @@ def judge_failure(evidence: Evidence) -> Judgement:
     outside = blows(facts)
     if outside and all(map(gave_way, own)):
         return Judgement(verdict="failed", reason="; ".join(blow.what for blow in outside), culprit=outside[0].culprit)
-    starter = min((one for one in facts.parents if one.failed), key=_failed_at, default=None)
-    if starter is not None and (not failed or _failed_at(starter) < _failed_at(failed[0])):
+    starter = min((one for one in facts.parents if one.failed), key=failed_at, default=None)
+    if starter is not None and (not failed or failed_at(starter) < failed_at(failed[0])):
         return _blame_starter(evidence, starter)
     victim, then = failed[0], how_it_failed(evidence, failed[0])
     odd = find_odd_one(failed)
@@ -73,10 +72,10 @@ def judge_failure(evidence: Evidence) -> Judgement:
         )
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline, cause=found.kind))
     if own:
-        given = _given(evidence, own[0])
-        if given is not None:
+        if (given := _given(evidence, own[0])) is not None:
             return _judged_by(given, evidence, f"rank {own[0].rank} then {how_it_failed(evidence, own[0], brief=True)}")
-        return _blame(own[0], how_it_failed(evidence, own[0]), way_to_module(facts, own[0]))
+        then = way_to_module(facts, own[0]) or differed_before(evidence, own[0].rank)
+        return _blame(own[0], how_it_failed(evidence, own[0]), then)
     broken = find_broken_link(evidence)
     meeting = explain_rendezvous(evidence) if evidence.at_hand and not (broken and broken.link) else None
     if meeting is not None:
@@ -90,7 +89,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if broken is not None:
         return _judged_by(broken, evidence, f"rank {victim.rank} then {how_it_failed(evidence, victim, brief=True)}")
     victim = next((rank for rank in failed if gave_up(rank)), victim)
-    missed, then = _missed(evidence, victim), how_it_failed(evidence, victim)
+    missed, then = missed_by(evidence, victim), how_it_failed(evidence, victim)
     if missed is None:
         return _blame(victim, then)
     return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback, missed.kind)
@@ -107,8 +106,8 @@ def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:
 
 
 def _blame(rank: RankFacts, error: str, then: str = "", traceback: str = "", cause: str = "") -> Judgement:
-    culprit = blame(rank, error, traceback, cause)
-    return Judgement(verdict="failed", reason=f"{full_name(rank)} {error}{then}", culprit=culprit)
+    reason = f"{full_name(rank)} {error}{then}"
+    return Judgement(verdict="failed", reason=reason, culprit=blame(rank, error, traceback, cause))
 
 
 def _judged_by(found: Finding, evidence: Evidence, then: str) -> Judgement:
@@ -120,7 +119,8 @@ def _judged_by(found: Finding, evidence: Evidence, then: str) -> Judgement:
     return Judgement(verdict="failed", reason=f"{found.headline}; {then}", culprit=culprit)
 
 
-def _failed_at(rank: RankFacts) -> float:
+def failed_at(rank: RankFacts) -> float:
+    """When it failed: when it raised, or else when it ended."""
     return rank.raised or rank.ended or float("inf")
 
 
@@ -153,7 +153,7 @@ def _given(evidence: Evidence, first: RankFacts) -> Finding | None:
     return next((one for one in find_odd_values(evidence) if one.ranks and one.others), None)
 
 
-class _Missed(NamedTuple):
+class Missed(NamedTuple):
     """Whom a rank missed that failed without a fault of its own, and what that one did."""
 
     rank: RankFacts
@@ -162,10 +162,10 @@ class _Missed(NamedTuple):
     """`left_early` or `late`."""
 
 
-def _missed(evidence: Evidence, victim: RankFacts) -> _Missed | None:
+def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     """The rank that was gone when another got into trouble, or came too late, or had nothing to do with it."""
     ranks = evidence.facts.ranks
-    before = _failed_at(victim) + SEEN_LATER_S
+    before = failed_at(victim) + SEEN_LATER_S
     hit = evidence.broken(victim.rank) if evidence.at_hand else None
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
     needed = [rank for rank in gone if hit is not None and rank.rank in hit[1].missing]
@@ -176,17 +176,17 @@ def _missed(evidence: Evidence, victim: RankFacts) -> _Missed | None:
         first = min(needed or gone, key=lambda rank: rank.ended or 0.0)
         lived = (first.ended or 0.0) - (first.started or first.ended or 0.0)
         did = f"exited early, with code {first.code} after {format_duration(lived)}, while others still needed it"
-        return _Missed(first, did, "left_early")
+        return Missed(first, did, "left_early")
     elsewhere = [rank for rank in ranks if rank.stack and not ((at := evidence.stood(rank)) and at.call)]
     if not elsewhere:
         return None
     where = where_it_was(evidence, elsewhere[0])
     if gave_up(victim):
-        return _Missed(elsewhere[0], f"was late: it was {where}", "late")
-    return _Missed(elsewhere[0], f"left the others while they still needed it, it was {where}", "left_early")
+        return Missed(elsewhere[0], f"was late: it was {where}", "late")
+    return Missed(elsewhere[0], f"left the others while they still needed it, it was {where}", "left_early")
 
 
-def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> _Missed | None:
+def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> Missed | None:
     """The last of those to come for whom a rank had waited until it gave up; None where everybody came in time."""
     came = {rank: step.calls[rank].begin for rank in step.needs(call) if rank in step.calls}
     never = [rank for rank in step.needs(call) if rank not in came and rank in evidence.ranks]
@@ -194,110 +194,10 @@ def _late(evidence: Evidence, victim: RankFacts, call: Call, step: Step) -> _Mis
     if alive:
         rank = evidence.ranks[alive[0]]
         where = f"; it was {where_it_was(evidence, rank)}" if rank.stack else ""
-        return _Missed(rank, f"had not come to {step.title} when rank {victim.rank} gave it up{where}", "late")
+        return Missed(rank, f"had not come to {step.title} when rank {victim.rank} gave it up{where}", "late")
     last = max(came, key=lambda rank: came[rank], default=None)
     if never or last is None or call.end is None or came[last] <= call.end + step.apart_s:
         return None
     after = format_duration(came[last] - call.end)
     did = f"came to {step.title}{at_lines([step.calls[last]])} {after} after rank {victim.rank} had given it up"
-    return _Missed(evidence.ranks[last], did, "late")
-
-
-# -- what it did to the others
-
-
-def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
-    """Who failed first, the culprit if one is known already, and in which calls that found the others."""
-    stuck = explain_stand_off(evidence)
-    if stuck and (culprit is None or culprit in stuck[0].ranks):
-        return stuck
-    link = find_broken_link(evidence)
-    if link is not None and (culprit is None or culprit in link.ranks):
-        return [link]
-    if culprit is None:
-        judged = judge_failure(evidence).culprit
-        culprit = judged.rank if judged is not None else None
-    first = evidence.ranks.get(culprit) if culprit is not None else None
-    if first is None:
-        return []
-    meeting = explain_rendezvous(evidence) if lost_a_peer(first) else None
-    if meeting is not None:
-        return [meeting]
-    alone = _went_alone(evidence, first)
-    if alone is not None:
-        return [alone]
-    place, missed = evidence.place(first), _missed_by_first(evidence)
-    kind, head = "left_early", full_name(first)
-    if first.node_lost:
-        kind, head = "failed", f"rank {first.rank}'s node, {first.node}, went away"
-    elif missed is not None and missed.rank is first and missed.kind == "late":
-        kind, head = "late", f"{head} {missed.did}"
-    elif first.left:
-        head += f" ended with code {first.code}"
-    elif first.failed:
-        kind, head = "failed", f"{head} {how_it_failed(evidence, first, brief=True)}"
-    elif place is not None:
-        head += f" was {place.sentence()} and no longer with the others"
-    else:
-        return []
-    hit = _hit(evidence, first)
-    last = last_call(evidence, first.rank)
-    sentence = f"{head}, {last}." if last else f"{head}."
-    sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
-    found = [call for _, calls in hit for call in calls]
-    return [
-        Finding(
-            kind=kind,
-            sentence=sentence,
-            ranks=(first.rank,),
-            others=tuple(sorted(call.rank for call in found)),
-            step=hit[0][0].title if hit else "",
-            lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in found)),
-        )
-    ]
-
-
-def _missed_by_first(evidence: Evidence) -> _Missed | None:
-    """Whom the rank missed that failed first, if it failed for want of a peer."""
-    failed = sorted((rank for rank in evidence.facts.ranks if rank.failed and lost_a_peer(rank)), key=_failed_at)
-    victim = next((rank for rank in failed if gave_up(rank)), failed[0] if failed else None)
-    return _missed(evidence, victim) if victim is not None else None
-
-
-def _hit(evidence: Evidence, first: RankFacts) -> list[tuple[Step, list[Call]]]:
-    """The steps in which the end of one rank found others, and their calls."""
-    found: dict[int, tuple[Step, list[Call]]] = {}
-    for rank in evidence.facts.ranks:
-        hit = evidence.broken(rank.rank) if rank is not first and not rank.left else None
-        if hit is not None:
-            found.setdefault(hit[1].number, (hit[1], []))[1].append(hit[0])
-    return sorted(found.values(), key=lambda item: -len(item[1]))
-
-
-def _found(step: Step, calls: Sequence[Call]) -> str:
-    ranks = [call.rank for call in calls]
-    what = step.title if not step.message else f"{calls[0].op} ({step.title})"
-    errors = [call.error for call in calls if call.error]
-    if len(errors) == len(calls) and not any(map(is_loss, errors)):
-        return refusal(what, calls)
-    lost = " and failed there" if errors else ""
-    return f"{name_ranks(ranks)} {was(ranks)} in {what}{at_lines(calls)}{lost}"
-
-
-def _went_alone(evidence: Evidence, first: RankFacts) -> Finding | None:
-    """That a rank failed in a call because all whom it needed there had ended with code 0."""
-    hit = evidence.broken(first.rank) if first.failed else None
-    if hit is None:
-        return None
-    (call, step), ranks = hit, evidence.ranks
-    gone = step.missing
-    if len(gone) <= len(step.calls) or not all(rank in ranks and ranks[rank].left for rank in gone):
-        return None
-    ended = {last_call(evidence, rank) for rank in gone}
-    how = f" {next(iter(ended))}".rstrip() if len(ended) == 1 else ""
-    sentence = (
-        f"{full_name(first)} went on alone: it called {step.title}{at_lines([call])}, which {name_ranks(gone)} never "
-        f"{'called' if not step.message else 'answered'}; they had ended with code 0{how}."
-    )
-    lines = (call.source, *map(evidence.last_line, gone))
-    return Finding(kind="went_alone", sentence=sentence, ranks=(first.rank,), others=gone, step=step.title, lines=lines)
+    return Missed(evidence.ranks[last], did, "late")

@@ -216,3 +216,17 @@ def test_of_a_message_that_nobody_took_who_called_less_or_more_than_most_is_name
     assert culprit is not None
     assert culprit.rank == blamed
     assert [found.ranks for found in find_causes(evidence, blamed)] == [(blamed,)]
+
+
+def test_what_ranks_brought_differently_before_one_failed_by_itself_stands_behind_how_it_failed(
+    made: TraceMaker,
+) -> None:
+    for rank in range(3):
+        dtype = "int64" if rank == 0 else "float64"
+        made.call(rank, "broadcast", 100, 200, [[1.0]], [[1.0]], dtype=dtype, root=0, at="train.py:20")
+    write_events(made, raised(1, "AssertionError: 0 is not 45", 30), exited(0), exited(2))
+    reason = judge(read_evidence(made.record(stop=False))).reason
+    assert reason.startswith(
+        "rank 1 (node1) raised AssertionError: 0 is not 45 at train.py:30; before that, in broadcast"
+    )
+    assert "rank 0 brought int64" in reason
