@@ -52,13 +52,18 @@ def own_size(name: str) -> tuple[int, int]:
     return scenario.nodes, scenario.nproc_per_node or 1
 
 
+def runs_locally(name: str) -> bool:
+    """Whether a lesson breaks nothing that the local engine cannot break."""
+    scenario = loaded(name)
+    return not beyond(network_first(scenario.network, None, scenario.faults), "local")
+
+
 def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
     """Gives a test an engine and a lesson: on Docker what only that can do or shows, and in the long run the rest."""
     docker, long = pytest.mark.docker, pytest.mark.long
     rows = []
     for name in names:
-        scenario = loaded(name)
-        on_local = not beyond(network_first(scenario.network, None, scenario.faults), "local")
+        on_local = runs_locally(name)
         if on_local:
             rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
         marks = docker if name.startswith(ON_DOCKER) or not (on_local or name.startswith(LONG)) else (docker, long)
