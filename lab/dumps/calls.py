@@ -14,6 +14,10 @@ from lab.operations import OPERATIONS
 from lab.words import name_ranks, plural
 
 _COALESCED = "coalesced"
+_GLOOS = ""
+"""What gloo calls a group when it tells its members, whatever its name is."""
+_MOST_PER_DUMP = 64
+"""Ranks that a job has for each that left a dump, where it is not told how many there are."""
 
 
 @dataclass
@@ -99,23 +103,28 @@ def _joined(inner: list[Entry], last: Entry) -> Entry:
 
 def _members(dumps: Mapping[int, Dump], calls: Mapping[int, list[Entry]]) -> dict[str, dict[int, tuple[int, ...]]]:
     """The ranks of each group, for each rank that is in it: as told, or else those that called something in it."""
+    told: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     groups: dict[str, dict[int, tuple[int, ...]]] = defaultdict(dict)
     callers: dict[str, set[int]] = defaultdict(set)
-    told: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for rank, dump in dumps.items():
         for name, ranks in dump.members.items():
             told[name].add(ranks)
-            if rank in ranks:
+            if rank in ranks and name != _GLOOS:
                 groups[name][rank] = ranks
         for entry in calls[rank]:
             callers[entry.group].add(rank)
-    default = {entry.group for entries in calls.values() for entry in entries if entry.description == words.DEFAULT}
+    default = {
+        entry.group
+        for entries in calls.values()
+        for entry in entries
+        if entry.description == words.DEFAULT or (entry.group == "0" and not entry.description)
+    }
     for name, ranks_of in callers.items():
         ranks = tuple(sorted(ranks_of))
-        if name in default:
-            ranks = tuple(range(max([max(dumps) + 1, *_sizes(name, calls)])))
-        elif len(told[name]) == 1:
+        if len(told[name]) == 1:
             ranks = next(iter(told[name]))
+        elif name in default and max(dumps) < _MOST_PER_DUMP * len(dumps):
+            ranks = tuple(range(max([max(dumps) + 1, *_sizes(name, calls), *(len(of) for of in told[_GLOOS])])))
         for rank in ranks_of:
             groups[name].setdefault(rank, ranks)
     return {name: of for name, of in groups.items() if of}

@@ -16,9 +16,10 @@ _LARGEST = 1 << 62
 _MOST_TENSORS, _MOST_DIMENSIONS, _MOST_FRAMES = 1 << 16, 64, 1 << 12
 _LONGEST_TEXT = 1000
 _RANKS = re.compile(r"\[[\d, ]*\]")
-_TORCH = re.compile(r"^<|(^|/)(site|dist)-packages/torch/|/torch/(_\w+|autograd|distributed|nn|optim|utils)/")
+_TORCH = re.compile(r"^<|(^|/)(site|dist)-packages/torch/|/labnode/|/torch/(_\w+|autograd|distributed|nn|optim|utils)/")
 _LIBRARY = re.compile(rf"{_TORCH.pattern}|(^|/)(site|dist)-packages/|/lib/python\d")
-"""Files whose lines nobody wants to be told, unless there are no others: the script is found above them."""
+"""Files whose lines nobody wants to be told, unless there are no others: the script is found above them. `labnode` is
+the lab's own recorder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 def _rank_of(path: Path) -> int | None:
     """The number at the end of a file's name, as in `nccl_trace_rank_12`, `rank12.json`."""
-    numbers = re.search(r"(\d{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?$", path.name)
+    numbers = re.search(r"(?<!\d)(\d{1,7})(?:\.(?:json|pkl|pickle|bin|dump))?$", path.name)
     rank = int(numbers[1]) if numbers is not None else None
     return rank if rank is not None and rank < MOST_RANKS else None
 

@@ -22,6 +22,7 @@ _NAMES = {
 }  # fmt: skip
 """Steps that are told by name when they are refused."""
 _MARK = object()
+_GET, _BYTE, _STOP = b"hK."
 
 
 class NotPlain(ValueError):
@@ -63,7 +64,6 @@ class _Machine:
             "N": lambda: push(None),
             "\x88": lambda: push(True),
             "\x89": lambda: push(False),
-            "K": lambda: push(self._byte()),
             "M": lambda: push(self._number("<H")),
             "J": lambda: push(self._number("<i")),
             "G": lambda: push(self._number(">d")),
@@ -74,7 +74,6 @@ class _Machine:
             "q": lambda: self._keep(self._byte()),
             "r": lambda: self._keep(self._number("<I")),
             "\x94": lambda: self._keep(len(self.kept)),
-            "h": lambda: push(self.kept[self._byte()]),
             "j": lambda: push(self.kept[self._number("<I")]),
             "0": self._drop,
             "a": lambda: self._extend([self._pop()]),
@@ -89,18 +88,28 @@ class _Machine:
 
     def run(self) -> Any:
         """Do all steps, and give what is on the stack at the end."""
-        data, steps = self.data, self.steps
+        data, steps, push, kept, place = self.data, self.steps, self.stack.append, self.kept, 0
         while True:
-            step = data[self.place]
-            self.place += 1
+            step = data[place]
+            place += 1
+            if step == _GET:  # half of all steps are one of these two
+                push(kept[data[place]])
+                place += 1
+                continue
+            if step == _BYTE:
+                push(data[place])
+                place += 1
+                continue
+            self.place = place
             action = steps.get(step)
             if action is not None:
                 action()
-            elif step == ord("."):
+                place = self.place
+            elif step == _STOP:
                 return self._pop()
             else:
                 what = _NAMES.get(chr(step), f"the step {chr(step)!r}")
-                raise NotPlain(f"holds {what} at byte {self.place - 1:,}, and dumps are plain data")
+                raise NotPlain(f"holds {what} at byte {place - 1:,}, and dumps are plain data")
 
     def _skip(self, size: int) -> None:
         self.place += size

@@ -202,6 +202,21 @@ def test_gloos_dumps_tell_no_ends_no_messages_and_no_groups(tmp_path: Path) -> N
     assert "If rank 1 waited for a message, these dumps do not tell it." in explanation.findings[0].sentence
 
 
+def test_gloos_default_group_has_all_ranks_that_left_a_dump_though_one_called_nothing(tmp_path: Path) -> None:
+    """As in a run under the lab's recorder: the group is not described, and is told under no name."""
+    config = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
+    call = {"process_group": ("0", ""), "state": "scheduled", "profiling_name": "gloo:all_reduce"}
+    call["frames"] = [{"name": "wrapper", "filename": "/tmp/x/site/labnode/recorder/patch.py", "line": 5}] + entry(0)[
+        "frames"
+    ]
+    dumps = {rank: dump([] if rank == 1 else [waiting(0, **call)], pg_config=config) for rank in range(3)}
+    _, result, explanation = imported(write(tmp_path / "dumps", dumps))
+    assert result.culprit is not None
+    assert result.culprit.rank == 1
+    said = "Ranks 0 and 2 waited there at train.py:40; rank 1 was in no call on record."
+    assert explanation.findings[0].sentence == f"Rank 1 never entered all_reduce #1. {said}"
+
+
 def test_a_job_whose_calls_are_all_over_is_not_judged(tmp_path: Path) -> None:
     _, result, explanation = imported(write(tmp_path / "dumps", {rank: dump([entry(0)]) for rank in range(4)}))
     assert (result.verdict, result.culprit) == ("error", None)
