@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.cluster import Cluster
 from lab.dumps.folder import read_folder
 from lab.dumps.record import import_dumps
 from lab.record.read import Record
@@ -88,19 +85,15 @@ def _told(result: Result) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 
-@contextmanager
-def _cluster() -> Iterator[Cluster]:
-    with Cluster(nodes=4, engine="local", name="dev-dumps") as cluster:
-        yield cluster
-
-
 def main() -> None:
     """Run the lessons on the local engine and write the table into the docs."""
     parser = argparse.ArgumentParser(prog="dev/dumps", description=main.__doc__)
     parser.add_argument("--print", action="store_true", help="print the table, and leave the docs as they are")
     arguments = parser.parse_args()
     rows = ["| lesson | the lab | torchfrtrace | the lab, of the dumps alone |", "|---|---|---|---|"]
-    with tempfile.TemporaryDirectory() as folder, _cluster() as cluster:
+    from lab.cluster import Cluster  # those who import this module want no cluster
+
+    with tempfile.TemporaryDirectory() as folder, Cluster(nodes=4, engine="local", name="dev-dumps") as cluster:
         for name in LESSONS:
             scenario = load_scenario(ROOT / "scenarios" / f"{name}.yaml")
             rows.append(_row(name, cluster.run(scenario, runs=Path(folder, "runs")), Path(folder)))

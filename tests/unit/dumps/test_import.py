@@ -20,6 +20,7 @@ from lab.report.export.flight_recorder import flight_recorder_dumps
 from lab.report.html.page import write_report
 from lab.trace.read import read_trace
 from lab.trace.steps import match
+from tests.torchfrtrace import LESSONS, PAGE
 from tests.unit.dumps.made import BEGUN, SECOND, dump, entry, waiting, write
 from tests.unit.traces import TraceMaker
 
@@ -367,3 +368,8 @@ def test_the_record_of_a_job_has_its_times_and_the_answer_as_json(
     assert (told["scenario"], told["verdict"], told["culprit"]["rank"], told["problems"]) == ("llama", "hung", 1, [])
     record = Record(path=tmp_path / ".lab" / "runs" / told["run"])
     assert read_trace(record).origin == pytest.approx(BEGUN / SECOND)
+
+
+def test_the_docs_hold_torchfrtrace_against_the_lab_for_every_lesson_of_the_table() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in LESSONS if f"\n| `{name}` | " not in page] == []
