@@ -45,6 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=tuple(LIBRARIES),
         help="what chooses among algorithms (default: that of the record on its network, nccl on others)",
     )
+    parser.add_argument(
+        "--others",
+        type=others,
+        metavar="N",
+        help="programs that want a core beside the ranks, on the machine of the record (default: as many as on record)",
+    )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a plot of the step times to a file instead")
     add_attempt(parser)
     shared.add_runs(parser)
@@ -62,9 +68,11 @@ def run(arguments: argparse.Namespace) -> int:
     target = parse_network(arguments.network)
     if target is None and arguments.library is not None:
         raise UsageError("--library needs --network: on the measured network calls go on as they were recorded")
+    if target is not None and arguments.others is not None:
+        raise UsageError("--others belongs to the measured network: on others each rank has cores of its own")
     records = [find_record(name, arguments.runs).attempt(arguments.attempt) for name in arguments.names or [None]]
     sources = [source_of(record.run, open_trace(record)) for record in records]
-    found = project(sources, arguments.ranks, target, arguments.library)
+    found = project(sources, arguments.ranks, target, arguments.library, arguments.others)
     if arguments.svg is not None:
         write_text(arguments.svg, projection_svg(found))
     return answer(
@@ -80,3 +88,14 @@ def ranks(text: str) -> tuple[int, ...]:
     if not all(word.isdecimal() and int(word) > 1 for word in words):
         raise argparse.ArgumentTypeError(f"found {text!r}; allowed: numbers of ranks, 2 or more, such as 8,64,512")
     return tuple(map(int, words))
+
+
+def others(text: str) -> float:
+    """So many programs, perhaps not all of the time."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1e6:
+        raise argparse.ArgumentTypeError(f"found {text!r}; allowed: a number of programs, such as 0 or 1.5")
+    return number

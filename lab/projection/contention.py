@@ -9,24 +9,43 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from lab.trace.timing import Span
+
+_MOST_OTHERS = 64.0
+_HALVINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What ranks share."""
+
+    cores: float
+    others: float = 0.0
+    """So many other programs that always want a core: what else went on there."""
+
+    def rate(self, working: float) -> float:
+        """How fast each of so many gets on, 1 where it has a core of its own."""
+        wanting = working + self.others
+        return min(1.0, self.cores / wanting) if working > 0 and wanting > 0 else 1.0
 
 
 class Clock:
     """Runs as fast as what works beside one another gets cores."""
 
-    def __init__(self, working: Iterable[Span], cores: float | None) -> None:
+    def __init__(self, working: Iterable[Span], machine: Machine | None) -> None:
         """From the spans in which something worked, each on one core; None where nobody knows of cores."""
         changes: list[tuple[float, int]] = []
-        for begin, end in working if cores is not None else ():
+        for begin, end in working if machine is not None else ():
             if end > begin:
                 changes += [(begin, 1), (end, -1)]
         changes.sort()
         self._times: Sequence[float] = [time for time, _ in changes]
-        counts = list(accumulate(change for _, change in changes))
-        self._rates = [1.0 if cores is None else min(1.0, cores / max(count, 1)) for count in counts]
+        self.counts = list(accumulate(change for _, change in changes))
+        """How many worked, from each change on."""
+        self._rates = [1.0 if machine is None else machine.rate(count) for count in self.counts]
         self._told = [0.0]
         for number in range(1, len(changes)):
             passed = self._times[number] - self._times[number - 1]
@@ -42,3 +61,18 @@ class Clock:
     def between(self, begin: float, end: float) -> float:
         """Seconds that passed on it."""
         return max(0.0, self.at(end) - self.at(begin))
+
+
+def machine_of(own: Sequence[Span], moving: Sequence[Span], cores: int, part: float) -> Machine:
+    """The machine of ranks that worked in these spans, while data moved in those, and that ran in such a part of them.
+
+    Where they ran less than what their own number leaves each, others worked there too: as many as explain it.
+    """
+    passed = sum(end - begin for begin, end in own)
+    low, high = 0.0, _MOST_OTHERS
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        clock = Clock([*own, *moving], Machine(cores, middle))
+        given = sum(clock.between(begin, end) for begin, end in own)
+        low, high = (middle, high) if given > part * passed else (low, middle)
+    return Machine(cores, low)

@@ -132,8 +132,8 @@ def program_of(trace: Trace, steps: Sequence[Step], clock: Clock) -> Program | N
     )
 
 
-def working(trace: Trace, steps: Sequence[Step]) -> list[Span]:
-    """When each rank worked, outside of what held it up, and when data was on its way to it."""
+def own_work(trace: Trace) -> list[Span]:
+    """When ranks worked, outside of what held them up."""
     spans: list[Span] = []
     for rank in trace.ranks.values():
         at = rank.first
@@ -142,6 +142,12 @@ def working(trace: Trace, steps: Sequence[Step]) -> list[Span]:
                 spans.append((at, begin))
             at = max(at, end)
         spans.append((at, rank.last))
+    return spans
+
+
+def data_on_its_way(steps: Sequence[Step]) -> list[Span]:
+    """When data was on its way, a span for each rank that took part."""
+    spans: list[Span] = []
     for step in steps:
         ready = step.ready
         if ready is None:

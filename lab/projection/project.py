@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from lab.errors import LabError
 from lab.operations import operation
+from lab.projection.contention import Machine
 from lab.projection.costs import Layout, Pattern, choices, pattern_of
 from lab.projection.fitted import Fit, fit_all, pooled_error, recorded_algorithm, recorded_cost
 from lab.projection.growth import Growth, growth_of
@@ -72,8 +73,8 @@ class Projection:
     network: str
     library: str
     """What chooses among algorithms."""
-    cores: int | None
-    """That all ranks of a world share; None: each has its own."""
+    machine: Machine | None
+    """That all ranks of a world share; None: each has cores of its own."""
     fits: Mapping[str, Fit]
     """What the runs tell of their network, by operation."""
     error: float
@@ -87,7 +88,13 @@ class Projection:
     left_out: int
 
 
-def project(sources: Sequence[Source], ranks: Sequence[int], target: Target | None, library: str | None) -> Projection:
+def project(
+    sources: Sequence[Source],
+    ranks: Sequence[int],
+    target: Target | None,
+    library: str | None = None,
+    others: float | None = None,
+) -> Projection:
     """What a training step takes in worlds of so many ranks.
 
     Args:
@@ -95,6 +102,7 @@ def project(sources: Sequence[Source], ranks: Sequence[int], target: Target | No
         ranks: sizes of the worlds.
         target: their network, where each rank has cores of its own; None: the one on record, with its cores.
         library: what chooses among algorithms; None: that of the record on its network, and nccl elsewhere.
+        others: programs that want a core beside the ranks, on the machine of the record; None: as many as on record.
 
     Raises:
         LabError: the runs are not of one training, or cannot be projected to such a world.
@@ -111,19 +119,29 @@ def project(sources: Sequence[Source], ranks: Sequence[int], target: Target | No
     network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
     checks = [_check(source, growth, recorded) for source in sources]
     off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
+    machine = _machine(sources, others) if target is None else None
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
         network=target.name if target is not None else MEASURED,
         library=network.library,
-        cores=base.cores if target is None else None,
+        machine=machine,
         fits=fits,
         error=network.error,
         checks=tuple(checks),
-        rows=tuple(_row(base, count, growth, network, off) for count in sorted(set(ranks))),
+        rows=tuple(_row(base, count, growth, network, machine, off) for count in sorted(set(ranks))),
         assumed=growth.assumed,
         steps=len(base.program.steps_s),
         left_out=base.program.left_out,
     )
+
+
+def _machine(sources: Sequence[Source], others: float | None) -> Machine | None:
+    """That of the largest run, with as many others on it as there were beside the runs on average."""
+    base = sources[-1].machine
+    if base is None:
+        return None
+    found = [source.machine.others for source in sources if source.machine is not None]
+    return replace(base, others=sum(found) / len(found) if others is None else others)
 
 
 def _check_alike(one: Source, other: Source) -> None:
@@ -183,7 +201,7 @@ class _Grown:
     copies: int
     weight: float
 
-    def replayed(self, cores: int | None, network: _Network, slower: float = 1.0) -> Replayed:
+    def replayed(self, machine: Machine | None, network: _Network, slower: float = 1.0) -> Replayed:
         return replay(
             World(
                 turns=self.turns,
@@ -193,7 +211,7 @@ class _Grown:
                 copies=self.copies,
                 common=self.common,
                 weight=self.weight,
-                cores=cores,
+                machine=machine,
             )
         )
 
@@ -236,23 +254,24 @@ def _check(source: Source, growth: Growth, network: _Network) -> Row:
     """A world on record, replayed."""
     ranks = source.program.ranks
     own = growth if growth.stages else growth_of(source.program, source.trace)
-    return _told(source, ranks, _grow(source, ranks, own, network), source.cores, network, 0.0, source.program.steps_s)
+    return _told(
+        source, ranks, _grow(source, ranks, own, network), source.machine, network, 0.0, source.program.steps_s
+    )
 
 
-def _row(source: Source, ranks: int, growth: Growth, network: _Network, off: float) -> Row:
+def _row(source: Source, ranks: int, growth: Growth, network: _Network, machine: Machine | None, off: float) -> Row:
     if ranks % growth.replica or ranks > MOST_RANKS or ranks < 2:
         allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
         raise LabError(
             f"run {source.run} cannot be projected to {ranks:,} ranks; allowed: {allowed}, up to {MOST_RANKS:,}",
             f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
         )
-    cores = source.cores if network.target is None else None
     same = ranks == source.program.ranks and network.target is None
     return _told(
         source,
         ranks,
         _grow(source, ranks, growth, network),
-        cores,
+        machine,
         network,
         off,
         source.program.steps_s if same else (),
@@ -263,13 +282,13 @@ def _told(
     source: Source,
     ranks: int,
     grown: _Grown,
-    cores: int | None,
+    machine: Machine | None,
     network: _Network,
     off: float,
     measured_s: Sequence[float],
 ) -> Row:
-    found = grown.replayed(cores, network)
-    fast, slow = (grown.replayed(cores, network, 1 + sign * network.error).step_s for sign in (-1, 1))
+    found = grown.replayed(machine, network)
+    fast, slow = (grown.replayed(machine, network, 1 + sign * network.error).step_s for sign in (-1, 1))
     moved = (slow - fast) / 2 / found.step_s
     distance = 1 + _WIDENING * max(0.0, math.log2(ranks / source.program.ranks))
     wide = distance * math.sqrt(moved**2 + off**2 + _variation(source.program.steps_s) ** 2)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from lab.errors import LabError
 from lab.operations import Who, operation
+from lab.projection.contention import Machine
 from lab.projection.program import Action, Begin, Key, Transfer, Work
 from lab.words import plural
 
@@ -56,8 +57,8 @@ class World:
     """Lanes in which all copies take part in the same transfer; of others each copy has its own."""
     weight: float = 1.0
     """Ranks that each player stands for, where cores are shared."""
-    cores: float | None = None
-    """That all ranks share; None: each has its own."""
+    machine: Machine | None = None
+    """That all ranks share; None: each has cores of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +145,7 @@ class _Replay:
             self._go_on(player)
         while self.jobs:
             until, _, weight, done = heapq.heappop(self.jobs)
-            cores = self.world.cores
-            rate = min(1.0, cores / self.weight) if cores is not None and self.weight > 0 else 1.0
+            rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
             self.now += max(0.0, until - self.clock) / rate
             self.clock = max(self.clock, until)
             self.weight -= weight
@@ -242,7 +242,7 @@ class _Replay:
                 self._go_on(player)
             self._begin_next(lane)
 
-        busy = self.world.weight * move.players if self.world.cores is not None else 0.0
+        busy = self.world.weight * move.players if self.world.machine is not None else 0.0
         spread = self.world.spread.get(move.transfer.op)
         self._job(self.world.seconds[key] * (self.random.choice(spread) if spread else 1.0), busy, done)
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.errors import LabError
-from lab.projection.contention import Clock
+from lab.projection.contention import Clock, Machine, machine_of
 from lab.projection.costs import LIBRARIES
 from lab.projection.fitted import Sample, samples_of
-from lab.projection.program import OPTIMIZER, Program, program_of, working
+from lab.projection.program import OPTIMIZER, Program, data_on_its_way, own_work, program_of
 from lab.trace.model import Trace
 from lab.trace.steps import match
+from lab.trace.timing import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Source:
     samples: Sequence[Sample]
     library: str
     """What carried its bytes, as `lab.projection.costs` names it."""
-    cores: int | None
+    machine: Machine | None
     """That all its ranks shared; None where they had several machines, or the record does not tell."""
 
 
@@ -41,8 +42,9 @@ def source_of(run: str, trace: Trace) -> Source:
             "a training step lies between two steps of an optimizer of torch.optim, on every rank",
         )
     steps = match(trace)
-    cores = _shared_cores(trace)
-    clock = Clock(working(trace, steps) if cores is not None else (), cores)
+    own, moving = own_work(trace), data_on_its_way(steps)
+    machine = _shared_machine(trace, own, moving)
+    clock = Clock([*own, *moving], machine)
     program = program_of(trace, steps, clock)
     if program is None:
         raise LabError(
@@ -61,11 +63,19 @@ def source_of(run: str, trace: Trace) -> Source:
         program=program,
         samples=samples_of(steps, clock, program.settled),
         library=next((name for name in LIBRARIES for backend in backends if name in backend), "gloo"),
-        cores=cores,
+        machine=machine,
     )
 
 
-def _shared_cores(trace: Trace) -> int | None:
-    kernels = {rank.kernel for rank in trace.ranks.values()}
-    cores = [rank.cores for rank in trace.ranks.values() if rank.cores]
-    return min(cores) if len(kernels) == 1 and cores else None
+def _shared_machine(trace: Trace, own: Sequence[Span], moving: Sequence[Span]) -> Machine | None:
+    had = [rank.cores for rank in trace.ranks.values()]
+    counts = [cores.count for cores in had if cores.count]
+    if len({cores.kernel for cores in had}) > 1 or not counts:
+        return None
+    ran, queued = sum(cores.ran_s for cores in had), sum(cores.queued_s for cores in had)
+    if not ran:
+        return Machine(min(counts))
+    trained = min(
+        mark.end for rank in trace.ranks.values() for mark in rank.marks if mark.name == OPTIMIZER and mark.end
+    )
+    return machine_of([span for span in own if span[0] >= trained], moving, min(counts), ran / (ran + queued))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from lab.projection.networks import MEASURED
 from lab.projection.project import Projection, Row
 from lab.report.style import Style
 from lab.report.svg import LogScale, Shapes, element, text, title
@@ -12,6 +13,8 @@ from lab.report.table import table_text
 from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
 
 _BAR = 40
+_FEW = 0.1
+"""Fewer other programs are not worth a word."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760.0, 320.0, 92.0, 30.0, 50.0
 _OWN, _HELD, _BAND = "#4474b0", "#d9822b", "#c9d6ea"
 
@@ -55,7 +58,10 @@ def _head(projection: Projection, style: Style) -> str:
     beside = f", with {listing(others)}" if others else ""
     left = f"; {plural(projection.left_out, 'other')} left out" if projection.left_out else ""
     steps = f"{plural(projection.steps, 'step')} of training that are alike{left}"
-    shared = "" if projection.cores is None else f", all ranks on {plural(projection.cores, 'core')}"
+    machine = projection.machine
+    shared = "" if machine is None else f", all ranks on {plural(round(machine.cores), 'core')}"
+    if machine is not None and machine.others >= _FEW:
+        shared += f", beside {machine.others:.1f} other programs that want a core"
     return (
         f"{style.paint(run, 'bold')} ({plural(ranks, 'rank')}){beside}: {steps}\n"
         f"network: {projection.network}{shared}; algorithms: {projection.library}"
@@ -142,10 +148,10 @@ def _fits(projection: Projection, style: Style) -> str:
 def _assumed(projection: Projection) -> list[str]:
     """What is taken for granted, a line each."""
     said = [f"Assumed: {sentence}." for sentence in projection.assumed]
-    if projection.cores is None and projection.network != "measured":
+    if projection.machine is None and projection.network != MEASURED:
         said.append("Assumed: each rank has cores of its own; what ranks took from one another on record is taken out.")
-    elif projection.cores is not None:
-        said.append(f"Assumed: all ranks share the {plural(projection.cores, 'core')} on which the run was recorded.")
+    elif projection.machine is not None:
+        said.append("Assumed: all ranks share the cores on which the run was recorded, and what else went on there.")
     else:
         said.append("Assumed: cores are shared as on record, as it does not tell of one machine for all ranks.")
     said.append(

@@ -10,6 +10,7 @@ from typing import Any
 
 from lab.operations import Operation, Who, operation
 from lab.trace.clocks import Clocks
+from lab.trace.cores import Cores
 from lab.trace.training import Buckets, Module, Turn
 from lab.words import ordinal
 
@@ -230,10 +231,8 @@ class RankTrace:
     recorder: str = ""
     """`compiled` or `python`, or DUMPED; empty where the rank has no trace."""
     torch: str = ""
-    kernel: str = ""
-    """Identity of the kernel that it ran under: ranks of one kernel share a machine."""
-    cores: int = 0
-    """Of that machine, on which it might run; 0 where its trace does not tell."""
+    cores: Cores = field(default_factory=Cores)
+    """What it had of its machine."""
     first: float = 0.0
     """Seconds at its first line."""
     last: float = 0.0

@@ -98,6 +98,7 @@ class RankReader:
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
             "store": self._store, "module": self.modules.calls, "norms": self.modules.norms, "threads": self._threads,
             "hook": self.modules.hook, "weights": lambda line: self.modules.turn(line, self._seconds(line)),
+            "cpu": lambda line: self.result.cores.look(number(line, "ran"), number(line, "queued")),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
         first = next(self._lines(), {}) if path is not None else {}
@@ -155,7 +156,7 @@ class RankReader:
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
-        self.result.kernel, self.result.cores = str(line.get("boot", "")).partition(" ")[0], number(line, "cores")
+        self.result.cores.start(str(line.get("boot", "")), number(line, "cores"))
 
     def _group(self, line: Mapping[str, Any]) -> None:
         ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
@@ -195,7 +196,6 @@ class RankReader:
         in_place, splits = "out" not in line, line.get("split")
         inputs = buffers(line.get("in", ()), line.get("iv"), line.get("is"))
         outputs = inputs if in_place else buffers(line.get("out", ()), None, None)
-        bytes_in = number(line, "ib")
         return Call(
             rank=self.rank,
             index=whole(line["i"]),
@@ -212,8 +212,8 @@ class RankReader:
             inputs=inputs,
             outputs=outputs,
             in_place=in_place,
-            bytes_in=bytes_in,
-            bytes_out=bytes_in if in_place else number(line, "ob"),
+            bytes_in=number(line, "ib"),
+            bytes_out=number(line, "ib" if in_place else "ob"),
             splits=(tuple(map(whole, splits[0])), tuple(map(whole, splits[1]))) if splits else None,
             source=str(line.get("at", "")),
             function=str(line.get("fn", "")),

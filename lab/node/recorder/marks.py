@@ -11,6 +11,7 @@ from typing import Any
 
 from .holds import PHASE, holds
 from .journal import journal
+from .share import share
 from .source import source
 
 Function = Callable[..., Any]
@@ -124,7 +125,12 @@ def _on_module(module: ModuleType) -> None:
 def _on_optimizer(module: ModuleType) -> None:
     module.Optimizer.zero_grad = marked(b"zero_grad", module.Optimizer.zero_grad)
     module.register_optimizer_step_pre_hook(inlined(lambda *_: _mark(b"step", False), nothing))
-    module.register_optimizer_step_post_hook(inlined(lambda *_: _mark(b"step", True), nothing))
+    module.register_optimizer_step_post_hook(inlined(_after_step, nothing))
+
+
+def _after_step(*_: Any) -> None:
+    _mark(b"step", True)
+    share.after_step()
 
 
 PATCHES: dict[str, Callable[[ModuleType], None]] = {

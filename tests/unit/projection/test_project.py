@@ -68,9 +68,23 @@ def test_ranks_that_share_cores_on_record_are_given_cores_of_their_own_elsewhere
     maker = data_parallel(tmp_path / "r", 4, cores=2)
     assert projected(maker, [4], "lan-10g").rows[0].own_s == pytest.approx(0.020, rel=0.02)
     here = projected(maker, [4, 8])
-    assert here.cores == 2
+    assert here.machine is not None
+    assert here.machine.cores == 2
     assert here.rows[0].step_s == pytest.approx(0.050, rel=0.02)
     assert here.rows[1].own_s == pytest.approx(2 * here.rows[0].own_s, rel=0.05)
+
+
+def test_other_programs_on_the_machine_are_found_and_can_be_thought_away(tmp_path: Path) -> None:
+    maker = data_parallel(tmp_path / "r", 2, cores=2)
+    for rank in range(2):
+        maker.line(rank, "cpu", 51, ran=0, queued=0)
+        maker.line(rank, "cpu", 299, ran=100_000_000, queued=100_000_000)  # half of what the other rank leaves it
+    one = source(maker)
+    assert one.machine is not None
+    assert one.machine.others == pytest.approx(2, abs=0.2)
+    beside, alone = (project([one], [2], None, others=others).rows[0].step_s for others in (None, 0.0))
+    assert beside == pytest.approx(0.050, rel=0.05)
+    assert alone == pytest.approx(0.025, rel=0.1)
 
 
 def test_a_pipeline_gets_more_stages_in_the_order_that_it_had(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import LabError
-from lab.projection.contention import Clock
+from lab.projection.contention import Clock, Machine, machine_of
 from lab.projection.program import Action, Begin, Key, Transfer, Wait, Work
 from lab.projection.replay import Replayed, World, replay
 
@@ -83,14 +83,14 @@ def test_who_only_gives_does_not_wait_for_the_root() -> None:
 
 def test_ranks_that_share_cores_take_longer_for_their_work() -> None:
     program: list[Action] = [Work(0.01, ""), Begin(A), Wait(A)]
-    assert replayed([program] * 4, {A: 0.0}, cores=2).step_s == pytest.approx(0.02)
-    assert replayed([program] * 4, {A: 0.0}, cores=8).step_s == pytest.approx(0.01)
-    assert replayed([program] * 4, {A: 0.0}, cores=2, weight=2.0).step_s == pytest.approx(0.04)
+    assert replayed([program] * 4, {A: 0.0}, machine=Machine(2)).step_s == pytest.approx(0.02)
+    assert replayed([program] * 4, {A: 0.0}, machine=Machine(8)).step_s == pytest.approx(0.01)
+    assert replayed([program] * 4, {A: 0.0}, machine=Machine(2), weight=2.0).step_s == pytest.approx(0.04)
 
 
 def test_transfers_take_the_cores_that_ranks_share() -> None:
     program: list[Action] = [Begin(A), Wait(A)]
-    assert replayed([program] * 4, {A: 0.01}, cores=2).step_s == pytest.approx(0.02)
+    assert replayed([program] * 4, {A: 0.01}, machine=Machine(2)).step_s == pytest.approx(0.02)
 
 
 def test_a_replay_says_the_same_every_time() -> None:
@@ -106,7 +106,7 @@ def test_a_program_that_nobody_goes_on_with_is_refused() -> None:
 
 
 def test_a_clock_of_shared_cores_runs_slower_while_more_work_than_there_are_cores() -> None:
-    clock = Clock([(0, 10), (0, 10), (5, 10), (5, 15)], cores=2)
+    clock = Clock([(0, 10), (0, 10), (5, 10), (5, 15)], Machine(2))
     assert clock.between(0, 5) == pytest.approx(5)
     assert clock.between(5, 10) == pytest.approx(2.5)
     assert clock.between(10, 20) == pytest.approx(10)
@@ -114,5 +114,18 @@ def test_a_clock_of_shared_cores_runs_slower_while_more_work_than_there_are_core
 
 
 def test_without_cores_on_record_a_clock_is_a_clock() -> None:
-    clock = Clock([(0, 10)] * 9, cores=None)
+    clock = Clock([(0, 10)] * 9, None)
     assert clock.between(2, 7) == 5
+
+
+def test_who_runs_less_than_the_ranks_leave_each_other_is_not_alone_on_the_machine() -> None:
+    own = [(0.0, 10.0)] * 4
+    assert machine_of(own, [], cores=2, part=0.5).others == pytest.approx(0, abs=0.1)
+    assert machine_of(own, [], cores=2, part=0.25).others == pytest.approx(4, abs=0.1)
+    clock = Clock(own, Machine(2, others=4))
+    assert clock.between(0, 10) == pytest.approx(2.5)
+
+
+def test_others_on_a_machine_slow_every_rank_down() -> None:
+    program: list[Action] = [Work(0.01, ""), Begin(A), Wait(A)]
+    assert replayed([program] * 2, {A: 0.0}, machine=Machine(2, others=2)).step_s == pytest.approx(0.02)
