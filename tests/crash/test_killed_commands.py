@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from lab.engine.docker.zygote import SWITCH
 from lab.node.processes import is_stopped
 from tests.crash.conftest import HOLD, Command, Lab, first, read, wait_until
 
@@ -73,6 +74,22 @@ def test_up_after_a_killed_up_makes_a_whole_cluster(lab, moment):
     assert ended.code == 0, ended.said
     assert lab.status()["state"] == "ready"
     assert lab("run", lab.script(QUICK)).code == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", [3, 5, 7, 9])
+@pytest.mark.parametrize("then", ["up", "down"])
+def test_a_killed_up_of_a_cluster_with_a_zygote_is_made_good_or_removed(docker_lab, moment, then):
+    lab = docker_lab
+    lab.env[SWITCH] = "always"
+    kill_at(lab, moment / len(MOMENTS), "up", "--nodes", "2")
+    if then == "up":
+        ended = lab("up", "--nodes", "2", timeout_s=120)
+        assert ended.code == 0, ended.said
+        assert lab.status()["state"] == "ready"
+        assert lab("run", lab.script(QUICK)).code == 0
+    assert lab("down").code == 0
+    assert lab.leftovers() == []
 
 
 KILLED_WHILE_SENDING = """

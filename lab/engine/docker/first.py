@@ -1,16 +1,22 @@
 """The first process of a node whose agent a zygote forks: it waits for it, and ends as it does.
 
 Its text comes over standard input and is run by the line that `ps` shows; not a byte that comes after it is read here:
-that is for the agent. Where no zygote can be had, it starts an agent that imports torch itself.
+that is for the agent. What comes before there is one is of somebody who does not know that none was sent: whoever made
+the node is dead, and it ends. Where no zygote can be had, this starts an agent that imports torch itself.
 """
 
 import os
+import select
 import signal
+import time
 
 AFTER_A_SIGNAL = 128
 """Is added to the number of what killed the agent, as shells and Docker's own first process do."""
 WAITS = b"waits\n"
 """Said on standard output once it is ready for the agent."""
+DEADLINE_S = 300.0
+"""So long it waits for one."""
+_LOOK_S = 0.25
 
 
 def serve(plain: "list[str] | None" = None) -> None:
@@ -28,13 +34,24 @@ def serve(plain: "list[str] | None" = None) -> None:
         os.execv(plain[0], plain)
     if not plain:
         os.write(1, WAITS)
+        agent = _wait_for_agent(heard)
     while True:
         told = signal.sigwaitinfo(heard)
-        if told.si_signo == signal.SIGUSR1:
-            agent = agent or told.si_pid
-        if told.si_signo == signal.SIGTERM and agent:
+        if told.si_signo == signal.SIGTERM:
             os.kill(agent, signal.SIGTERM)
         _reap(agent)
+
+
+def _wait_for_agent(heard: "set[signal.Signals]") -> int:
+    """The pid of the agent, once it is there."""
+    end, unread = time.monotonic() + DEADLINE_S, False
+    while True:
+        told = signal.sigtimedwait(heard, 0.0 if unread else _LOOK_S)
+        if told is not None and told.si_signo == signal.SIGUSR1:
+            return told.si_pid
+        if unread or time.monotonic() > end or (told is not None and told.si_signo == signal.SIGTERM):
+            os._exit(1)
+        unread = bool(select.select([0], [], [], 0)[0])
 
 
 def _reap(agent: int) -> None:

@@ -37,10 +37,12 @@ _START = (
 """Shown by `ps` and `docker ps`: it says what it is, and is told over standard input what it can be told there."""
 _START_FIRST = (
     ": node of the lab; for python in python3 python; do command -v $python >/dev/null && "
-    f'exec $python -ISc "{boot.BECOME}" "$0"; done; '
+    f'exec $python -ISc "import os, signal; signal.signal(signal.SIGALRM, lambda *_: os._exit(1)); {boot.BECOME}" '
+    '"$0"; done; '
     f"echo 'there is no python on PATH' >&2; exit {boot.NO_TORCH}"
 )
-"""The same where the agent comes from a zygote: this process only waits for it."""
+"""The same where the agent comes from a zygote: this process only waits for it. The kernel spares a first process that
+has not said what an alarm is to do."""
 
 
 def requests_for(

@@ -59,6 +59,9 @@ class Starter:
         for channel in channels:
             if channel.node in refused:
                 self._start_again(channel)
+            else:
+                with suppress(OSError):  # it has ended already
+                    channel.send(HELLO)
 
     def _start_again(self, channel: DockerChannel) -> None:
         """Start a node anew, which waits for an agent that does not come."""
@@ -79,7 +82,6 @@ class Starter:
                 return
             channel.send(part(f"{text}\nserve()\n".encode()))
             if _waits(channel):
-                channel.send(HELLO)
                 zygote.ask(channel.node)
 
 

@@ -39,8 +39,9 @@ def start(started: list[subprocess.Popen], text: str) -> subprocess.Popen:
 )
 def test_it_says_that_it_waits_and_ends_as_the_agent_does(started: list[subprocess.Popen], end: str, code: int):
     process = start(started, _BLOCK + _AGENT.format(end) + TEXT + "\nserve()")
-    assert process.communicate(b"for the agent", timeout=30)[0] == first.WAITS
-    assert process.returncode == code
+    assert process.stdout is not None
+    assert process.stdout.readline() == first.WAITS
+    assert process.wait(30) == code
 
 
 def test_it_ends_with_no_other_process_and_passes_on_that_it_should_end(started: list[subprocess.Popen]):
@@ -60,3 +61,17 @@ def test_without_a_zygote_it_starts_the_agent_itself_which_reads_what_it_has_lef
     process = start(started, f"{TEXT}\nserve({plain!r})")
     assert process.communicate(b"for the agent\n", timeout=30)[0] == b"config for the agent\n"
     assert process.returncode == 6
+
+
+def test_who_speaks_to_an_agent_that_was_never_sent_hears_that_the_node_ends(started: list[subprocess.Popen]):
+    process = start(started, f"{TEXT}\nserve()")
+    assert process.communicate(b"hello\n", timeout=30)[0] == first.WAITS
+    assert process.returncode == 1
+
+
+def test_what_comes_when_the_agent_has_come_is_for_the_agent(started: list[subprocess.Popen]):
+    process = start(started, _BLOCK + _AGENT.format("os._exit(len(os.read(0, 100)))") + TEXT + "\nserve()")
+    assert process.stdin is not None
+    process.stdin.write(b"for the agent")
+    process.stdin.flush()
+    assert process.wait(30) == len(b"for the agent")
