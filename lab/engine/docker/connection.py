@@ -18,6 +18,8 @@ U = TypeVar("U")
 
 _CALL_TIMEOUT_S = 60
 _FIRST_ANSWER_S = 15
+_AT_ONCE = 8
+"""Requests: an engine waits for its kernel most of the time that it takes to start a container."""
 
 
 CONTEXT = "context:"
@@ -237,7 +239,7 @@ class Connection:
         items = list(items)
         if len(items) < 2:
             return [action(item) for item in items]
-        with ThreadPoolExecutor(max_workers=min(4, len(items))) as pool:
+        with ThreadPoolExecutor(max_workers=min(_AT_ONCE, len(items))) as pool:
             return list(pool.map(action, items))
 
 
