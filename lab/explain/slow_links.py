@@ -11,7 +11,7 @@ from lab.node.tcp_messages import Connections
 from lab.verdict.cut import outside_of_most
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.words import format_duration, listing, name_ranks, plural
+from lab.words import format_bytes, format_duration, listing, name_link, name_ranks, plural
 
 _LEAST_S = 0.01
 """Round trips that take less are no worry,"""
@@ -24,6 +24,16 @@ _LEAST_SEGMENTS = 500
 """A link has to have carried so many before it says something that some of them were lost,"""
 _LEAST_SHARE = 0.005
 """at least this share of them, and at least so many times the share of the best link."""
+_LEAST_BYTES = 50_000
+"""A connection has to have carried so many between two reports before that says how fast its link is;"""
+_LEAST_BUSY_S = 0.25
+"""and it is full where it was at it for so long,"""
+_LEAST_ON_ITS_WAY = 16_000
+"""so many bytes were on their way in the end,"""
+_MOST_UNREAD = 0.2
+"""and at most this part of the time it waited for its reader."""
+_CLOCK_S = 0.001
+"""The kernel counts that time by its ticks."""
 _MOST_LINKS = 4
 Pair = tuple[str, str]
 
@@ -37,7 +47,7 @@ def find_slow_links(evidence: Evidence) -> list[Finding]:
     nodes = sorted({node for pair in reports for node in pair})
     if len(nodes) < 3 or set(reports) != set(combinations(nodes, 2)):
         return []
-    return _slow(evidence, reports, nodes) or _lossy(evidence, reports, nodes)
+    return _slow(evidence, reports, nodes) or _lossy(evidence, reports, nodes) or _narrow(evidence, reports, nodes)
 
 
 def _slow(evidence: Evidence, reports: Mapping[Pair, list[Connections]], nodes: list[str]) -> list[Finding]:
@@ -81,6 +91,36 @@ def _lossy(evidence: Evidence, reports: Mapping[Pair, list[Connections]], nodes:
     return [_finding(evidence, sentence, nodes, lossy)]
 
 
+def _narrow(evidence: Evidence, reports: Mapping[Pair, list[Connections]], nodes: list[str]) -> list[Finding]:
+    """Links that were full at a rate that is far below that of others: neither the sender nor the reader was late."""
+    full: dict[Pair, float] = {}
+    fast: dict[Pair, float] = {}
+    for pair, told in reports.items():
+        for node in pair:
+            before = Connections(0.0)
+            for one in (one for one in told if one.node == node):
+                carried, busy_s = one.most_bytes - before.most_bytes, one.busy_s - before.busy_s
+                unread_s, before = one.reader_late_s - before.reader_late_s, one
+                if carried < _LEAST_BYTES or busy_s < 0:
+                    continue
+                speed = carried / max(busy_s, _CLOCK_S)
+                fast[pair] = max(fast.get(pair, 0.0), speed)
+                on_its_way = one.unacknowledged_bytes >= _LEAST_ON_ITS_WAY
+                if busy_s >= _LEAST_BUSY_S and on_its_way and unread_s <= _MOST_UNREAD * busy_s:
+                    full[pair] = min(full.get(pair, speed), speed)
+    fastest = max((speed for pair, speed in fast.items() if pair not in full), default=0.0)
+    narrow = [pair for pair, speed in full.items() if speed * _TIMES <= fastest]
+    rest = min((speed for pair, speed in fast.items() if pair not in narrow), default=0.0)
+    if not narrow or rest < _APART * max(full[pair] for pair in narrow):
+        return []
+    speed = min(full[pair] for pair in narrow)
+    sentence = (
+        f"Data went {_between(nodes, narrow)} at {format_bytes(round(speed))}/s, though there was more to send, and it "
+        f"was read at once; between others at {format_bytes(round(rest))}/s and more"
+    )
+    return [_finding(evidence, sentence, nodes, narrow)]
+
+
 def _between(nodes: Collection[str], pairs: Collection[Pair]) -> str:
     """`between node2 and the others`, `between node0 and node1`."""
     off = outside_of_most(nodes, pairs)
@@ -95,4 +135,5 @@ def _finding(evidence: Evidence, sentence: str, nodes: Collection[str], pairs: C
     ranks = tuple(rank.rank for rank in evidence.facts.ranks if rank.node in off)
     where = f"; {name_ranks(ranks)} ran there." if ranks else "."
     others = tuple(rank.rank for rank in evidence.facts.ranks if rank.rank not in ranks)
-    return Finding(kind="slow_link", sentence=f"{sentence}{where}", ranks=ranks, others=others)
+    link = name_link(*next(iter(pairs))) if len(pairs) == 1 and not off else ""
+    return Finding(kind="slow_link", sentence=f"{sentence}{where}", ranks=ranks, others=others, link=link)

@@ -29,7 +29,7 @@ _REQUEST = struct.Struct("=BBBBI48s")
 _PORTS, _QUEUES, _ATTRIBUTE = struct.Struct("!HH"), struct.Struct("=IIII"), struct.Struct("=HH")
 _ID, _QUEUES_AT, _ATTRIBUTES_AT = 4, 56, 72
 _COUNTS, _LONGS, _SEGMENTS = struct.Struct("=B"), struct.Struct("=Q"), struct.Struct("=III")
-_RETRANSMITS, _RTO, _UNACKED, _RTT, _AGAIN, _ACKED, _SEGS, _RATE = 2, 8, 24, 68, 100, 120, 136, 160
+_RETRANSMITS, _RTO, _UNACKED, _RTT, _AGAIN, _ACKED, _SEGS, _RATE, _BUSY = 2, 8, 24, 68, 100, 120, 136, 160, 168
 """Where in `struct tcp_info` the numbers stand."""
 _WORD = struct.Struct("=I")
 _RECEIVE_BYTES = 1 << 16
@@ -64,6 +64,8 @@ class Connection(NamedTuple):
     acknowledged_bytes: int
     round_trip_s: float
     rate_bytes_per_s: float
+    busy_s: float
+    reader_late_s: float
 
 
 def connections() -> list[Connection]:
@@ -106,6 +108,7 @@ def _read(message: bytes) -> Connection | None:
     (unacked,), (rtt,) = _WORD.unpack_from(info, _UNACKED), _WORD.unpack_from(info, _RTT)
     segments_out, segments_in, unsent = _SEGMENTS.unpack_from(info, _SEGS)
     rate = _LONGS.unpack_from(info, _RATE)[0] if len(info) >= _RATE + 8 else 0
+    busy, late = (_LONGS.unpack_from(info, place)[0] if len(info) >= place + 8 else 0 for place in (_BUSY, _BUSY + 8))
     return Connection(
         local=local,
         peer=peer,
@@ -119,6 +122,8 @@ def _read(message: bytes) -> Connection | None:
         acknowledged_bytes=_LONGS.unpack_from(info, _ACKED)[0],
         round_trip_s=rtt / 1e6,
         rate_bytes_per_s=float(rate),
+        busy_s=busy / 1e6,
+        reader_late_s=late / 1e6,
     )
 
 
@@ -153,6 +158,7 @@ def by_peer(found: Iterable[Connection], now: float, node: str, run: str) -> dic
     for one in found:
         if one.peer != one.local and not ip_address(one.peer).is_loopback:
             peers.setdefault(one.peer, []).append(one)
+    most = {peer: max(ours, key=lambda one: one.acknowledged_bytes) for peer, ours in peers.items()}
     return {
         peer: Connections(
             time=now,
@@ -167,8 +173,11 @@ def by_peer(found: Iterable[Connection], now: float, node: str, run: str) -> dic
             segments_out=sum(one.segments_out for one in ours),
             segments_in=sum(one.segments_in for one in ours),
             acknowledged_bytes=sum(one.acknowledged_bytes for one in ours),
-            round_trip_s=max(ours, key=lambda one: one.acknowledged_bytes).round_trip_s,
+            round_trip_s=most[peer].round_trip_s,
             rate_bytes_per_s=max(one.rate_bytes_per_s for one in ours),
+            most_bytes=most[peer].acknowledged_bytes,
+            busy_s=most[peer].busy_s,
+            reader_late_s=most[peer].reader_late_s,
         )
         for peer, ours in sorted(peers.items(), key=lambda item: -max(one.silent_s for one in item[1]))[:_MOST_PEERS]
     }

@@ -38,6 +38,12 @@ class Connections(NamedTuple):
     """The smoothed round trip time of the one that has carried most; 0: not known."""
     rate_bytes_per_s: float = 0.0
     """The largest rate at which data was last delivered by one of them; 0: not known."""
+    most_bytes: int = 0
+    """What the one that has carried most has carried,"""
+    busy_s: float = 0.0
+    """for how long it had something on its way,"""
+    reader_late_s: float = 0.0
+    """and for how long of that the other end had no room, because its process did not read."""
     answers: Optional[bool] = None
     """Whether the other kernel answered when it was asked for a connection; None: it was not asked."""
 

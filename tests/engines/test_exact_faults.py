@@ -17,6 +17,7 @@ from lab.fault.kinds.flip import Flip
 from lab.fault.kinds.hang import Hang
 from lab.fault.kinds.loader import Loader
 from lab.fault.kinds.nan import Nan
+from lab.fault.kinds.pauses import Pauses
 from lab.fault.kinds.signal import Signal
 from lab.fault.when import When
 from lab.spec.launching import Launching
@@ -96,6 +97,36 @@ def test_ranks_are_held_however_they_are_started(
     assert [fault["why"] for fault in result.faults] == ["rank 2 came to all_reduce 3"] * 2
     assert result.ranks[2].signal == "SIGSEGV"
     assert calls(result, 2, "all_reduce") == (2, 2)
+
+
+STANDS_STILL = """\
+import threading, time
+import torch, torch.distributed as dist
+from lab import note
+
+def paused():
+    return any(thread.name == "pauses" for thread in threading.enumerate())
+
+dist.init_process_group("gloo")
+dist.all_reduce(torch.ones(1))
+longest, last = 0.0, time.monotonic()
+end = last + 60
+while paused() and last < end:  # until they are over
+    before, last = last, time.monotonic()
+    longest = max(longest, last - before)
+note("stood_still", longest >= 0.1)
+note("over", not paused())
+dist.barrier()
+"""
+
+
+def test_a_rank_stands_still_again_and_again_while_pauses_are_in_force(run: Run, tmp_path: Path) -> None:
+    pauses = Pauses(rank=1, every_s=0.02, last_s=0.1)
+    fault = Fault(what=pauses, when=When(rank=1, op="all_reduce", edge="after"), for_s=0.5)
+    result = run(written(tmp_path, STANDS_STILL), nodes=2, faults=(fault,))
+    assert result.passed, result.reason
+    assert result.faults[0]["failed"] == ""
+    assert result.ranks[1].notes == {"stood_still": True, "over": True}
 
 
 LOADS = """\

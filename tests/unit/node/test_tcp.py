@@ -66,6 +66,7 @@ def test_connections_with_one_peer_are_taken_together_and_those_of_a_node_with_i
             silent_s=1.5,
             round_trip_s=0.001,
             acknowledged_bytes=10,
+            most_bytes=9,
         )
     }
 
