@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from lab.trace.model import Buffer
-from lab.trace.parts import Part
+from lab.trace.parts import Part, same_for_all
 from lab.trace.steps import Step
 
 _PRECISION = {
@@ -24,6 +24,7 @@ _COARSE = 0.25
 """Precision of what is not listed: floats of 8 bits."""
 
 Number = int | float | complex | bool
+T = TypeVar("T")
 
 
 def expected_values(step: Step, parts: Sequence[Part], dtype: str) -> list[tuple[Number | None, float]]:
@@ -32,7 +33,16 @@ def expected_values(step: Step, parts: Sequence[Part], dtype: str) -> list[tuple
     The value is None where nobody can say: an input is not on record, or the definition leaves it open. The tolerance
     is above 0 only for sums, means and products of floats, which depend on the order in which a backend adds.
     """
-    return [one for part in parts for one in _of_part(step, part, dtype)]
+    return _once(step, parts, dtype, lambda: [one for part in parts for one in _of_part(step, part, dtype)])
+
+
+def _once(step: Step, parts: Sequence[Part], what: Hashable, find: Callable[[], T]) -> T:
+    """What follows from parts, found out once where all ranks get the same, and so have the same parts."""
+    if not same_for_all(step.operation):
+        return find()
+    # Kept with the parts themselves: no others can come to stand where they are.
+    _, found = step.remembered((id(parts), what), lambda: (parts, find()))
+    return found
 
 
 def compared(step: Step, parts: Sequence[Part], dtype: str, values: Sequence[Any]) -> list[tuple[Number | None, bool]]:
@@ -67,19 +77,27 @@ def is_outside(step: Step, buffer: Buffer, parts: Sequence[Part]) -> bool:
     """
     if len(parts) != 1 or not parts[0].reduced or buffer.dtype not in _PRECISION or buffer.dtype.startswith("complex"):
         return False
-    origins = [source_buffer(step, source.rank, source.tensor) for source in parts[0].sources if not source.start]
-    alike = [one for one in origins if one is not None and (one.count, one.dtype) == (buffer.count, buffer.dtype)]
-    given, got = [_range(one) for one in alike], _range(buffer)
-    if got is None or None in given or len(given) < max(2, len(parts[0].sources)):
+    got = _range(buffer)
+    if got is None:
         return False
-    red = reduce_op(step)
-    if red not in ("SUM", "AVG", "MIN", "MAX"):
-        return False
-    for side, beyond in ((0, -1), (1, 1)):
-        bound, tolerance = reduce_numbers(red, buffer.dtype, [one[side] for one in given if one is not None])
-        if isinstance(bound, float) and beyond * (got[side] - bound) > 4 * tolerance + _LEAST.get(buffer.dtype, 0.0):
+    bounds = _once(step, parts, ("bounds", buffer.count, buffer.dtype), lambda: _bounds(step, parts[0], buffer))
+    for (bound, tolerance), least_or_most, beyond in zip(bounds, got, (-1, 1), strict=False):
+        if isinstance(bound, float) and beyond * (least_or_most - bound) > 4 * tolerance + _LEAST.get(
+            buffer.dtype, 0.0
+        ):
             return True
     return False
+
+
+def _bounds(step: Step, part: Part, buffer: Buffer) -> list[tuple[Number | None, float]]:
+    """The least and the greatest element that a reduction can give, with tolerances; nothing where nobody can say."""
+    origins = [source_buffer(step, source.rank, source.tensor) for source in part.sources if not source.start]
+    alike = [one for one in origins if one is not None and (one.count, one.dtype) == (buffer.count, buffer.dtype)]
+    given, red = [_range(one) for one in alike], reduce_op(step)
+    known = [one for one in given if one is not None]
+    if len(known) < len(given) or len(given) < max(2, len(part.sources)) or red not in ("SUM", "AVG", "MIN", "MAX"):
+        return []
+    return [reduce_numbers(red, buffer.dtype, [one[side] for one in known]) for side in (0, 1)]
 
 
 def _range(buffer: Buffer) -> tuple[float, float] | None:

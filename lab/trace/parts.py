@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from lab.operations import Cut, Who
+from lab.operations import Cut, Operation, Who
 from lab.trace.model import Call
 from lab.trace.steps import Step
 
@@ -82,17 +82,32 @@ def _by_table(step: Step, call: Call, index: int) -> tuple[Part, ...]:
         return ()
     if op.giver is not Who.ALL:
         return () if call.giver is None else (Part(count, (Source(call.giver, *where),)),)
+    if op.reduces and same_for_all(op):
+        return step.remembered(("reduced", count, where), lambda: (_reduced(count, ranks, where),))
     if op.reduces:
-        return (Part(count, tuple(Source(rank, *where) for rank in ranks), reduced=True),)
+        return (_reduced(count, ranks, where),)
     if op.joined:
         whole, rest = divmod(count, max(1, len(ranks)))
-        return () if rest else tuple(Part(whole, (Source(rank, *where),)) for rank in ranks)
+        return () if rest else step.remembered(("joined", whole, where), lambda: _joined(whole, ranks, where))
     # An output for each tensor of each rank; those of a rank stand together.
     each = max(1, len(call.inputs)) if op.cut is Cut.WHOLE else 1
     if index // each >= len(ranks):
         return ()
     tensor = index % each if op.cut is Cut.WHOLE else me
     return (Part(count, (Source(ranks[index // each], tensor, 0),)),)
+
+
+def same_for_all(op: Operation) -> bool:
+    """Whether every rank gets the same, made of what all give."""
+    return op.cut is Cut.WHOLE and (op.reduces or op.joined)
+
+
+def _reduced(count: int, ranks: Sequence[int], where: tuple[int, int]) -> Part:
+    return Part(count, tuple(Source(rank, *where) for rank in ranks), reduced=True)
+
+
+def _joined(count: int, ranks: Sequence[int], where: tuple[int, int]) -> tuple[Part, ...]:
+    return tuple(Part(count, (Source(rank, *where),)) for rank in ranks)
 
 
 def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
@@ -102,10 +117,17 @@ def _by_splits(step: Step, call: Call, index: int) -> tuple[Part, ...]:
         return ()
     parts = []
     for rank, size in zip(step.group.ranks, sizes, strict=True):
-        sender = step.calls.get(rank)
-        start = sum(slice_sizes(sender, len(step.group.ranks), of_output=False)[:me]) if sender else 0
-        parts.append(Part(size, (Source(rank, index, start),)))
+        starts = step.remembered(("starts", rank), lambda rank=rank: _starts(step, rank))  # type: ignore[misc]
+        parts.append(Part(size, (Source(rank, index, starts[me] if starts else 0),)))
     return tuple(parts)
+
+
+def _starts(step: Step, rank: int) -> list[int]:
+    """Where each slice of what a rank gives begins; nothing where it never entered."""
+    sender = step.calls.get(rank)
+    if sender is None:
+        return []
+    return [*accumulate(slice_sizes(sender, len(step.group.ranks), of_output=False), initial=0)]
 
 
 RULES: dict[str, Rule] = {}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter, itemgetter
+from typing import Any, TypeVar
 
 from lab.operations import MESSAGE, Operation, Who, operation
 from lab.trace.model import Call, Group, Trace
 from lab.trace.order import depths
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -30,12 +33,22 @@ class Step:
     """Of a message where several ranks send at once: number of the round since the last collective, from 1."""
     apart_s: float = 0.0
     """How wrong it may be which of its ranks was first, and by how much; 0 where all have the same clock."""
+    _remembered: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def remembered(self, what: Hashable, find: Callable[[], T]) -> T:
+        """What follows from how its calls were entered, found out once for all ranks: they may be hundreds."""
+        key = what, len(self.calls)  # while the run goes on, more may come
+        if key not in self._remembered:
+            self._remembered[key] = find()
+        found: T = self._remembered[key]
+        return found
 
     @property
     def op(self) -> str:
         """What most ranks called; a message is called as its send."""
-        if self.seq is None:
-            return MESSAGE
+        return MESSAGE if self.seq is None else self.remembered("op", self._op)
+
+    def _op(self) -> str:
         names = [call.op for call in self.calls.values()]
         different = set(names)
         return names[0] if len(different) == 1 else max(sorted(different), key=names.count)
@@ -119,11 +132,23 @@ class Step:
 
         Where clocks do not tell that it was another one, it is the call itself.
         """
+        latest = self._latest_of(call)
+        if latest is None:
+            return None
+        return latest if latest.begin - call.begin > self.apart_s else call
+
+    def _latest_of(self, call: Call) -> Call | None:
         needed = self.needs(call)
+        if len(needed) == len(self.group.ranks) - 1 and self.calls.keys() >= {call.rank, *needed[:1]}:
+            return self.remembered("last of the group", self._last_of_group)
         if not self.calls.keys() >= set(needed):
             return None
-        latest = max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
-        return latest if latest.begin - call.begin > self.apart_s else call
+        return max((call, *(self.calls[rank] for rank in needed)), key=attrgetter("begin"))
+
+    def _last_of_group(self) -> Call | None:
+        """The last of all members of the group to be entered; None where one of them never was."""
+        entered = [self.calls.get(rank) for rank in self.group.ranks]
+        return None if None in entered else max((call for call in entered if call), key=attrgetter("begin"))
 
     def awaited(self, call: Call) -> Call | None:
         """The call that this one waited for; None where it waited for nobody, or for who never came."""
