@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.operations import Operation, operation
+from lab.report.alike import MANY
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations
 from lab.words import NONE, format_bytes, format_duration, format_rate
@@ -32,18 +33,26 @@ class Cell:
     """From 0 to 1."""
 
 
-def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int, list[Cell]]]:
-    """A row for each sender with a cell for each receiver; empty where nothing was sent at all."""
+def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[Cell]]]:
+    """A row for each sender with a cell for each receiver; empty where nothing was sent at all.
+
+    Of many ranks, neighbours share a row and a column, which are named `0-7`.
+    """
     size = max(ranks, default=-1) + 1
-    rows = matrix(steps, size)
+    each = 1
+    while len(ranks) > MANY * each:
+        each *= 2
+    blocks = [ranks[first : first + each] for first in range(0, len(ranks), each)] if ranks else []
+    names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
+    sent = matrix(steps, size)
+    rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
     most = max((number for row in rows for number in row), default=0)
     if not most:
         return []
     return [
-        (rank, [Cell(format_bytes(rows[rank][to]) if rows[rank][to] else "·", rows[rank][to], rows[rank][to] / most)
-                for to in ranks])
-        for rank in ranks
-    ]  # fmt: skip
+        (name, [Cell(format_bytes(number) if number else "·", number, number / most) for number in row])
+        for name, row in zip(names, rows, strict=True)
+    ]
 
 
 def operation_rows(steps: Sequence[Step]) -> list[tuple[Operation, list[Cell]]]:

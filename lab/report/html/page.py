@@ -11,7 +11,6 @@ from lab.explain.critical import describe_part
 from lab.explain.explain import explain
 from lab.record.layout import REPORT
 from lab.record.read import Record
-from lab.record.result import RankResult
 from lab.record.started import ranks_of
 from lab.report.html.attempts import attempt_rows, with_pages
 from lab.report.html.bundle import pack, render
@@ -23,6 +22,7 @@ from lab.report.html.logs import log_lines
 from lab.report.html.moments import origin_of
 from lab.report.html.operations import matrix_view, operation_rows
 from lab.report.html.pictures import choose, stand_ins
+from lab.report.html.ranks import expectation_rows, note_rows, stack_rows, worker_rows
 from lab.report.html.save import collector_paused, save
 from lab.report.html.sources import cite, sources
 from lab.report.html.timelines import run_data
@@ -123,7 +123,6 @@ class _Page:
     def html(self, path: Path) -> bytes:
         """The page, as it is at its place."""
         shown = sources(self.record)
-        results = {rank.rank: rank for rank in self.result.ranks}
         model = self._data()
         return render(
             "report",
@@ -139,7 +138,10 @@ class _Page:
             tone=VERDICTS[self.result.verdict],
             lesson=lesson_of(self.record),
             attempts=attempt_rows(self.record, path),
-            workers=[(one, results.get(one.rank, RankResult(rank=one.rank))) for one in self.record.plan().workers],
+            workers=worker_rows(self.record.plan().workers, self.result.ranks),
+            stacks=stack_rows(self.result.ranks),
+            noted=note_rows(self.result.ranks),
+            expectations=expectation_rows(self.result.expectations),
             facts=facts(self.record, self.result, self.trace),
             variables=variables(self.record),
             matrix=matrix_view(self.steps, list(self.colours)),

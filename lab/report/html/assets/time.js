@@ -12,6 +12,7 @@ const PARTS = [
   ["unknown", "not known", "with calls under way whose handles nobody was seen to wait for"],
 ];
 const UNITS = { "": 1e3, us: 1, µs: 1, ms: 1e3, s: 1e6, m: 60e6 };
+const [MANY, FEW] = [16, 4]; // as `lab/report/alike.py` has it
 const byId = (id) => document.getElementById(id);
 
 export function startTime(model, range, timeline, address) {
@@ -30,7 +31,7 @@ export function startTime(model, range, timeline, address) {
     fillShares(
       byId("time-ranks"),
       "rank",
-      shares.map(([{ rank }, share]) => [chip(rank), share]),
+      outstanding(shares).map(([who, share]) => [typeof who === "string" ? who : chip(who.rank), share]),
     );
     showPhases();
     fillCalls(byId("time-calls"), callsBetween(ranks, begin, end));
@@ -79,6 +80,19 @@ function exactly(us) {
 function spanOf({ begin, end, whole }) {
   const long = duration(end - begin);
   return whole ? `The whole run, ${long}.` : `From ${exactly(begin)} to ${exactly(end)}, ${long}.`;
+}
+
+// Of many ranks, those with the most work of their own, and those that waited most and least; of the others the mean.
+function outstanding(shares) {
+  if (shares.length <= MANY) return shares;
+  const by = (part) => [...shares].sort((a, b) => b[1][part] - a[1][part]);
+  const told = new Set([...by("own").slice(0, FEW), ...by("waiting").slice(0, FEW), ...by("waiting").slice(-FEW)]);
+  const others = shares.filter((one) => !told.has(one));
+  if (!others.length) return shares;
+  const mean = addShares(others.map(([, share]) => share));
+  for (const part in mean) mean[part] /= others.length;
+  const who = `the other ${others.length} ranks, each on average`;
+  return [...shares.filter((one) => told.has(one)), [who, mean]];
 }
 
 // Who waited longest, and for whom most of that.
