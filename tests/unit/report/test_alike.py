@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.plan.cluster import ClusterInfo, Node, Shape
-from lab.record.result import Culprit, RankResult, Result
+from lab.plan.plan import WorkerPlan
+from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.alike import alike, nearly_alike, rarest_first
 from lab.report.cluster_view import cluster_text, node_rows
+from lab.report.html.operations import matrix_view
+from lab.report.html.ranks import expectation_rows, note_rows, stack_rows, worker_rows
 from lab.report.last_lines import last_lines_text
 from lab.report.result_view import result_text
 from lab.report.steps_view import steps_text
@@ -130,3 +133,31 @@ def test_messages_of_a_ring_share_a_row_and_one_of_another_size_does_not(tmp_pat
     traffic = traffic_text("ring", trace, steps, PLAIN)
     assert "20 → 21" in traffic
     assert "31 → 0: 31 pairs" in traffic
+
+
+def test_rows_of_the_page_are_those_of_ranks_that_are_alike():
+    whole = result(40)
+    ranks = [replace(rank, notes={"sum": 780}, stack=f"in f, thread {rank.rank}") for rank in whole.ranks]
+    ranks[30] = replace(ranks[30], exit_code=1, error="ValueError: bad", notes={"sum": 779}, stack="in g")
+    workers = [WorkerPlan(rank=n, local_rank=0, node_rank=n, node=f"node{n}", env={}, argv=()) for n in range(40)]
+    others = [*range(30), *range(31, 40)]
+    rows = worker_rows(workers, ranks)
+    assert [(row.ranks, row.ended, row.bad, row.time) for row in rows] == [
+        (others, "exit 0", False, "1 s to 1.39 s"),
+        ([30], "exit 1", True, "1.3 s"),
+    ]
+    assert rows[0].nodes == "node0-node29 and node31-node39"
+    assert stack_rows(ranks) == [([30], "in g"), (others, "in f, thread 0")]
+    assert note_rows(ranks) == [(others, "sum", "780"), ([30], "sum", "779")]
+    expected = [Expectation(what="exit", rank=n, expected=0, got=int(n == 30), met=n != 30) for n in range(40)]
+    assert [(numbers, one.met) for numbers, one in expectation_rows(expected)] == [(others, True), ([30], False)]
+
+
+def test_the_matrix_of_many_ranks_adds_neighbours_up(tmp_path: Path):
+    made = TraceMaker(tmp_path / "run", 40)
+    for rank in range(40):
+        made.call(rank, "send", 1, 2, [[1.0] * 2], peer=(rank + 1) % 40, tag=0)
+        made.call(rank, "recv", 2, 3, [], [[1.0] * 2], peer=(rank - 1) % 40, tag=0)
+    view = matrix_view(match(read_trace(made.record())), range(40))
+    assert [name for name, _ in view] == [f"{first}-{first + 3}" for first in range(0, 40, 4)]
+    assert [cell.value for cell in view[0][1]] == [24, 8, *[0] * 8]
