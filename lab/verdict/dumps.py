@@ -7,7 +7,7 @@ from lab.verdict.ends import blame
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Judgement
 from lab.verdict.waits import find_waits
-from lab.words import listing, name_ranks
+from lab.words import name_ranks
 
 
 def judge_dumps(evidence: Evidence) -> Judgement:
@@ -17,9 +17,11 @@ def judge_dumps(evidence: Evidence) -> Judgement:
         reason = "every call in the dumps is over: they do not tell what kept the job from going on, if anything did"
         return Judgement(verdict="error", reason=reason)
     first = next((cause for cause in causes if cause.step), None)
-    waiting = listing([name_ranks(find_waits(evidence))])
+    waiting = name_ranks(find_waits(evidence))
     if first is None:
-        return Judgement(verdict="hung", reason=f"{waiting} waited when dumped")
+        return Judgement(verdict="hung", reason=f"{waiting} had calls under way when dumped")
     named = next((rank for rank in first.ranks if rank in evidence.ranks), None)
     culprit = None if named is None else blame(evidence.ranks[named], first.headline, cause=first.kind)
-    return Judgement(verdict="hung", reason=f"when dumped, {waiting} waited: {first.headline}", culprit=culprit)
+    return Judgement(
+        verdict="hung", reason=f"when dumped, {waiting} had calls under way: {first.headline}", culprit=culprit
+    )

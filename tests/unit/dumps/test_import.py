@@ -46,7 +46,7 @@ def hung(ranks: int, absent: int, folder: Path, **fields: Any) -> Path:
 def test_who_never_came_is_named_with_the_lines_where_all_were(ranks: int, tmp_path: Path) -> None:
     record, result, explanation = imported(hung(ranks, 1, tmp_path / "dumps"))
     assert (result.verdict, result.culprit.rank if result.culprit else None) == ("hung", 1)
-    assert result.reason.endswith("waited: rank 1 never entered all_reduce #3")
+    assert result.reason.endswith("had calls under way: rank 1 never entered all_reduce #3")
     finding = explanation.findings[0]
     assert finding.kind == "never_entered"
     assert "waited there at train.py:42; rank 1 was somewhere after all_reduce at train.py:41" in finding.sentence
