@@ -36,7 +36,6 @@ _OTHER_NAMES = {
     "all_gather_single": "all_gather_into_tensor",
     "reduce_scatter_single": "reduce_scatter_tensor",
     "all_reduce_barrier": "barrier",
-    "allreduce_coalesced": "all_reduce_coalesced",
     "REDUCE_SCATTER_coalesced": "reduce_scatter_tensor_coalesced",
     "all_to_all": "all_to_all",
     "barrier": "barrier",

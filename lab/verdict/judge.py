@@ -58,8 +58,8 @@ def _judge(evidence: Evidence) -> Judgement:
         from lab.verdict.hang import judge_hang
 
         return judge_hang(evidence)
-    if facts.ranks and all(rank.alive for rank in facts.ranks):
-        from lab.verdict.dumps import judge_dumps  # nobody saw how it ended
+    if all(rank.alive for rank in facts.ranks) and evidence.dumped:  # nobody saw how it ended
+        from lab.verdict.dumps import judge_dumps
 
         return judge_dumps(evidence)
     who = f"all {len(facts.ranks)} ranks" if len(facts.ranks) > 1 else "1 rank"
