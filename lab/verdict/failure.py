@@ -17,7 +17,6 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.facts import SEEN_LATER_S
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
-from lab.verdict.messages import left_out_by
 from lab.verdict.modules import way_to_module
 from lab.verdict.odd_values import find_odd_values
 from lab.verdict.outside import blows
@@ -25,6 +24,7 @@ from lab.verdict.peers import failed_in_torch, find_odd_one, gave_up, gave_way, 
 from lab.verdict.rank_facts import RankFacts
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
+from lab.verdict.unanswered import left_by
 from lab.words import format_duration, name_ranks
 
 
@@ -84,7 +84,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if stuck:
         return _judged_by(stuck[0], evidence, f"rank {victim.rank} then {then}")
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
-    if len(gone) > len(facts.ranks) - len(gone) and left_out_by(evidence, victim.rank) is None:
+    if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
         return _blame(victim, went_alone(evidence.raised(victim), gone), f": it {then}", cause="went_alone")
     if broken is not None:
         return _judged_by(broken, evidence, f"rank {victim.rank} then {how_it_failed(evidence, victim, brief=True)}")
@@ -168,7 +168,8 @@ def missed_by(evidence: Evidence, victim: RankFacts) -> Missed | None:
     before = failed_at(victim) + SEEN_LATER_S
     hit = evidence.broken(victim.rank) if evidence.at_hand else None
     gone = [rank for rank in ranks if rank.left and rank.ended is not None and rank.ended <= before]
-    needed = [rank for rank in gone if hit is not None and rank.rank in hit[1].missing]
+    other_end = left_by(evidence, victim.rank)
+    needed = [one for one in gone if hit is not None and (one.rank in hit[1].missing or one.rank == other_end)]
     late = _late(evidence, victim, *hit) if hit is not None and gave_up(victim) and not needed else None
     if late is not None:
         return late

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from lab.verdict.ends import together, what_it_did
 from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Finding, majority
+from lab.verdict.finding import Finding
+from lab.verdict.unanswered import left_out, neighbours
 from lab.verdict.waits import Wait, describe_wait, majority_step, took, waited
 from lab.words import capital, listing, plural
 
@@ -18,6 +19,10 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
     is one in a ring of messages only, of which each may come when another one does.
     """
     pending = {rank: wait for rank, wait in sorted(waits.items()) if wait.step.message and wait.on}
+    for wait in pending.values():
+        unlike = neighbours(evidence, wait)
+        if unlike:
+            return [_finding(unlike, (wait.rank,), (wait,), evidence)]
     found, told = [], set[int]()
     for rank, wait in pending.items():
         peer = wait.on[0] if len(wait.on) == 1 else None
@@ -42,20 +47,6 @@ def find_unmatched(evidence: Evidence, waits: Mapping[int, Wait]) -> list[Findin
                 found.append(_nobody_there(wait, evidence, waits))
                 told.add(rank)
     return found
-
-
-def left_out_by(evidence: Evidence, rank: int) -> int | None:
-    """Who never took part in the message that a rank failed in, and called less than most, who called as it did.
-
-    None where that is no message, or where how often they called tells nothing.
-    """
-    hit = evidence.broken(rank) if evidence.at_hand else None
-    missing = hit[1].missing if hit is not None and hit[1].message else ()
-    calls = {one: len(evidence.calls(one)) for one in evidence.ranks}
-    usual, _ = majority(calls)
-    if len(missing) != 1 or usual is None or not calls.get(missing[0], usual) < usual == calls[rank]:
-        return None
-    return missing[0]
 
 
 def _nobody_of_that_number(wait: Wait, peer: int, evidence: Evidence) -> Finding:
@@ -135,7 +126,9 @@ def _nobody_there(wait: Wait, evidence: Evidence, waits: Mapping[int, Wait]) -> 
     did = "; ".join(together(wait.on, lambda rank: what_it_did(evidence, rank, waits)))
     sentence = f"Rank {wait.rank} waited in {describe_wait(wait)}{took(evidence, [wait])}, and {who} {verb}: {did}."
     most = majority_step(dict(waits))
-    named = (wait.rank,) if most is not None and most != wait.step.number else ()
+    named: tuple[int, ...] = (wait.rank,) if most is not None and most != wait.step.number else ()
+    if left_out(evidence, wait):
+        named, sentence = wait.on, f"{sentence} In the rounds before, {who} did."
     others = [waits[rank] for rank in wait.on if rank in waits]
     return _finding(sentence, named, (wait, *others), evidence)
 

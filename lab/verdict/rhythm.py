@@ -41,6 +41,12 @@ def out_of_step(one: Sequence[Beat], other: Sequence[Beat]) -> int | None:
     return strayed if position or here[strayed] in body else None
 
 
+def due(done: Sequence[Beat]) -> int | None:
+    """Where in these calls the one stands that its loop would have done next; None where they end no body half way."""
+    body, position = _body(done)
+    return len(done) - len(body) if position else None
+
+
 def _body(done: Sequence[Beat]) -> tuple[Sequence[Beat], int]:
     """The body of the loop that these calls end in, and how far into it they end; empty where nothing repeats."""
     length, period = 0, 0
