@@ -19,10 +19,11 @@ def visible_gpus(gpus: int, nproc_per_node: int, local_rank: int) -> range:
 def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[str, str]:
     """What says so to a rank; nothing on a cluster without GPUs, or where the cluster says it itself.
 
-    A container numbers its GPUs from 0; local nodes have those of the machine, one node's after the other's.
+    A container numbers its GPUs from 0; local nodes have those of the machine, one node's after the other's. Slurm says
+    which a node has, by numbers that are known there only: its ranks see all of them, as under torchrun.
     """
     gpus = cluster.shape.gpus
-    if not gpus or VARIABLE in cluster.shape.env:
+    if not gpus or VARIABLE in cluster.shape.env or cluster.engine == "slurm":
         return {}
     node_rank, local_rank = divmod(rank, nproc_per_node)
     before = node_rank * gpus if cluster.engine == "local" else 0

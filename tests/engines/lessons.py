@@ -52,18 +52,31 @@ def own_size(name: str) -> tuple[int, int]:
     return scenario.nodes, scenario.nproc_per_node or 1
 
 
-def runs_locally(name: str) -> bool:
-    """Whether a lesson breaks nothing that the local engine cannot break."""
+def runs_on(engine: str, name: str) -> bool:
+    """Whether a lesson breaks nothing that an engine cannot break."""
     scenario = loaded(name)
-    return not beyond(network_first(scenario.network, None, scenario.faults), "local")
+    return not beyond(network_first(scenario.network, None, scenario.faults), engine)
 
 
-def on_engines(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Gives a test an engine and a lesson: on Docker what only that can do or shows, and in the long run the rest."""
+def runs_locally(name: str) -> bool:
+    """Whether the local engine can break all that a lesson breaks."""
+    return runs_on("local", name)
+
+
+def on_engines(names: Iterable[str], *also: str) -> pytest.MarkDecorator:
+    """Gives a test an engine and a lesson: on Docker what only that can do or shows, and in the long run the rest.
+
+    On the engines named besides it runs in the long run, where they can do what it asks for.
+    """
     docker, long = pytest.mark.docker, pytest.mark.long
     rows = []
     for name in names:
         on_local = runs_locally(name)
+        rows += [
+            pytest.param(other, name, id=f"{other}-{name}", marks=(getattr(pytest.mark, other), long))
+            for other in also
+            if runs_on(other, name)
+        ]
         if on_local:
             rows.append(pytest.param("local", name, id=f"local-{name}", marks=long if name.startswith(LONG) else ()))
         marks = docker if name.startswith(ON_DOCKER) or not (on_local or name.startswith(LONG)) else (docker, long)

@@ -15,7 +15,8 @@ from lab.errors import ClusterError, EngineUnavailable
 from lab.node import processes
 from lab.words import format_duration
 
-_TELL_S = 10.0
+_FIRST_S, _TELL_S = 2.0, 10.0
+"""When it is first told what is waited for, and then how often."""
 _SPARE_S = 30.0
 """Salloc keeps its own deadline; this is for one that does not."""
 _LEAVE_S = 5.0
@@ -57,7 +58,7 @@ def allocate(argv: Sequence[str], deadline_s: float, announce: Announce) -> str:
 def _listen(asking: subprocess.Popen[bytes], deadline_s: float, announce: Announce) -> str:
     """What salloc says until it ends."""
     assert asking.stderr is not None
-    said, began, told = b"", time.monotonic(), 0.0
+    said, began, told = b"", time.monotonic(), _FIRST_S - _TELL_S
     while True:
         waited = time.monotonic() - began
         if waited > deadline_s + _SPARE_S:

@@ -67,7 +67,7 @@ def ask(*argv: str, deadline_s: float = _DEADLINE_S) -> str:
 
 def last_word(said: str) -> str:
     """The last line that a command of Slurm's said, without what all of them begin with."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Try ")]
     errors = [line for line in lines if "error: " in line] or lines
     return errors[-1].rpartition("error: ")[2] if errors else ""
 

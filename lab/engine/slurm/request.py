@@ -48,8 +48,7 @@ for python do
   "$python" -c "$become" "$config"
   code=$?
   cd /
-  chmod -R u+rwX "$root" 2>/dev/null
-  rm -rf "$root"
+  rm -rf "$root" 2>/dev/null || { chmod -R u+rwX "$root"; rm -rf "$root"; }
   [ $code != 0 ] || scancel --quiet "$SLURM_JOB_ID"
   exit $code
 done

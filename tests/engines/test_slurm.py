@@ -1,0 +1,165 @@
+"""What only Slurm does to a cluster: it lets it wait, and takes its machines away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import Cluster, Result
+from lab.engine.ready import whole
+from lab.engine.select import select_engine
+from lab.engine.slurm.command import ask
+from lab.engine.slurm.layout import LIFE, home_folder, shared_folder
+from lab.engine.slurm.state import job_of
+from lab.errors import ClusterError
+from tests.crash.conftest import wait_until
+from tests.engines.conftest import written
+
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("person")]
+TURNS = """
+import os, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for turn in range(20000):
+    dist.all_reduce(torch.ones(1))
+    if turn == 10 and dist.get_rank() == 0:
+        open(os.environ["LAB_SHARED"] + "/going", "w").close()
+    time.sleep(0.02)
+"""
+LATER = {"begin": "now+1hour"}
+"""So that a job waits, and is in nobody's way meanwhile."""
+Make = Callable[..., Cluster]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Makes clusters that a test may break; what is left of them is removed."""
+    made: list[Cluster] = []
+
+    def make(**shape: object) -> Cluster:
+        made.append(Cluster(name=f"t-{uuid.uuid4().hex[:12]}", engine="slurm", **shape))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.down()
+        assert states(cluster.name) == []
+        assert not (home_folder() / cluster.name).exists()
+        assert not shared_folder(home_folder(), cluster.name).exists()
+
+
+@pytest.fixture
+def spare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The machine that is there to be taken away: for one test at a time."""
+    folder = tmp_path_factory.getbasetemp()
+    with open((folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "spare", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def states(cluster: str) -> list[str]:
+    return ask("squeue", "--noheader", f"--name=lab-{cluster}", "--format=%T").split()
+
+
+def job(cluster: Cluster) -> str:
+    info = cluster.info()
+    assert info is not None
+    return job_of(info.nodes[0])
+
+
+def run_until(cluster: Cluster, folder: Path, what: Callable[[], object]) -> Result:
+    """Run something that goes on, and do something in its midst."""
+    info = cluster.info()
+    assert info is not None
+    outcome: list[Result] = []
+    script = written(folder / "turns", TURNS)
+    going = threading.Thread(target=lambda: outcome.append(cluster.run(script, runs=folder / "runs")))
+    going.start()
+    wait_until((Path(info.shared) / "going").exists, "the run to go on", 60.0)
+    what()
+    going.join(60)
+    return outcome[0]
+
+
+def test_a_run_whose_job_is_cancelled_says_so(make: Make, tmp_path: Path):
+    cluster = make(nodes=2)
+    cluster.up()
+    first = job(cluster)
+    result = run_until(cluster, tmp_path, lambda: ask("scancel", first))
+    assert (result.verdict, "was ended by Slurm: CANCELLED in mid-run" in result.reason) == ("failed", True), result
+
+
+def test_when_what_holds_the_agents_is_killed_the_machines_are_given_back(make: Make):
+    cluster = make(nodes=1)
+    info, _ = cluster.up()
+    assert states(cluster.name) == ["RUNNING"]
+    os.kill(int((home_folder() / cluster.name / LIFE).read_text()), signal.SIGKILL)
+    wait_until(lambda: states(cluster.name) == [], "Slurm to have its machine back", 30.0)
+    assert not whole(cluster.engine, info)
+
+
+def test_a_queue_is_left_when_its_time_is_over(make: Make):
+    cluster = make(nodes=1, allocation={**LATER, "immediate": "1"})
+    with pytest.raises(ClusterError, match="Slurm gave no allocation"):
+        cluster.up()
+    assert cluster.engine.nodeless() == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_queue_is_left_when_the_command_that_waits_is_ended(how: signal.Signals):
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    words = ["up", "--engine", "slurm", "--name", name, "--nodes", "1", "--allocation", f"begin={LATER['begin']}"]
+    waiting = subprocess.Popen([sys.executable, "-m", "lab.cli.main", *words], start_new_session=True)
+    try:
+        wait_until(lambda: states(name) == ["PENDING"], "the job to wait", 30.0)
+        waiting.send_signal(how)
+        waiting.wait(30)
+        wait_until(lambda: states(name) == [], "the job to leave the queue", 30.0)
+    finally:
+        waiting.kill()
+        select_engine("slurm")[0].remove(name)
+
+
+@pytest.mark.long
+def test_a_run_whose_job_is_preempted_says_so_and_the_next_one_has_new_machines(
+    make: Make, tmp_path: Path, spare: None
+):
+    cluster = make(nodes=1, allocation={"partition": "cheap"})
+    cluster.up()
+    urgent = ["salloc", "--no-shell", "--partition=urgent", "--exclusive", "--job-name=lab-urgent", "--immediate=30"]
+    result = run_until(cluster, tmp_path, lambda: ask(*urgent, deadline_s=60))
+    ask("scancel", "--name=lab-urgent")
+    assert "node0 was ended by Slurm: PREEMPTED in mid-run" in result.reason
+    assert cluster.run(written(tmp_path / "one", "print(1)"), runs=tmp_path / "runs").passed
+
+
+@pytest.mark.long
+def test_a_run_whose_machine_fails_says_which_and_why(make: Make, tmp_path: Path, spare: None):
+    cluster = make(nodes=1, allocation={"partition": "cheap"})
+    cluster.up()
+    down = ["scontrol", "update", "nodename=n3", "state=down", "reason=smoke"]
+    result = run_until(cluster, tmp_path, lambda: ask(*down))
+    ask("scontrol", "update", "nodename=n3", "state=resume")
+    assert "node0 was lost with its host n3, which Slurm says is DOWN" in result.reason
+    assert "smoke" in result.reason
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_run_whose_time_is_over_says_so(make: Make, tmp_path: Path):
+    cluster = make(nodes=1, allocation={"time": "1"})
+    cluster.up()
+    number = job(cluster)
+
+    def wait() -> None:
+        wait_until(lambda: "RUNNING" not in ask("scontrol", "show", "job", number), "the time to be over", 180.0)
+
+    assert "node0 was ended by Slurm: TIMEOUT" in run_until(cluster, tmp_path, wait).reason
