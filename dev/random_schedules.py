@@ -20,6 +20,7 @@ from typing import Any
 
 from lab.chaos.draw import Pool, Schedule, kinds_drawn
 from lab.chaos.moments import moments_of
+from lab.chaos.rule import anybody_failed
 from lab.chaos.search import Trial
 from lab.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
 from lab.engine.select import OPENERS
@@ -104,7 +105,8 @@ def told_of(path: str, trial: Trial, trials: Trials, schedule: Schedule, runs: P
     injected = sorted(guilty(result, schedule))
     culprit = result.culprit
     who = None if culprit is None else culprit.link or culprit.node or f"rank {culprit.rank}"
-    named = culprit is None if result.passed or not injected else who in injected
+    well = result.passed or not (anybody_failed(result) or result.unmet_by_script)
+    named = culprit is None if well or not injected else who in injected
     return {**one, "culprit": who, "injected": injected, "named": named}
 
 

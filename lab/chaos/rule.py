@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from lab.fault.kind import Harm
 from lab.record.result import Result
 
-_FAULT, _NOTE = "fault ", "note "
+_NOTE = "note "
 
 
 def broken_by(result: Result, harms: Sequence[Harm]) -> str:
@@ -32,7 +32,7 @@ def broken_by(result: Result, harms: Sequence[Harm]) -> str:
         return f"it has no verdict: {result.reason}"
     if "spoils" in harms:
         return ""
-    unmet = [one for one in result.unmet if not one.what.startswith(_FAULT)]
+    unmet = result.unmet_by_script
     if unmet and not anybody_failed(result):
         return f"nobody failed, and yet {unmet[0].sentence()}"
     noted = {(rank.rank, _NOTE + name) for rank in result.ranks if rank.exit_code == 0 for name in rank.notes}

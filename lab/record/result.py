@@ -205,6 +205,11 @@ class Result:
         return [expectation for expectation in self.expectations if not expectation.met]
 
     @property
+    def unmet_by_script(self) -> list[Expectation]:
+        """The same without the faults that never came or could not be done: no script is to blame for those."""
+        return [one for one in self.unmet if not one.what.startswith("fault ")]
+
+    @property
     def calls(self) -> Any:
         """What its ranks called, a `lab.result.RecordedCalls`: `result.calls[0]`, `result.calls.matches_snapshot()`."""
         return None if Result.recorded is None else Result.recorded(self)

@@ -178,10 +178,11 @@ class Conversation:
     def _lose(self, channel: Channel) -> None:
         """The channel to a node closed: find out what became of the node."""
         name = channel.node.name
-        if self.alive.pop(name, None) is None:
-            return
         with suppress(KeyError, ValueError):
             self._selector.unregister(channel)
+        if self.alive.get(name) is not channel:  # another one to a node that is back may be there by now
+            return
+        del self.alive[name]
         now = time.time()
         try:
             how = self.engine.node_state(channel.node).sentence()

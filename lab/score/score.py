@@ -108,7 +108,7 @@ def _mark(one: Injected, named: Named, record: Record, result: Result) -> Mark:
     right = _right(one, named)
     innocent = named.anybody and not right
     broke = any(rank.stopped or rank.error or rank.signal for rank in result.ranks)
-    well = result.verdict == "passed" and result.culprit is None and not broke
+    well = result.verdict in ("passed", "failed") and result.culprit is None and not (broke or result.unmet_by_script)
     outcome = "right" if right else "wrong" if innocent else "unharmed" if well else "nobody"
     accused = f"rank {named.rank}" if named.rank is not None else named.node or named.link
     after_s = one.detection.after_s

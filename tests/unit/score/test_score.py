@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 from lab.node.messages import Exited, Halted, Started
 from lab.node.tcp_messages import Connections
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
-from lab.record.result import Culprit
+from lab.record.layout import RESULT
+from lab.record.read import Record
+from lab.record.result import Culprit, Expectation
 from lab.report.score_view import score_text
 from lab.report.style import Style
 from lab.score.score import mark_run, score
@@ -148,3 +152,13 @@ def test_the_table_has_a_line_for_each_kind_and_every_miss(tmp_path: Path) -> No
     assert "2 runs; innocent accused: 1" in text
     assert text.endswith("✘ b: kill node2: named rank 0\n    rank 0 raised")
     assert [mark["run"] for mark in found.to_json()["misses"]] == ["b"]
+
+
+def test_a_run_that_fails_for_want_of_a_fault_alone_has_missed_nobody(tmp_path: Path) -> None:
+    record = broken_run(tmp_path / "run", {"pause": "node0"}, *(_ended(rank, 0.5, code=0) for rank in range(3)))
+    never = Expectation(what="fault rate node0 10mbit", expected="at 1 s", got="(node0 stands still)", met=False)
+    for expectations, outcome in (((never,), "unharmed"), ((never, replace(never, what="exit")), "nobody")):
+        result = replace(record.result(), verdict="failed", expectations=expectations)
+        (record.path / RESULT).write_text(json.dumps(result.to_json()))
+        [mark] = mark_run(Record(path=record.path))
+        assert mark.culprit == outcome
