@@ -4,8 +4,10 @@
     .venv/bin/python bench/projection.py --wait 30        wait up to 30 s before each run until the machine is quiet
 
 A round makes runs of 2, 4 and 8 ranks one after the other on the local engine, projects the last from the first two by
-`lab project` itself, and compares medians of steps. The table has the median over rounds for each scenario. All ranks
-share the cores of this machine, and so do other programs: what these took before and after each run is told with it.
+`lab project` itself, and compares medians of steps. The table has medians over rounds for each scenario. All ranks
+share the cores of this machine with other programs, and how many of these there will be no model knows. So there are
+two errors: of what is projected with as many others as there were beside the first two runs (`error`), and, as the part
+of it that is the model's, with as many as the trace of the measured run tells (`known`, by `--others`).
 """
 
 from __future__ import annotations
@@ -42,13 +44,14 @@ def main() -> None:
     parser.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="for a quiet machine, before each run"
     )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the records there")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(arguments.rounds):
-            rows += _round(Path(folder) / str(turn), arguments)
+            rows += _round((arguments.keep or Path(folder)).absolute() / str(turn), arguments)
             if not arguments.json:
                 for row in rows[-len(arguments.scenario) * len(arguments.ranks) :]:
                     print(_line(row), flush=True)
@@ -62,47 +65,48 @@ def _round(folder: Path, arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """One run of each scenario at each size; the sizes close to one another in time."""
     from lab import Cluster
 
-    folder.mkdir()
+    folder.mkdir(parents=True)
     home = Path.cwd()
     runs: dict[tuple[str, int], Path] = {}
-    others: dict[tuple[str, int], float] = {}
     os.chdir(folder)  # records go there
     try:
-        for ranks in (*FROM, *arguments.ranks):
-            with Cluster(nodes=ranks, name=f"projection-{os.getpid()}", engine="local") as cluster:
-                cluster.run(str(SCRIPTS / "ddp.py"), args=["1"])  # the first run of a cluster is not like the others
-                for name in arguments.scenario:
-                    before = _wait(arguments.wait)
-                    result = cluster.run(str(SCRIPTS / f"{name}.py"), args=[str(arguments.steps)], trace_values=0)
+        with Cluster(nodes=max(arguments.ranks), name=f"projection-{os.getpid()}", engine="local") as cluster:
+            for name in arguments.scenario:
+                script = str(SCRIPTS / f"{name}.py")
+                for ranks in (*FROM, *arguments.ranks):
+                    _wait(arguments.wait)
+                    result = cluster.run(script, args=[str(arguments.steps)], nodes=ranks, trace_values=0)
                     if not result.passed:
                         raise SystemExit(f"{name} on {ranks} ranks: {result.reason}")
                     runs[name, ranks] = Path(str(result.path)).absolute()
-                    others[name, ranks] = (before + _busy()) / 2
     finally:
         os.chdir(home)
-    return [_compared(name, ranks, runs, others) for name in arguments.scenario for ranks in arguments.ranks]
+    return [_compared(name, ranks, runs) for name in arguments.scenario for ranks in arguments.ranks]
 
 
-def _compared(
-    name: str, ranks: int, runs: dict[tuple[str, int], Path], others: dict[tuple[str, int], float]
-) -> dict[str, Any]:
-    row = _projected([runs[name, one] for one in FROM], ranks)["rows"][0]
-    measured = _projected([runs[name, ranks]], ranks)["checks"][0]["measured_s"]
+def _compared(name: str, ranks: int, runs: dict[tuple[str, int], Path]) -> dict[str, Any]:
+    smaller = [runs[name, one] for one in FROM]
+    measured = _projected([runs[name, ranks]], ranks)
+    step_s, others = measured["checks"][0]["measured_s"], (measured["machine"] or {}).get("others", 0.0)
+    blind = _projected(smaller, ranks)
+    row, known = blind["rows"][0], _projected(smaller, ranks, "--others", str(others))
     return {
         "scenario": name,
         "ranks": ranks,
         "projected_s": row["step_s"],
         "low_s": row["low_s"],
         "high_s": row["high_s"],
-        "measured_s": measured,
-        "error": row["step_s"] / measured - 1,
-        "others": max(others[name, one] for one in (*FROM, ranks)),
+        "measured_s": step_s,
+        "error": row["step_s"] / step_s - 1,
+        "known_error": known["rows"][0]["step_s"] / step_s - 1,
+        "others": others,
+        "others_before": (blind["machine"] or {}).get("others", 0.0),
         "load": os.getloadavg()[0],
     }
 
 
-def _projected(runs: list[Path], ranks: int) -> dict[str, Any]:
-    words = ["project", *map(str, runs), "--ranks", str(ranks), "--json"]
+def _projected(runs: list[Path], ranks: int, *more: str) -> dict[str, Any]:
+    words = ["project", *map(str, runs), "--ranks", str(ranks), "--json", *more]
     command = [sys.executable, "-c", "import sys; from lab.cli.main import main; sys.exit(main(sys.argv[1:]))", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
@@ -126,12 +130,11 @@ def _ticks() -> list[int]:
         return [int(word) for word in file.readline().split()[1:9]]
 
 
-def _wait(longest_s: float) -> float:
-    """Wait until others leave the machine alone, or for so long; gives what they take."""
+def _wait(longest_s: float) -> None:
+    """Wait until others leave the machine alone, or for so long."""
     until = time.monotonic() + longest_s
-    while (taken := _busy()) > _QUIET and time.monotonic() < until:
+    while time.monotonic() < until and _busy() > _QUIET:
         pass
-    return taken
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -139,19 +142,23 @@ def _line(row: dict[str, Any]) -> str:
     return (
         f"{row['scenario']:<10}{row['ranks']:>4} ranks  projected {1e3 * row['projected_s']:7.1f} ms "
         f"({1e3 * row['low_s']:.0f} to {1e3 * row['high_s']:.0f})  measured {1e3 * row['measured_s']:7.1f} ms  "
-        f"{100 * row['error']:+6.1f} %  {inside}; others took up to {100 * row['others']:.0f} % of the machine, "
-        f"load {row['load']:.1f}"
+        f"{100 * row['error']:+6.1f} %  {inside}; {row['others_before']:.1f} other programs, then {row['others']:.1f}: "
+        f"known {100 * row['known_error']:+.1f} %; load {row['load']:.1f}"
     )
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:
-    lines = ["", f"{'scenario':<10}{'ranks':>6}{'rounds':>8}{'projected':>12}{'measured':>12}{'error':>9}{'inside':>9}"]
+    lines = [
+        "",
+        f"{'scenario':<10}{'ranks':>6}{'rounds':>8}{'projected':>12}{'measured':>12}{'error':>9}{'inside':>9}{'known':>9}",
+    ]
     for name, ranks in dict.fromkeys((row["scenario"], row["ranks"]) for row in rows):
         ours = [row for row in rows if (row["scenario"], row["ranks"]) == (name, ranks)]
         inside = sum(row["low_s"] <= row["measured_s"] <= row["high_s"] for row in ours)
         projected, measured = (statistics.median(row[key] for row in ours) for key in ("projected_s", "measured_s"))
         error = statistics.median(abs(row["error"]) for row in ours)
         told = f"{1e3 * projected:>9.1f} ms{1e3 * measured:>9.1f} ms{100 * error:>7.1f} %{inside:>5} of {len(ours)}"
+        told += f"{100 * statistics.median(abs(row['known_error']) for row in ours):>7.1f} %"
         lines.append(f"{name:<10}{ranks:>6}{len(ours):>8}{told}")
     error = statistics.median(abs(row["error"]) for row in rows)
     return "\n".join([*lines, f"median error of all {100 * error:.1f} %; bar {100 * BAR:.0f} %"])

@@ -35,9 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks",
         type=ranks,
-        default=(8, 64, 512, 4096),
         metavar="N,N",
-        help="sizes of worlds (default: 8,64,512,4096)",
+        help="sizes of worlds (default: 8,64,512,4096, as far as the run allows)",
     )
     parser.add_argument("--network", default=MEASURED, metavar="NETWORK", help=f"of these worlds (default: {MEASURED})")
     parser.add_argument(

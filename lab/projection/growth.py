@@ -18,6 +18,8 @@ from lab.projection.program import OPTIMIZER, Program, Transfer
 from lab.trace.model import Trace
 from lab.words import plural
 
+_MOST_STAGES = 512
+"""Deeper pipelines are not built, and would take long to replay."""
 _SHARDING = {Pattern.ALL_GATHER, Pattern.REDUCE_SCATTER}
 
 
@@ -31,6 +33,8 @@ class Growth:
     """Of them, those over which parameters are sharded."""
     replica: int = 1
     """Ranks that are there together or not at all: a larger world has a multiple of them."""
+    most: int = 1 << 20
+    """Ranks beyond which nothing is said."""
     stages: bool = False
     """Whether it is a pipeline that gets more stages."""
     assumed: tuple[str, ...] = ()
@@ -66,7 +70,9 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     grown = world | (reducing or sharded - world)
     if not grown:
         if messages and not by_group:
-            return Growth(stages=True, assumed=("the pipeline gets more stages, each like those on record",))
+            return Growth(
+                stages=True, most=_MOST_STAGES, assumed=("the pipeline gets more stages, each like those on record",)
+            )
         raise LabError(
             "this run cannot be projected: none of its groups is data parallel, so none is known to grow",
             "a group grows that has all ranks, that reduces gradients outside of forward, or over which FSDP shards",

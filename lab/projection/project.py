@@ -23,7 +23,8 @@ from lab.words import plural
 
 PLAYERS = 32
 """So many ranks are replayed at most; where there are more, each stands for several."""
-MOST_RANKS = 1 << 20
+WORLDS = (8, 64, 512, 4096)
+"""Where nobody says which."""
 _PROFILE_ERROR = 0.25
 """By what part transfers may take longer or shorter over a network that nobody has measured."""
 _WIDENING = 0.25
@@ -90,7 +91,7 @@ class Projection:
 
 def project(
     sources: Sequence[Source],
-    ranks: Sequence[int],
+    ranks: Sequence[int] | None,
     target: Target | None,
     library: str | None = None,
     others: float | None = None,
@@ -99,7 +100,7 @@ def project(
 
     Args:
         sources: runs of the same training; the one with most ranks is replayed, all tell of the network.
-        ranks: sizes of the worlds.
+        ranks: sizes of the worlds; None: those of `WORLDS` that the runs can be projected to.
         target: their network, where each rank has cores of its own; None: the one on record, with its cores.
         library: what chooses among algorithms; None: that of the record on its network, and nccl elsewhere.
         others: programs that want a core beside the ranks, on the machine of the record; None: as many as on record.
@@ -119,6 +120,7 @@ def project(
     network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
     checks = [_check(source, growth, recorded) for source in sources]
     off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
+    sizes = ranks or [count for count in WORLDS if not count % growth.replica and count <= growth.most]
     machine = _machine(sources, others) if target is None else None
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
@@ -128,7 +130,7 @@ def project(
         fits=fits,
         error=network.error,
         checks=tuple(checks),
-        rows=tuple(_row(base, count, growth, network, machine, off) for count in sorted(set(ranks))),
+        rows=tuple(_row(base, count, growth, network, machine, off) for count in sorted(set(sizes))),
         assumed=growth.assumed,
         steps=len(base.program.steps_s),
         left_out=base.program.left_out,
@@ -260,10 +262,10 @@ def _check(source: Source, growth: Growth, network: _Network) -> Row:
 
 
 def _row(source: Source, ranks: int, growth: Growth, network: _Network, machine: Machine | None, off: float) -> Row:
-    if ranks % growth.replica or ranks > MOST_RANKS or ranks < 2:
+    if ranks % growth.replica or not 2 <= ranks <= growth.most:
         allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
         raise LabError(
-            f"run {source.run} cannot be projected to {ranks:,} ranks; allowed: {allowed}, up to {MOST_RANKS:,}",
+            f"run {source.run} cannot be projected to {ranks:,} ranks; allowed: {allowed}, up to {growth.most:,}",
             f"{plural(growth.replica, 'rank')} hold a copy of the model together" if growth.replica > 1 else "",
         )
     same = ranks == source.program.ranks and network.target is None

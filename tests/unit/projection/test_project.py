@@ -135,6 +135,16 @@ def test_a_world_that_is_none_is_refused(tmp_path: Path) -> None:
         projected(data_parallel(tmp_path / "r", 2), [1 << 21])
 
 
+def test_where_nobody_says_which_worlds_those_are_taken_that_the_run_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.projection.project.WORLDS", (8, 1024))
+    run = source(pipeline(tmp_path / "r", stages=2, batches=2, steps=4))
+    assert [row.ranks for row in project([run], None, parse_network("lan-1g")).rows] == [8]
+    with pytest.raises(LabError, match="cannot be projected to 1,024 ranks; allowed: 2 and more, up to 512"):
+        project([run], [1024], None)
+
+
 def test_the_views_say_all_of_it(tmp_path: Path) -> None:
     found = projected(data_parallel(tmp_path / "<b>", 2), [8, 4096], "lan-100g,racks=8")
     said = projection_text(found, Style(colour=False))
