@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 NONE = "–"
@@ -128,9 +128,17 @@ def _few_spans(numbers: list[int]) -> str:
     distance = numbers[1] - numbers[0]
     if numbers == [*range(numbers[0], numbers[-1] + 1, distance)]:
         return f"{numbers[0]}, {numbers[1]}, …, {numbers[-1]} (every {ordinal(distance)})"
+    return listing(_first_spans(numbers))
+
+
+def _first_spans(numbers: Sequence[int], prefix: str = "") -> list[str]:
+    """The spans of ranks; of many, the first ones and how many more ranks there are."""
+    spans = rank_spans(numbers, prefix)
+    if len(spans) <= _MOST_SPANS:
+        return spans
     told = spans[: _MOST_SPANS - 1]
-    until = int(told[-1].rpartition("-")[2])
-    return listing([*told, f"{sum(number > until for number in numbers):,} more"])
+    until = int(told[-1].rpartition("-")[2].removeprefix(prefix))
+    return [*told, f"{sum(number > until for number in numbers):,} more"]
 
 
 def name_nodes(names: Iterable[str]) -> str:
@@ -144,7 +152,7 @@ def name_nodes(names: Iterable[str]) -> str:
             numbered.setdefault(prefix, []).append(int(number))
         else:
             others.append(name)
-    return listing([*(span for prefix, of in numbered.items() for span in rank_spans(of, prefix)), *others])
+    return listing([*(span for prefix, of in numbered.items() for span in _first_spans(of, prefix)), *others])
 
 
 def merge_ranks(sentences: Iterable[str]) -> list[str]:

@@ -86,7 +86,7 @@ class Conversation:
             patience_s = min(until - now, _TICK_S, self.look_often())
             for key, _ in self._selector.select(patience_s):
                 key.data()
-            self._keep_alive()
+            self.keep_alive()
             if time.monotonic() - now > patience_s + _PAUSE_S:  # this process was stopped: what became of its run?
                 until = max(until, time.monotonic() + _PAUSE_S)
         return True
@@ -146,7 +146,8 @@ class Conversation:
         except OSError:
             self._lose(channel)
 
-    def _keep_alive(self) -> None:
+    def keep_alive(self) -> None:
+        """Let every agent hear that somebody is still there, if it is time for that; whoever takes long calls this."""
         now = time.monotonic()
         if now - self._pinged > _PING_S:
             self._pinged = now

@@ -169,6 +169,7 @@ class Driver:
         nodes, files = set(self.agents.alive), tuple(file_messages(self.plan.run, self.archive))
         for node in nodes:
             self._prepare(node, files)
+            self.agents.keep_alive()  # to send a large folder to hundreds of nodes may take longer than their lease
         self.agents.await_nodes(
             lambda: self.collector.prepared >= nodes or self._cannot_begin() or bool(self.agents.silent),
             _ANSWER_DEADLINE_S,

@@ -140,6 +140,8 @@ def test_nodes_are_named_like_ranks_by_their_numbers() -> None:
     assert name_nodes(f"node{number}" for number in range(256)) == "node0-node255"
     assert name_nodes(["node0", "node1", "node3", "other", "a-07"]) == "node0, node1, node3, other and a-07"
     assert name_nodes([]) == ""
+    odd = [f"node{number}" for number in range(1, 255, 2)]
+    assert name_nodes(odd) == "node1, node3, node5, node7, node9, node11, node13 and 120 more"
 
 
 def test_spans_of_ranks_may_carry_a_letter() -> None:
