@@ -17,7 +17,7 @@ from lab.words import NONE, format_bytes, name_nodes, plural
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
 """A node that uses more than so many times what nodes mostly do, and more than so much, has a row of its own."""
 
-_WITHOUT_CONTAINERS = ("local", "slurm")
+_WITHOUT_CONTAINERS = ("local", "slurm", "swarm")
 
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class SwarmEngine:
     def node_state(self, node: Node) -> NodeState:
         """What became of a node."""
         if not self.hosts.answers(node.host):
-            said = f"was lost with its host {node.host}, whose engine does not answer"
+            said = f"was lost with its host {node.host} (whose engine does not answer)"
             return NodeState(running=False, said=said)
         try:
             return self._engine(node).node_state(self._there(node))
