@@ -53,7 +53,10 @@ def run_data(
     on_path = {(piece.rank, piece.call.index) for piece in path if piece.within and piece.call is not None}
     return {
         "span": [min([0, *begins]), max([microseconds(trace.last), *ends, 1])],
-        "ranks": [{"rank": rank, "life": lives.get(rank, {}), **_recorded(trace.ranks.get(rank))} for rank in ranks],
+        "ranks": [
+            {"rank": rank, "life": lives.get(rank, {}), **_recorded(trace.ranks.get(rank)), **_off(rank, trace)}
+            for rank in ranks
+        ],
         "calls": {**columns(call_lines(trace, steps, on_path), names), **more.get("calls", {})},
         "steps": {**columns(step_lines(steps, wrong), names), **more.get("steps", {})},
         "marks": columns(mark_lines(trace), names),
@@ -74,3 +77,8 @@ def _recorded(rank: RankTrace | None) -> Line:
     if rank is None or not rank.recorded:
         return {"from": 0, "to": 0}
     return {"from": microseconds(ready_at(rank)), "to": microseconds(rank.last)}
+
+
+def _off(rank: int, trace: Trace) -> Line:
+    """By how much its times may be off, where ranks have clocks of their own."""
+    return {"off": microseconds(trace.clocks.errors.get(rank, 0.0))} if trace.clocks.several else {}

@@ -21,6 +21,7 @@ from lab.report.html.moments import moments
 from lab.report.html.page import write_report
 from lab.report.html.pictures import choose, stand_ins
 from lab.report.html.sources import cite, sources
+from lab.report.html.timelines import run_data
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker
@@ -62,6 +63,23 @@ def test_a_late_rank_is_waited_for_and_itself_waits_for_nobody(tmp_path: Path):
     assert column(calls, "dur") == [10_000, 4000]
     [line] = step_lines(steps)
     assert (line["last"], line["ready"]) == (1, 6000)
+
+
+@pytest.mark.parametrize(("error_ms", "last", "ready", "waits"), [(2, 1, 6000, [6000, 0]), (4, -1, -1, [0, 0])])
+def test_on_hosts_whose_clocks_do_not_tell_who_was_late_nobody_is_said_to_be(
+    tmp_path: Path, error_ms: float, last: int, ready: int, waits: list[int]
+):
+    maker = TraceMaker(tmp_path / "run", 2)
+    maker.on_hosts(error_ms)
+    maker.call(0, "all_reduce", 10, 20, [[1.0]], [[2.0]])
+    maker.call(1, "all_reduce", 16, 20, [[1.0]], [[2.0]])
+    record = maker.record()
+    trace = read_trace(record)
+    steps = match(trace)
+    [line] = step_lines(steps)
+    assert (line["last"], line["ready"], column(call_lines(trace, steps), "wait")) == (last, ready, waits)
+    lanes = run_data(record, trace, steps, ranks=(0, 1), origin=trace.origin)["ranks"]
+    assert [lane["off"] for lane in lanes] == [error_ms * 1000] * 2
 
 
 def test_nobody_waits_for_those_who_only_receive_a_broadcast(tmp_path: Path):

@@ -103,6 +103,21 @@ function drawCalls(context, view, lane, seen) {
     const w = Math.max(1, Math.min(width + 2, right) - x - (right - left > 4 ? 0.5 : 0));
     covered[call.row] = Math.max(covered[call.row], x + w);
     drawBar(context, view, call, { x, y: call.top, w, h: lane.bar });
+    if (lane.off) drawOff(context, view, call, lane);
+  }
+}
+
+// By how much the ends of a bar may be off, where ranks are on hosts with clocks of their own.
+function drawOff(context, { scale, colours }, call, { off, bar }) {
+  const half = scale(call.begin + off) - scale(call.begin);
+  if (half < 1) return;
+  const y = call.top + bar / 2;
+  context.strokeStyle = colours.ink;
+  context.lineWidth = 1;
+  for (const time of call.open ? [call.begin] : [call.begin, call.end]) {
+    const [from, to] = [scale(time) - half, scale(time) + half];
+    path(context, [from, y], [to, y]).stroke();
+    for (const x of [from, to]) path(context, [x, y - 3], [x, y + 3]).stroke();
   }
 }
 
