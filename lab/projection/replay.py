@@ -142,6 +142,7 @@ class _Replay:
     def run(self) -> Replayed:
         for player in self.states:
             self._next_step(player)
+        for player in self.states:
             self._go_on(player)
         while self.jobs:
             until, _, weight, done = heapq.heappop(self.jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import xml.dom.minidom
 from pathlib import Path
 
@@ -143,6 +144,26 @@ def test_where_nobody_says_which_worlds_those_are_taken_that_the_run_can_have(
     assert [row.ranks for row in project([run], None, parse_network("lan-1g")).rows] == [8]
     with pytest.raises(LabError, match="cannot be projected to 1,024 ranks; allowed: 2 and more, up to 512"):
         project([run], [1024], None)
+
+
+WRONG = [None, -1, 0, 1 << 62, 10**30, -1.5, 1e308, "", "text", [], [["a"]], {}]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_damaged_record_is_projected_or_refused_in_a_sentence(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    maker = pipeline(tmp_path / "r", stages=2, batches=2, steps=4) if seed % 2 else data_parallel(tmp_path / "r", 2)
+    lines = maker.lines[draw.randrange(2)]
+    for _ in range(3):
+        line = draw.choice(lines[1:])
+        line[draw.choice([name for name in line if name not in ("k", "t")] or ["e"])] = draw.choice(WRONG)
+    try:
+        found = projected(maker, [4])
+    except LabError as error:
+        assert "cannot be" in str(error)
+    else:
+        assert projection_text(found, Style(colour=False))
+        json.dumps(projection_json(found), allow_nan=False)
 
 
 def test_the_views_say_all_of_it(tmp_path: Path) -> None:

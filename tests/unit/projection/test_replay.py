@@ -73,6 +73,16 @@ def test_a_pipeline_of_messages_goes_on_when_they_arrive() -> None:
     assert found.step_s == pytest.approx(0.04)
 
 
+def test_who_sends_first_thing_does_so_before_the_others_have_begun() -> None:
+    there = Key("0>1", 0)
+    turns: dict[int, list[list[Action]]] = {
+        0: [[Begin(there), Work(0.01, "")]],
+        1: [[Begin(there), Wait(there), Work(0.01, "")]],
+    }
+    transfers = {there: Transfer("send", (0, 1), 1e3, "0", "")}
+    assert replay(World(turns=turns, transfers=transfers, seconds={there: 0.005})).step_s == pytest.approx(0.01)
+
+
 def test_who_only_gives_does_not_wait_for_the_root() -> None:
     key = Key("0", 0)
     transfers = {key: Transfer("reduce", (0, 1), 1e3, "0", "", root=0)}
