@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import IO
 
+from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
 from lab.watch.follow import Follower, Happening
 from lab.watch.now import Now
+from lab.words import name_ranks
 
 
 class Lines:
@@ -26,7 +29,7 @@ class Lines:
 
     def __init__(self, stream: IO[str], *, as_json: bool, late_s: float) -> None:
         self._stream = stream
-        self._line = _json_line if as_json else _text_line
+        self._as_json = as_json
         self._late_s = late_s
         self._held: list[Happening] = []
 
@@ -42,7 +45,15 @@ class Lines:
         self._write(len(self._held))
 
     def _write(self, count: int) -> None:
-        self._stream.write("".join(map(self._line, self._held[:count])))
+        settled = self._held[:count]
+        if self._as_json:
+            lines = [*map(_json_line, settled)]
+        elif len({one.rank for one in settled}) > MANY:
+            same = alike((at, (one.what, one.text, one.rank is None)) for at, one in enumerate(settled))
+            lines = [_text_line(settled[places[0]], _ranks(settled[at] for at in places)) for places, _ in same]
+        else:
+            lines = [_text_line(one, _ranks([one])) for one in settled]
+        self._stream.write("".join(lines))
         self._stream.flush()
         del self._held[:count]
 
@@ -52,7 +63,12 @@ def _json_line(one: Happening) -> str:
     return json.dumps(data) + "\n"
 
 
-def _text_line(one: Happening) -> str:
-    who = "" if one.rank is None else f"rank {one.rank}" if one.rank >= 0 else "check"
+def _ranks(same: Iterable[Happening]) -> str:
+    """Whom it happened to."""
+    ranks = [one.rank for one in same if one.rank is not None]
+    return "" if not ranks else "check" if min(ranks) < 0 else name_ranks(set(ranks))
+
+
+def _text_line(one: Happening, who: str) -> str:
     said = f"| {one.text}" if one.what == "output" else one.text
     return harmless(f"{one.time_s:10.3f}  {who:<8} {said}\n")

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from typing import IO
 
+from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 from lab.watch.follow import Follower, Happening
@@ -27,7 +28,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
     head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
     lines = [_fitted(head, width, style)]
     room = max(1, height - 1 - len(now.remarks) - now.stepping)
-    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= room else _alike(now.ranks)
+    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= min(room, MANY) else _alike(now.ranks)
     shown = groups if len(groups) <= room else groups[: room - 1]
     named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
     names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0
@@ -100,7 +101,7 @@ class Screen:
     def show(self, now: Now, follower: Follower) -> None:
         """Draw it anew."""
         style = style_for(self._stream)
-        printed = [line for one in follower.happened if (line := _printed(one, now, style))]
+        printed = _printed([one for one in follower.happened if _stays(one)], now, style)
         block = [] if now.over else now_lines(now, style, shutil.get_terminal_size().lines - 1)
         text = "".join(f"{line}\n" for line in block)
         self._stream.write(
@@ -120,14 +121,26 @@ class Screen:
         return f"\r\x1b[{self._drawn}A{_ERASE_BELOW}" if self._drawn else ""
 
 
-def _printed(happening: Happening, now: Now, style: Style) -> str:
-    """What stays in the terminal: what ranks print and note, and how they end."""
-    if happening.what not in ("output", "note", "node", "attempt", "timed out") and not (
-        happening.what == "exited" and happening.facts.get("code") != 0
-    ):
-        return ""
-    rank = happening.rank
-    node = next((one.node for one in now.ranks if one.rank == rank), "")
-    name = "lab |" if rank is None else f"{node}/rank{rank} |" if rank >= 0 else "check |"
-    text = harmless(happening.text, output=True)
-    return f"{style.rank(max(rank or 0, 0), name)} {text if happening.what == 'output' else style.paint(text, 'dim')}"
+def _stays(happening: Happening) -> bool:
+    """Whether it stays in the terminal: what ranks print and note, and how they end."""
+    if happening.what == "exited":
+        return happening.facts.get("code") != 0
+    return happening.what in ("output", "note", "node", "attempt", "timed out")
+
+
+def _printed(happened: Sequence[Happening], now: Now, style: Style) -> list[str]:
+    """A line for each of what happened; where it happened to many ranks, one for all to whom the same did."""
+    kinds = alike((at, (one.rank is None, one.what, one.text)) for at, one in enumerate(happened))
+    many = len({one.rank for one in happened}) > MANY
+    places = [same for same, _ in kinds] if many else [[at] for at in range(len(happened))]
+    nodes, lines = {one.rank: one.node for one in now.ranks}, []
+    for first, *others in places:
+        one = happened[first]
+        ranks = {happened[at].rank for at in (first, *others)} - {None}
+        name = "lab |" if one.rank is None else f"{nodes.get(one.rank, '')}/rank{one.rank} |"
+        name = "check |" if one.rank is not None and one.rank < 0 else name
+        name = f"{name_ranks(rank for rank in ranks if rank is not None)} |" if len(ranks) > 1 else name
+        text = harmless(one.text, output=True)
+        told = text if one.what == "output" else style.paint(text, "dim")
+        lines.append(f"{style.rank(max(one.rank or 0, 0), name)} {told}")
+    return lines

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab.report.style import Style
-from lab.watch.follow import Follower
+from lab.watch.follow import Follower, Happening
 from lab.watch.lines import Lines
 from lab.watch.now import Now, RankNow
 from lab.watch.screen import Screen, now_lines
@@ -103,3 +103,19 @@ def test_in_a_pipe_lines_are_in_the_order_of_time_though_they_came_late(tmp_path
     ]  # fmt: skip
     assert told[2]["text"] == "enters barrier #1 at train.py:10"
     run.end()
+
+
+def test_what_happens_to_many_ranks_at_once_is_one_line_and_to_the_odd_one_another(tmp_path: Path):
+    out = io.StringIO()
+    lines = Lines(out, as_json=False, late_s=0.0)
+    follower = Follower(Growing(tmp_path, world_size=2).record)
+    follower.happened = [
+        Happening(0.5, "begin", rank, "enters all_reduce #1" if rank != 17 else "enters barrier #1")
+        for rank in range(32)
+    ]
+    lines.show(replace(NOW, elapsed_s=1.0), follower)
+    lines.close()
+    assert [" ".join(line.split()) for line in out.getvalue().splitlines()] == [
+        "0.500 ranks 0-16 and 18-31 enters all_reduce #1",
+        "0.500 rank 17 enters barrier #1",
+    ]
