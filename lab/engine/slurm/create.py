@@ -29,6 +29,8 @@ from lab.words import plural
 _READY_TIMEOUT_S = 300.0
 """Where torch lies on a file system of a network, the first import takes minutes."""
 _HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.engine.slurm.holder import main; main()"
+_OF_SLURM = ("srun:", "slurmstepd")
+"""How lines begin that Slurm adds to what a node said."""
 _FIRST_PORT, _PORTS = 28411, 4096
 """Of rendezvous stores: below those that kernels give away, one for each job, because two may share a machine."""
 
@@ -191,6 +193,8 @@ def _explain(node: Node) -> ClusterError:
 
 def _last_words(path: Path) -> str:
     try:
-        return last_word(path.read_text(errors="replace")) or "no word from them"
+        said = path.read_text(errors="replace")
     except FileNotFoundError:
         return "the cluster was removed meanwhile"
+    own = [line for line in said.splitlines() if line.strip() and not line.startswith(_OF_SLURM)]
+    return own[-1].strip() if own else last_word(said) or "no word from them"
