@@ -8,11 +8,12 @@ from typing import Any
 from lab.words import format_bit_rate, format_duration, listing, plural
 
 _COUNTS = {
-    "dropped_packets": "dropped",
-    "lost_packets": "lost",
-    "reset_packets": "answered by a reset",
-    "doubled_packets": "sent twice",
-    "unanswered_packets": "with questions for names refused",
+    "dropped_packets": ("packet", "dropped"),
+    "lost_packets": ("packet", "lost"),
+    "reset_connections": ("connection", "reset"),
+    "reset_packets": ("packet", "answered by a reset"),
+    "doubled_packets": ("packet", "sent twice"),
+    "unanswered_packets": ("packet", "with questions for names refused"),
 }
 
 
@@ -29,8 +30,8 @@ def found_words(found: Mapping[str, Any]) -> str:
         measured.append(f"asked {format_duration(delay)} one way, got {told}")
     way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
     met = [
-        f"{plural(int(count), 'packet')} {words}"
-        for name, words in _COUNTS.items()
+        f"{plural(int(count), what)} {words}"
+        for name, (what, words) in _COUNTS.items()
         if (count := _number(found, name)) is not None
     ]
     return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(met))))

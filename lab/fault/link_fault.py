@@ -104,8 +104,10 @@ def counted(looks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for name, met in found["met"].items():
             what = name.partition(" ")[0]
             totals[what] = totals.get(what, 0) + met["packets"]
+    were_reset = sum(found.get("were_reset", 0) for found in looks)
     words = {"drop": "dropped", "loss": "lost", "reset": "reset", "duplicate": "doubled", "names": "unanswered"}
-    return {f"{words[what]}_packets": count for what, count in totals.items() if what in words}
+    packets = {f"{words[what]}_packets": count for what, count in totals.items() if what in words}
+    return {**packets, **({"reset_connections": were_reset} if were_reset else {})}
 
 
 @dataclass(frozen=True, kw_only=True)

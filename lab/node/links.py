@@ -23,6 +23,8 @@ NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""
+_were_reset: dict[str, int] = {}
+"""By name: how many connections were open when it came to be in force, and were reset."""
 
 
 def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +52,7 @@ def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
     if peers:
         with suppress(OSError):  # whoever uses a connection is told all the same
-            reset(peers)
+            _were_reset[name] = reset(peers)
     return look(context, said)
 
 
@@ -63,6 +65,8 @@ def undo(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     before = look(context, said)
     if said["part"] == ALL:
         _parts.clear()
+        _were_reset.clear()
+    _were_reset.pop(str(said["part"]), None)
     _parts.pop(str(said["part"]), None)
     _make(str(said["address"]))
     return {**look(context, said), "before": before}
@@ -84,6 +88,7 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
             "queues": queues.netems(),
             "left": {peer: one._asdict() for peer, one in queues.counted([*asked["to"]]).items()},
             "met": {name: one._asdict() for name, one in filtering.counted(filters).items()},
+            "were_reset": sum(_were_reset.values()),
             "netem": queues.knows("netem"),
             "htb": queues.knows("htb"),
         }

@@ -198,7 +198,7 @@ def test_connections_are_reset(cluster: Cluster, tmp_path: Path) -> None:
     result = cluster.run(load_scenario(tmp_path / "sums.yaml"), runs=tmp_path / "runs")
 
     assert result.verdict == "passed", result.reason
-    assert result.faults[0]["found"]["reset_packets"] > 0
+    assert result.faults[0]["found"]["reset_connections"] > 0
 
 
 @on_docker

@@ -265,7 +265,7 @@ def test_connections_are_reset_for_both_ends(pair: tuple[Namespace, Namespace]) 
     listener.listen(1)
     sender.connect((B, PORT))
     taker, _ = listener.accept()
-    a.deed(links.apply, **{"from": {B: {"reset": 1}}})
+    assert a.deed(links.apply, **{"from": {B: {"reset": 1}}})["were_reset"] == 1
     b.deed(links.apply, **{"from": {A: {"reset": 1}}})
 
     with pytest.raises(ConnectionAbortedError):  # neither has sent anything
