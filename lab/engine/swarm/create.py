@@ -23,7 +23,7 @@ from lab.words import format_duration, listing, plural
 _READY_S = 180.0
 _STARTED_S = 90.0
 _PLACED_S = 5.0
-"""A task that has no place by then is told of: Swarm itself would wait for ever."""
+"""A task that Swarm says it has no place for is told of by then: Swarm itself would wait for ever."""
 _LOOK_S = 0.05
 _ENDED = ("complete", "failed", "rejected", "shutdown", "orphaned", "remove")
 
@@ -102,11 +102,10 @@ def _refuse_to_wait(
     Raises:
         LabError: a node has no place, or does not start.
     """
-    if homeless and waited_s > _PLACED_S:
-        said = next((task["Status"]["Err"] for task in homeless if task and task["Status"].get("Err")), "")
+    said = next((task["Status"]["Err"] for task in homeless if task and task["Status"].get("Err")), "")
+    if said and waited_s > _PLACED_S:
         raise ClusterUnfit(
-            f"Swarm has no host for {listing([name for name in waiting if name not in placed])}"
-            f"{f': {said}' if said else ''}",
+            f"Swarm has no host for {listing([name for name in waiting if name not in placed])}: {said}",
             "ask for less with --cpus or --memory, or for fewer nodes; `lab doctor --engine swarm` shows the hosts",
         )
     if waited_s > _STARTED_S:
