@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli import arguments as shared
+from lab.cli import argument_types as types
 from lab.cli.answer import say
 from lab.errors import UsageError
 from lab.record.layout import RUNS
@@ -41,7 +41,7 @@ def add_chaos(parser: argparse.ArgumentParser) -> None:
         metavar="KINDS",
         help="draw these, e.g. kill,pause (default: all that do not change data)",
     )
-    group.add_argument("--most", type=shared.positive, metavar="N", help="most faults at once (default: 3)")
+    group.add_argument("--most", type=types.positive, metavar="N", help="most faults at once (default: 3)")
     group.add_argument(
         "--out",
         type=Path,

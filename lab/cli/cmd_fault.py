@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cluster import Cluster
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = parser.add_argument("words", nargs="*", metavar="word", help="what it is done to, and how")
     shared.completes(words, "nodes")
     parser.add_argument(
-        "--for", dest="for_s", type=shared.duration, metavar="TIME", help="wait so long, then undo it, e.g. 3s"
+        "--for", dest="for_s", type=types.duration, metavar="TIME", help="wait so long, then undo it, e.g. 3s"
     )
     shared.add_cluster(parser)
     shared.add_json(parser)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cli.chaos import add_chaos, refuse_without_chaos, run_chaos
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-output",
         dest="output_bytes",
-        type=shared.size,
+        type=types.size,
         metavar="SIZE",
         help="keep so much of what a rank prints and drop the rest (default: 256MiB; 16MiB on a strict cluster)",
     )
@@ -82,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading = parser.add_mutually_exclusive_group()
     reading.add_argument(
         "--interactive",
-        type=shared.whole,
+        type=types.whole,
         metavar="RANK",
         help="give this rank the terminal, as for a debugger or a prompt; time-outs stop, Ctrl-] ends the run",
     )

@@ -6,6 +6,7 @@ import argparse
 import time
 from typing import Any
 
+from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.errors import UsageError
@@ -27,13 +28,13 @@ With both, a run goes that is older and not among the latest. A run that goes on
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _HOWTO
-    parser.add_argument("--last", type=shared.positive, metavar="N", help="only the latest N")
+    parser.add_argument("--last", type=types.positive, metavar="N", help="only the latest N")
     parser.add_argument("--prune", action="store_true", help="remove the records that --keep and --older-than leave")
-    parser.add_argument("--keep", type=shared.whole, metavar="N", help="with --prune: the latest N stay")
+    parser.add_argument("--keep", type=types.whole, metavar="N", help="with --prune: the latest N stay")
     parser.add_argument(
         "--older-than",
         dest="age_s",
-        type=shared.age,
+        type=types.age,
         metavar="AGE",
         help="with --prune: only what is older goes, e.g. 12h, 7d or 4w",
     )

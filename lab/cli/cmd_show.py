@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.cli import arguments as shared
+from lab.cli import argument_types as types
 from lab.cli.answer import answer, write_text
 from lab.cli.on_record import add_record, open_record
 from lab.errors import RecordError, UsageError
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--steps", action="store_true", help="list every collective and every message of the run")
     what.add_argument("--calls", action="store_true", help="print what each rank called, as `expect: calls:` states it")
-    what.add_argument("--step", type=shared.positive, metavar="N", help="draw what step N did with everybody's data")
+    what.add_argument("--step", type=types.positive, metavar="N", help="draw what step N did with everybody's data")
     what.add_argument(
         "--model",
         action="store_true",

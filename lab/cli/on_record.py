@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.record.read import Record, find_record
 
@@ -21,7 +22,7 @@ def add_attempt(parser: argparse.ArgumentParser) -> None:
     """`--attempt`."""
     parser.add_argument(
         "--attempt",
-        type=shared.whole,
+        type=types.whole,
         metavar="N",
         help="of a run whose launcher began the workers anew: this attempt, the first is 0 (default: the last)",
     )
