@@ -4,7 +4,6 @@ from lab import Cluster
 
 with Cluster(nodes=3) as cluster:
     result = cluster.run("scenarios/scatter.yaml")
-    assert result.passed, result.reason
 """
 
 from __future__ import annotations
@@ -55,9 +54,8 @@ class Cluster(OnCluster, Breakable):
         requirements: packages besides those of the image, as pip takes them, such as `["tqdm", "accelerate>=1"]`.
         data: folders of this machine that every rank reads as `$LAB_DATA/NAME`, by name.
         cpus: CPU cores a node may use.
-        memory_bytes: memory a node may use; None: on the docker engine, its part of the machine.
-        processes: processes and threads a node may have; None: on the docker engine, as many as the machine suggests.
-        disk_bytes: what a run may write on a node; None: on the docker engine, its part of half of what is free.
+        memory_bytes, processes, disk_bytes: what a node may use, how many processes and threads it may have, and what a
+            run may write there; None: on the docker engine, its part of the machine.
         gpus: GPUs of each node.
         strict: give nodes no way out and little room: an internal network, a read-only root, no volumes.
         volumes: host folders that every node sees.
@@ -112,8 +110,8 @@ class Cluster(OnCluster, Breakable):
             "disk_bytes": disk_bytes,
             "gpus": gpus,
             "strict": strict or None,
-            "volumes": tuple(volumes) or None,
-            "env": dict(env) if env else None,
+            "volumes": tuple(volumes),
+            "env": dict(env or {}),
             "hosts": tuple(hosts),
             "allocation": dict(allocation or {}),
         }
@@ -128,8 +126,6 @@ class Cluster(OnCluster, Breakable):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.down()
-
-    # -- life
 
     def info(self) -> ClusterInfo | None:
         """The cluster as the engine sees it now; None if there is none."""
@@ -182,8 +178,6 @@ class Cluster(OnCluster, Breakable):
                     return self._place.remove(settle=lock.crashed)
             except ClusterError:
                 return self._place.remove(settle=True)
-
-    # -- runs
 
     def dry_run(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[DryRun]:
         """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
