@@ -17,6 +17,8 @@ from lab.plan.cluster import Shape
 _NO_RESTART = {"Condition": "none"}
 """A lost node is lost."""
 _SHM = "/dev/shm"
+_UCX = "UCX_NET_DEVICES=eth0"
+"""Else MPI may take the other interface of a task, over which it leaves its host but does not reach other hosts."""
 
 
 def translated(
@@ -81,7 +83,7 @@ def _service(
                 "User": body["User"],
                 "Dir": body["WorkingDir"],
                 "OpenStdin": body["OpenStdin"],
-                "Env": body["Env"],
+                "Env": [_UCX, *body["Env"]],
                 "Labels": labels,
                 "Init": host["Init"],
                 "CapabilityDrop": host["CapDrop"],
