@@ -81,8 +81,6 @@ class Agent:
             Release: lambda _, asked: release(self._run_of(asked).workers, asked),
         }
 
-    # -- messages
-
     def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:
         """Act on one message; every error becomes an answer, never the end of the agent."""
         if isinstance(message, wire.Malformed):
@@ -187,8 +185,6 @@ class Agent:
         except Exception as error:
             traceback.print_exc()
             self._end_run(f"its agent met {type(error).__name__}: {error}")
-
-    # -- the loop
 
     def serve(self) -> None:
         """Work until the last client of a container is gone for good, or the process is killed."""

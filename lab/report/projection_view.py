@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lab.projection.networks import MEASURED
-from lab.projection.project import Projection, Row
+from lab.projection.result import Projection, Row
 from lab.report.style import Style
 from lab.report.svg import LogScale, Shapes, element, text, title
 from lab.report.table import table_text

@@ -40,8 +40,7 @@ class Step:
         key = what, len(self.calls)  # while the run goes on, more may come
         if key not in self._remembered:
             self._remembered[key] = find()
-        found: T = self._remembered[key]
-        return found
+        return self._remembered[key]  # type: ignore[no-any-return]
 
     @property
     def op(self) -> str:
@@ -104,9 +103,8 @@ class Step:
     def state(self) -> str:
         """`completed`, `failed` (on some rank), `unfinished` (some rank never came or was never done)."""
         states = {call.state for call in self.calls.values()}
-        if "failed" in states:
-            return "failed"
-        return "unfinished" if self.missing or "unfinished" in states else "completed"
+        open_still = self.missing or "unfinished" in states
+        return "failed" if "failed" in states else "unfinished" if open_still else "completed"
 
     def needs(self, call: Call) -> tuple[int, ...]:
         """The other ranks that have to enter before a call can go on: the rule of who is waited for.

@@ -7,7 +7,8 @@ import pytest
 from lab import Result
 from lab.errors import LabError
 from lab.projection.networks import parse_network
-from lab.projection.project import Projection, project
+from lab.projection.project import project
+from lab.projection.result import Projection
 from lab.projection.source import source_of
 from lab.record.read import Record
 from lab.trace.read import read_trace

@@ -21,10 +21,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from lab.engine.slurm.ends import CHUNK_BYTES, Client, End
 from lab.node.config import ended_file
 from lab.node.connection import listen
 
-_CHUNK_BYTES = 1 << 18
 _MOST_WAITING_BYTES = 1 << 22
 """More is not read as long as so much waits to be passed on."""
 _TAKEN_S = 10.0
@@ -35,44 +35,6 @@ _ASKED_TIMEOUT_S = 1.0
 _LONGEST_LINE = 1024
 _GIVE_BACK = 'cat >/dev/null; exec scancel --quiet "$0"'
 """A shell of its own does it, so that it is done too when this process is killed."""
-
-
-class _End:
-    """One end of what is passed on: bytes that wait to be written to a descriptor."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.waiting = bytearray()
-        self.taken = time.monotonic()
-        """When it last took something, or nothing waited."""
-        os.set_blocking(descriptor, False)
-
-    def flush(self) -> None:
-        """Write what can be written.
-
-        Raises:
-            OSError: nobody is there.
-        """
-        with suppress(BlockingIOError):
-            while self.waiting:
-                del self.waiting[: os.write(self.descriptor, self.waiting[:_CHUNK_BYTES])]
-                self.taken = time.monotonic()
-
-    def give(self, data: bytes) -> None:
-        """Add to what waits."""
-        if not self.waiting:
-            self.taken = time.monotonic()
-        self.waiting += data
-
-
-class _Client(_End):
-    """Who is connected to a node."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        super().__init__(connection.fileno())
-        self.connection = connection
-        self.begun = b""
-        """The beginning of a line, of which the rest has not come."""
 
 
 class Held:
@@ -89,11 +51,11 @@ class Held:
         self.name = name
         self._argv, self._path, self._first = argv, path, first
         self._step: subprocess.Popen[bytes] | None = None
-        self._said_to: _End | None = None
+        self._said_to: End | None = None
         self._heard_from: IO[bytes] | None = None
         self._begun = b""
         self._listener: socket.socket | None = None
-        self._clients: list[_Client] = []
+        self._clients: list[Client] = []
 
     @property
     def running(self) -> bool:
@@ -111,7 +73,7 @@ class Held:
             )
         assert step.stdin is not None
         assert step.stdout is not None
-        self._said_to = _End(step.stdin.fileno())
+        self._said_to = End(step.stdin.fileno())
         self._said_to.give(self._first)
         os.set_blocking(step.stdout.fileno(), False)
         self._step, self._heard_from, self._begun = step, step.stdout, b""
@@ -144,7 +106,7 @@ class Held:
                 self._listen_to(client)
         if self._listener is not None and self._listener.fileno() in ready:
             with suppress(OSError):  # whoever called has gone
-                self._clients.append(_Client(self._listener.accept()[0]))
+                self._clients.append(Client(self._listener.accept()[0]))
         if self._said_to is not None:
             try:
                 self._said_to.flush()
@@ -157,7 +119,7 @@ class Held:
         """Take what the agent says; whether there was anything."""
         assert self._heard_from is not None
         try:
-            data = os.read(self._heard_from.fileno(), _CHUNK_BYTES)
+            data = os.read(self._heard_from.fileno(), CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not data:
@@ -169,9 +131,9 @@ class Held:
             client.give(whole + newline)
         return True
 
-    def _listen_to(self, client: _Client) -> None:
+    def _listen_to(self, client: Client) -> None:
         try:
-            data = os.read(client.descriptor, _CHUNK_BYTES)
+            data = os.read(client.descriptor, CHUNK_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -183,7 +145,7 @@ class Held:
         if newline and self._said_to is not None:
             self._said_to.give(whole + newline)
 
-    def _tell(self, client: _Client) -> None:
+    def _tell(self, client: Client) -> None:
         try:
             client.flush()
         except OSError:
@@ -192,7 +154,7 @@ class Held:
         if len(client.waiting) > _MOST_WAITING_BYTES and time.monotonic() - client.taken > _TAKEN_S:
             self._let_go(client)
 
-    def _let_go(self, client: _Client) -> None:
+    def _let_go(self, client: Client) -> None:
         self._clients.remove(client)
         client.connection.close()
 

@@ -12,7 +12,8 @@ import pytest
 
 from lab.errors import LabError
 from lab.projection.networks import parse_network
-from lab.projection.project import Projection, project
+from lab.projection.project import project
+from lab.projection.result import Projection
 from lab.projection.source import Source, source_of
 from lab.report.projection_view import projection_json, projection_svg, projection_text
 from lab.report.style import Style
