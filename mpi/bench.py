@@ -19,7 +19,7 @@ from pathlib import Path
 SIZES = {"4 KB": (4 << 10, 400), "4 MB": (4 << 20, 20)}
 """Name -> bytes, and how many calls are timed together."""
 BARS = {"4 KB": 0.10, "4 MB": 0.35}
-ROUNDS = 7
+ROUNDS = 21
 
 
 def main() -> int:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 
@@ -22,24 +20,9 @@ LEAST_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
 """So much of a tensor is reduced at a time."""
 _HEAD_BYTES = 4096
-_ROOMS = 32
-"""Sizes of pieces whose places are remembered."""
 _YIELDS, _PAUSE_S = 50, 2e-5
 """Whoever waits gives its core away so often, and then sleeps for so long at a time."""
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
-
-
-class _Room(NamedTuple):
-    """Where one piece of a tensor stands in the memory that all see, part by part: each rank reduces one."""
-
-    bounds: list[tuple[int, int]]
-    """Of the part of each rank in the piece."""
-    mine: list[torch.Tensor]
-    """Where this rank brings what each reduces."""
-    given: list[torch.Tensor]
-    """Where each brings what this rank reduces."""
-    results: list[torch.Tensor]
-    """Where each puts what it has reduced; nobody brings anything there."""
 
 
 class OneMachine:
@@ -60,7 +43,6 @@ class OneMachine:
         """The half that the next piece takes."""
         self._moment = 0
         """How often all ranks have met."""
-        self._rooms = lru_cache(maxsize=_ROOMS)(self._room)
 
     def takes(self, data: torch.Tensor, how: Reduction) -> bool:
         """Whether such a tensor is reduced here: the same on every rank, if all of them call the same."""
@@ -89,7 +71,6 @@ class OneMachine:
         """Give the memory back; all ranks of the group have to."""
         if self._window is not None:
             self._heads, self._segments = [], []
-            self._rooms.cache_clear()
             self._window.Unlock_all()
             self._window.Free()
             self._window = None
@@ -113,34 +94,20 @@ class OneMachine:
         self._window = window
 
     def _reduce_piece(self, piece: torch.Tensor, combine: Callable[..., object], head: tuple[int, ...] | None) -> None:
-        room, rank = self._rooms(self._half, piece.dtype, piece.numel()), self._comm.rank
+        offset, rank, size = self._half * _PIECE_BYTES, self._comm.rank, self._comm.size
         self._half = 1 - self._half
-        parts = [piece[begin:end] for begin, end in room.bounds]
-        for other, part in enumerate(parts):
-            if other != rank:
-                room.mine[other].copy_(part)
+        views = [segment[offset : offset + piece.nbytes].view(piece.dtype) for segment in self._segments]
+        views[rank].copy_(piece)
         self._meet()
         for other, theirs in enumerate(self._heads) if head is not None else ():
             if (theirs[1], theirs[2], theirs[3]) != head:
                 raise ValueError(f"rank {other} of the group brings {theirs[1]:,} bytes or another type or reduction")
-        first, second, *others = [parts[rank] if each == rank else given for each, given in enumerate(room.given)]
-        total = combine(first, second, out=room.results[rank])
-        for given in others:
-            combine(total, given, out=total)
+        mine = slice(piece.numel() * rank // size, piece.numel() * (rank + 1) // size)
+        total = views[0][mine]
+        for view in views[1:]:
+            combine(total, view[mine], out=total)
         self._meet()
-        for part, result in zip(parts, room.results, strict=True):
-            part.copy_(result)
-
-    def _room(self, half: int, dtype: torch.dtype, count: int) -> _Room:
-        rank, size, offset = self._comm.rank, self._comm.size, half * _PIECE_BYTES
-        bounds = [(count * each // size, count * (each + 1) // size) for each in range(size)]
-        halves = [segment[offset : offset + count * dtype.itemsize].view(dtype) for segment in self._segments]
-        return _Room(
-            bounds=bounds,
-            mine=[halves[rank][begin:end] for begin, end in bounds],
-            given=[half[slice(*bounds[rank])] for half in halves],
-            results=[half[begin:end] for half, (begin, end) in zip(halves, bounds, strict=True)],
-        )
+        piece.copy_(views[0])
 
     def _meet(self) -> None:
         """Return when all ranks have come here, and see what they wrote before."""
