@@ -54,8 +54,9 @@ class Cluster(OnCluster, Breakable):
         requirements: packages besides those of the image, as pip takes them, such as `["tqdm", "accelerate>=1"]`.
         data: folders of this machine that every rank reads as `$LAB_DATA/NAME`, by name.
         cpus: CPU cores a node may use.
-        memory_bytes, processes, disk_bytes: what a node may use, how many processes and threads it may have, and what a
-            run may write there; None: on the docker engine, its part of the machine.
+        memory_bytes: memory a node may use; None: on the docker engine, its part of the machine.
+        processes: processes and threads a node may have; None: on the docker engine, as many as the machine suggests.
+        disk_bytes: what a run may write on a node; None: on the docker engine, its part of half of what is free.
         gpus: GPUs of each node.
         strict: give nodes no way out and little room: an internal network, a read-only root, no volumes.
         volumes: host folders that every node sees.
@@ -185,8 +186,7 @@ class Cluster(OnCluster, Breakable):
         Raises:
             ClusterUnfit: the cluster is too small, or not as it was asked for.
         """
-        options, made = options or RunOptions(), list[ClusterInfo]()
-        found = []
+        options, made, found = options or RunOptions(), list[ClusterInfo](), list[DryRun]()
         for plan, cluster in plan_all(scenarios, options, self._place.asked, self._place.there(), self.name):
             new = not cluster.nodes and not any(cluster is earlier for earlier in made)
             made.append(cluster)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
-from collections.abc import Generator
+import tempfile
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -198,3 +200,16 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     return folder
+
+
+@pytest.fixture(scope="session")
+def person() -> Iterator[None]:
+    """A person whose locks and local clusters are not those of whoever runs the tests."""
+    home = tempfile.mkdtemp(prefix="lab-", dir="/tmp")  # short: the path of a Unix socket has at most 107 bytes
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", f"{home}/state")
+        patch.setenv("LAB_LOCAL_HOME", f"{home}/local")
+        patch.setenv("LAB_SLURM_HOME", f"{home}/slurm")
+        patch.setenv("LAB_SLURM_SHARED", f"{home}/seen")
+        yield
+    shutil.rmtree(home)

@@ -81,7 +81,7 @@ def test_a_host_without_power_is_named_with_its_node_and_what_it_keeps_goes_when
     down = lab(environment, "down", "--name", NAME, folder=tmp_path)
     assert "what is on host1 is removed when that answers again" in down.stdout
     for words in (("ps", "--all"), ("volume", "ls"), ("network", "ls")):
-        assert kept_by("host0", *words) == [], words
+        wait_until(lambda words=words: kept_by("host0", *words) == [], f"{words} to be empty", 30.0)  # type: ignore[misc]
 
     hosts(environment, "on", "host1")
     assert kept_by("host1", "volume", "ls")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster
-from tests.engines.conftest import person, scenario_of, written
+from tests.engines.conftest import scenario_of, written
 
-__all__ = ["person"]
 NODES = 64
 SUMS = """
 import torch, torch.distributed as dist

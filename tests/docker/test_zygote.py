@@ -16,12 +16,11 @@ from lab.engine.docker.zygote import SWITCH
 from lab.engine.ownership import CLUSTER
 from lab.plan.cluster import ClusterInfo, Node
 from tests.crash.conftest import wait_until
-from tests.engines.conftest import person, scenario_of
+from tests.engines.conftest import scenario_of
 
 if TYPE_CHECKING:
     import docker
 
-__all__ = ["person"]
 HOSTILE = Path(__file__).parents[1] / "hostile" / "scripts"
 LEAST_BYTES = 40_000_000
 """More than a node at rest takes, and less than one does that imports torch itself."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -57,19 +55,6 @@ done 2>/dev/null
 find /var/lab /tmp /var/tmp /dev/shm /shared 2>/dev/null | sed 's/^/file /'
 cat /proc/net/tcp /proc/net/tcp6 | while read -r _ local _ state _; do [ "$state" = 0A ] && echo "port $local"; done
 """
-
-
-@pytest.fixture(scope="session")
-def person() -> Iterator[None]:
-    """A person whose locks and local clusters are not those of whoever runs the tests."""
-    home = tempfile.mkdtemp(prefix="lab-", dir="/tmp")  # short: the path of a Unix socket has at most 107 bytes
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", f"{home}/state")
-        patch.setenv("LAB_LOCAL_HOME", f"{home}/local")
-        patch.setenv("LAB_SLURM_HOME", f"{home}/slurm")
-        patch.setenv("LAB_SLURM_SHARED", f"{home}/seen")
-        yield
-    shutil.rmtree(home)
 
 
 @pytest.fixture(params=ENGINES)

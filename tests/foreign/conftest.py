@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.engines.conftest import clusters, engine, make_cluster, person
+from tests.engines.conftest import clusters, engine, make_cluster
 
-__all__ = ["clusters", "engine", "make_cluster", "person"]
+__all__ = ["clusters", "engine", "make_cluster"]

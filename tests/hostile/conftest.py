@@ -10,9 +10,9 @@ import pytest
 
 from lab import Cluster, Result
 from tests.engines import conftest as engines
-from tests.engines.conftest import clusters, engine, make_cluster, person
+from tests.engines.conftest import clusters, engine, make_cluster
 
-__all__ = ["clusters", "engine", "make_cluster", "person"]
+__all__ = ["clusters", "engine", "make_cluster"]
 HERE = Path(__file__).parent / "scripts"
 Run = Callable[..., Result]
 

@@ -57,13 +57,13 @@ def _remove_once(connection: Connection, filters: list[str]) -> Removed:
     def each_container(items: list[dict[str, Any]]) -> int:
         return each(items, lambda item: api.remove_container(item["Id"], force=True, v=True))
 
-    each_container([item for item in containers if label.NODE not in item["Labels"]])  # a zygote enters none any more
-    nodes = each_container([item for item in containers if label.NODE in item["Labels"]])
+    zygotes = each_container([item for item in containers if label.ZYGOTE in item["Labels"]])  # it enters none any more
+    nodes = each_container([item for item in containers if label.ZYGOTE not in item["Labels"]])
     networks, volumes = find_rest(connection, filters)
     names = {item["Labels"][label.CLUSTER] for item in (*containers, *networks, *volumes)}
     return Removed(
         clusters=tuple(sorted(names)),
-        nodes=nodes,
+        nodes=nodes or zygotes,
         networks=each(networks, lambda item: api.remove_network(item["Id"])),
         volumes=each(volumes, lambda item: api.remove_volume(item["Name"], force=True)),
     )

@@ -118,7 +118,7 @@ def free_network(home: Path, cluster: str, nodes: int) -> str:
     taken: set[int] = set()
     for path in home.glob(f"*/{DESCRIPTION}"):
         try:
-            first = network_number(json.loads(path.read_text())["network"])
+            first = network_number(str(json.loads(path.read_text())["network"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
         taken.update(range(first, first + networks_for(count_nodes(path.parent))))
