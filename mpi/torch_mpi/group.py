@@ -30,7 +30,7 @@ from torch_mpi.identity import Identity
 from torch_mpi.library import MPI
 from torch_mpi.one_machine import OneMachine
 from torch_mpi.reductions import Reduction, name_of, reduction_of
-from torch_mpi.works import DoneWork, MessageWork, QueuedWork, reason_of
+from torch_mpi.works import DoneWork, FromAny, MessageWork, QueuedWork, reason_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -307,15 +307,16 @@ class ProcessGroupMPI(Identity):
                 raise ValueError(f"takes {room.nbytes} bytes, and {found} came from rank {sender} of the group")
             put_back(tensor, room)
 
-        title = "recv" if source >= 0 else "recvAnySource"
-        return self._message(title, what, tensor, lambda: self._comm.Irecv(as_bytes(room), source, tag), arrived)
+        if source == MPI.ANY_SOURCE:
+            return self._message("recvAnySource", what, tensor, lambda: FromAny(self._comm, room, tag), arrived)
+        return self._message("recv", what, tensor, lambda: self._comm.Irecv(as_bytes(room), source, tag), arrived)
 
     def _message(
         self,
         title: str,
         what: str,
         tensor: torch.Tensor,
-        begin: Callable[[], MPI.Request],
+        begin: Callable[[], MPI.Request | FromAny],
         arrived: Callable[[MPI.Status], None],
     ) -> MessageWork:
         event = profiled.begin(title, [tensor])

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 from torch.futures import Future
 
+from torch_mpi.buffers import as_bytes
 from torch_mpi.library import MPI
 
 FOR_EVER = timedelta(0)
@@ -122,11 +123,33 @@ class QueuedWork(_Handle):
         return future
 
 
+class FromAny:
+    """What receives a message from whichever rank it comes; like a request of MPI.
+
+    It asks who has sent something and takes that. MPICH 5.0, given a receive from any rank between machines, waits for
+    ever with the message at hand. A receive from one rank that is begun later may take a message before it.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, room: torch.Tensor, tag: int) -> None:
+        self._comm, self._room, self._tag = comm, room, tag
+
+    def Wait(self, status: MPI.Status | None = None) -> bool:
+        return self._take(self._comm.Mprobe(MPI.ANY_SOURCE, self._tag), status)
+
+    def Test(self, status: MPI.Status | None = None) -> bool:
+        message = self._comm.Improbe(MPI.ANY_SOURCE, self._tag)
+        return message is not None and self._take(message, status)
+
+    def _take(self, message: MPI.Message, status: MPI.Status | None) -> bool:
+        message.Recv(as_bytes(self._room), status)
+        return True
+
+
 class MessageWork(_Handle):
     """The handle of a message that is being sent or received."""
 
     def __init__(
-        self, what: str, tensor: torch.Tensor, request: MPI.Request, arrived: Callable[[MPI.Status], None]
+        self, what: str, tensor: torch.Tensor, request: MPI.Request | FromAny, arrived: Callable[[MPI.Status], None]
     ) -> None:
         super().__init__(what, [tensor])
         self._request = request
@@ -200,7 +223,7 @@ class MessageWork(_Handle):
             self._settle(self._future)
 
 
-_adrift: list[tuple[MPI.Request, object]] = []
+_adrift: list[tuple[MPI.Request | FromAny, object]] = []
 """Messages under way that nobody waits for any more, with what keeps their memory, which MPI still reads or writes."""
 _adrift_lock = threading.Lock()
 
