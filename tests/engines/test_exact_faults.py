@@ -5,6 +5,7 @@ By both recorders: the compiled one counts calls itself, and has Python hold tho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,4 +144,5 @@ def test_a_process_that_loads_data_is_killed(run: Run, tmp_path: Path) -> None:
     result = run(written(tmp_path / "s", LOADS), nodes=1, faults=(fault,))
     assert [told["failed"] for told in result.faults] == [""]
     assert result.culprit is not None
-    assert "DataLoader worker" in result.culprit.error
+    # where it dies while it hands something over, its connections may be closed before it is known to have ended
+    assert re.search("DataLoader worker|Connection reset by peer", result.culprit.error)
