@@ -5,6 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lab.errors import ClusterError
+
+
+class Taken(ClusterError):
+    """Somebody else, with other locks, makes a cluster of that name: nothing of ours is there."""
+
 
 def state_folder() -> Path:
     """Where the lab keeps what it has to know of this user's clusters."""
@@ -32,3 +38,24 @@ def has_any(engine: str) -> bool:
             return any(True for _ in entries)
     except OSError:
         return False
+
+
+def new_folder(home: Path, cluster: str, variable: str) -> Path:
+    """Make the folder of a cluster in that of its engine, which `variable` of the environment names.
+
+    Raises:
+        Taken: there is one already.
+        ClusterError: it cannot be made.
+    """
+    folder, hint = home / cluster, f"set {variable} to a short path of your own"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if home.stat().st_uid != os.getuid():
+            raise ClusterError(f"{home} belongs to somebody else", hint)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
+        if folder.exists():
+            raise Taken(cannot, "another command may be making the cluster: use another name with --name") from error
+        raise ClusterError(cannot, hint) from error
+    return folder

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
+from lab.engine.protocol import Channel
 from lab.engine.stream import Stream
+from lab.errors import NodeLost
 from lab.node import processes
 from lab.plan.cluster import Node
 
@@ -37,6 +40,23 @@ class LocalChannel(Stream):
         """Pid of the agent."""
         credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         return int(struct.unpack("3i", credentials)[0])
+
+
+def open_channels(cluster: str, nodes: Sequence[Node]) -> list[Channel]:
+    """A channel to each of these nodes of a cluster.
+
+    Raises:
+        NodeLost: one cannot be reached; none is open then.
+    """
+    channels: list[Channel] = []
+    for node in nodes:
+        try:
+            channels.append(LocalChannel(node))
+        except OSError as error:
+            for channel in channels:
+                channel.close()
+            raise NodeLost(f"{node.name} of cluster {cluster} cannot be reached: {error.strerror}") from error
+    return channels
 
 
 def paused_file(path: str) -> Path:

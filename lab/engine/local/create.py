@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from lab.engine.home import new_folder
 from lab.engine.local.channel import LocalChannel
 from lab.engine.local.layout import DATA, DESCRIPTION, count_nodes, mark, network_name, network_number, networks_for
 from lab.engine.local.state import read_cluster
@@ -25,10 +26,6 @@ _FIRST, _NETWORKS = 256, 254 * 256
 """Of the networks: 127.1.0 is the first, 127.254.255 the last."""
 
 
-class Taken(ClusterError):
-    """Somebody else, with other locks, makes a cluster of that name: nothing of ours is there."""
-
-
 def create(home: Path, cluster: str, requests: Sequence[Request], announce: Announce) -> ClusterInfo:
     """Make the folder and the processes, and wait until every agent answers.
 
@@ -36,7 +33,7 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
         ClusterError: a node did not start; what was made is still there.
     """
     files, process = (request.body for request in requests)
-    folder = _new_folder(home, cluster)
+    folder = new_folder(home, cluster, "LAB_LOCAL_HOME")
     for name in ("shared", DATA):
         (folder / name).mkdir()
     write_node_files(folder / "site")
@@ -63,21 +60,6 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     found = read_cluster(folder)
     assert found is not None
     return found
-
-
-def _new_folder(home: Path, cluster: str) -> Path:
-    folder = home / cluster
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_uid != os.getuid():
-            raise ClusterError(f"{home} belongs to somebody else", "set LAB_LOCAL_HOME to a short path of your own")
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
-        if folder.exists():
-            raise Taken(cannot, "another command may be making the cluster: use another name with --name") from error
-        raise ClusterError(cannot, "set LAB_LOCAL_HOME to a short path of your own") from error
-    return folder
 
 
 def greet(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:

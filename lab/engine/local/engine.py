@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
-from lab.engine.local.channel import LocalChannel, agent_pid
+from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, NodeLost, UsageError
+from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
 from lab.node import processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -109,7 +109,8 @@ class LocalEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.local.create import Taken, create
+        from lab.engine.home import Taken
+        from lab.engine.local.create import create
 
         if shape.gpus:
             from lab.engine.gpus import refuse_missing
@@ -157,15 +158,7 @@ class LocalEngine:
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes."""
-        channels: list[Channel] = []
-        for node in nodes:
-            try:
-                channels.append(LocalChannel(node))
-            except OSError as error:
-                for channel in channels:
-                    channel.close()
-                raise NodeLost(f"{node.name} of cluster {cluster.name} cannot be reached: {error.strerror}") from error
-        return channels
+        return open_channels(cluster.name, nodes)
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""

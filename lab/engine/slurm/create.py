@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import lab
+from lab.engine.home import new_folder
 from lab.engine.local.channel import LocalChannel
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Channel, Request
@@ -35,10 +35,6 @@ _FIRST_PORT, _PORTS = 28411, 4096
 """Of rendezvous stores: below those that kernels give away, one for each job, because two may share a machine."""
 
 
-class Taken(ClusterError):
-    """Somebody else makes a cluster of that name: nothing of ours is there."""
-
-
 def create(
     home: Path, cluster: str, shape: Shape, run: str | None, requests: Sequence[Request], announce: Announce
 ) -> ClusterInfo:
@@ -48,7 +44,7 @@ def create(
         LabError: Slurm gave no allocation, or a node did not start; what was made is still there.
     """
     asked, shared, *steps = requests
-    folder = _new_folder(home, cluster)
+    folder = new_folder(home, cluster, "LAB_SLURM_HOME")
     description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": lab.__version__}
     write_description(folder, description)
     _make_shared(shared_folder(home, cluster), shared.body["data"])
@@ -72,21 +68,6 @@ def create(
     found = read_cluster(folder)
     assert found is not None
     return found
-
-
-def _new_folder(home: Path, cluster: str) -> Path:
-    folder = home / cluster
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if home.stat().st_uid != os.getuid():
-            raise ClusterError(f"{home} belongs to somebody else", "set LAB_SLURM_HOME to a short path of your own")
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        cannot = f"cannot make the cluster's folder {folder}: {error.strerror}"
-        if folder.exists():
-            raise Taken(cannot, "another command may be making the cluster: use another name with --name") from error
-        raise ClusterError(cannot, "set LAB_SLURM_HOME to a short path of your own") from error
-    return folder
 
 
 def _make_shared(folder: Path, data: dict[str, str]) -> None:

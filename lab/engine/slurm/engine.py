@@ -13,13 +13,13 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
-from lab.engine.local.channel import LocalChannel
+from lab.engine.local.channel import open_channels
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.slurm.command import ask, refuse_absence
 from lab.engine.slurm.layout import ENGINE, home_folder, paused_file
 from lab.engine.slurm.state import fate_of, find, job_of, node_state, nodeless
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, ClusterUnfit, NodeLost
+from lab.errors import ClusterError, ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -114,7 +114,8 @@ class SlurmEngine:
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
-        from lab.engine.slurm.create import Taken, create
+        from lab.engine.home import Taken
+        from lab.engine.slurm.create import create
 
         requests = self.requests(cluster, shape, run=run)
         if shape.image is not None:
@@ -156,15 +157,7 @@ class SlurmEngine:
 
     def connect(self, cluster: ClusterInfo, nodes: Sequence[Node]) -> list[Channel]:
         """Open a channel to the agent of each of these nodes."""
-        channels: list[Channel] = []
-        for node in nodes:
-            try:
-                channels.append(LocalChannel(node))
-            except OSError as error:
-                for channel in channels:
-                    channel.close()
-                raise NodeLost(f"{node.name} of cluster {cluster.name} cannot be reached: {error.strerror}") from error
-        return channels
+        return open_channels(cluster.name, nodes)
 
     def kill(self, node: Node) -> None:
         """Kill a node's processes at once, as a power cut would."""

@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lab.node.config import ended_file
+from tests.crash.conftest import wait_until
 
 ECHO = [sys.executable, "-uc", "import sys; [sys.stdout.write(line) for line in sys.stdin]; sys.exit(3)"]
 """In the place of a step: says what it hears, and ends with it."""
@@ -49,10 +49,7 @@ def held(home: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    wait_until(done, "what was asked for", 20.0)
 
 
 class Client:
