@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from lab.errors import ClusterError
 from lab.node import processes
 from lab.node.config import ended_file
 from lab.plan.cluster import Node
+from lab.waiting import wait_until
 from lab.words import plural
 
 _ANSWER_TIMEOUT_S = 10.0
@@ -97,9 +97,7 @@ def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
 
 def await_end(node: Node) -> None:
     """Wait until nobody listens there any more and its parent has said how it ended, but not for ever."""
-    end = time.monotonic() + _ENDING_S
-    while (listens(node.handle) or not _has_ended(node)) and time.monotonic() < end:
-        time.sleep(0.005)
+    wait_until(lambda: not listens(node.handle) and _has_ended(node), _ENDING_S)
 
 
 def _has_ended(node: Node) -> bool:

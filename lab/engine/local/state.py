@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import signal
-import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from lab.errors import EngineUnavailable
 from lab.node import processes
 from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
+from lab.waiting import wait_until
 
 ENGINE = "local"
 _DYING_S = 0.3
@@ -85,11 +86,8 @@ def node_state(node: Node) -> NodeState:
     handle = Path(node.handle)
     if paused_pid(node.handle):
         return NodeState(running=True)
-    end = time.monotonic() + _DYING_S
-    while listens(node.handle):
-        if time.monotonic() > end:
-            return NodeState(running=True)
-        time.sleep(0.005)
+    if not wait_until(lambda: not listens(node.handle), _DYING_S):
+        return NodeState(running=True)
     gone = not handle.exists()
     if not gone and _holder_died(handle.parent / LIFE):
         raise EngineUnavailable(
@@ -101,13 +99,14 @@ def node_state(node: Node) -> NodeState:
 
 def _exit_code(node: Node) -> int:
     """How an agent ended, as its parent says."""
-    end = time.monotonic() + _TELLING_S
-    while time.monotonic() < end:
-        try:
+
+    def told() -> int | None:
+        with suppress(OSError, ValueError):
             return int(Path(ended_file(node.handle)).read_text())
-        except (OSError, ValueError):
-            time.sleep(0.005)
-    return 128 + signal.SIGKILL
+        return None
+
+    code = wait_until(told, _TELLING_S, enough=lambda code: code is not None)
+    return 128 + signal.SIGKILL if code is None else code
 
 
 def _holder_died(life: Path) -> bool:

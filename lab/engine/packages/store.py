@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from lab.errors import ClusterError, ClusterUnfit
 from lab.node.recorder.build import cache_folder
 from lab.node.remove import remove_tree
 from lab.spec.requirements import wheel_path
+from lab.waiting import wait_until
 from lab.words import format_duration
 
 _FORMAT = "1"
@@ -87,14 +87,11 @@ def _work() -> Path:
 
 
 def _await(lock: IO[bytes], tell: Callable[[str], None]) -> None:
-    end, told = time.monotonic() + _WAIT_S, False
-    while not _take(lock):
-        if not told:
-            tell("packages: another command is making them ready, waiting for it")
-        told = True
-        if time.monotonic() > end:
-            raise ClusterError(f"another command has been making these packages ready for {format_duration(_WAIT_S)}")
-        time.sleep(_POLL_S)
+    if _take(lock):
+        return
+    tell("packages: another command is making them ready, waiting for it")
+    if not wait_until(lambda: _take(lock), _WAIT_S, _POLL_S):
+        raise ClusterError(f"another command has been making these packages ready for {format_duration(_WAIT_S)}")
 
 
 def _open_lock(key: str) -> IO[bytes]:

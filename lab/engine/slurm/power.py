@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from lab.engine.slurm.on_node import beside
 from lab.errors import ClusterError
 from lab.node.config import ended_file
 from lab.plan.cluster import Node
+from lab.waiting import wait_until
 from lab.words import plural
 
 _ANSWER_TIMEOUT_S = 10.0
@@ -84,9 +84,7 @@ def resume(node: Node) -> None:
 
 def _await_end(node: Node) -> None:
     """Wait until nobody listens there any more and it was said how its step ended, but not for ever."""
-    end = time.monotonic() + _ENDING_S
-    while (listens(node.handle) or not Path(ended_file(node.handle)).exists()) and time.monotonic() < end:
-        time.sleep(0.005)
+    wait_until(lambda: not listens(node.handle) and Path(ended_file(node.handle)).exists(), _ENDING_S)
 
 
 def _ask_for(folder: Path, node: Node) -> None:

@@ -14,6 +14,7 @@ from lab.engine.slurm.command import ask, give_back
 from lab.engine.slurm.layout import DESCRIPTION, LIFE, is_cluster, read_description, shared_folder
 from lab.engine.slurm.state import holder_died, jobs
 from lab.node.remove import remove_tree
+from lab.waiting import wait_until
 
 _LEAVING_S = 20.0
 """Agents that were told leave long before; after that it is for Slurm alone to wait for the job."""
@@ -37,7 +38,8 @@ def remove(home: Path, cluster: str | None, *, settle: bool) -> Removed:
         found = jobs(home, cluster)
     numbers = {str(about["job"]) for about in known.values() if about.get("job")} | {job.number for job in found}
     give_back(*sorted(numbers))
-    _await_end(numbers)
+    if numbers:
+        _await_end(numbers)
     for folder in folders:
         _end_holder(folder)
     stuck = []
@@ -55,13 +57,8 @@ def remove(home: Path, cluster: str | None, *, settle: bool) -> Removed:
 
 def _await_end(numbers: Collection[str]) -> None:
     """Wait until Slurm has nothing of some jobs any more, but not for ever."""
-    end = time.monotonic() + _LEAVING_S
-    while numbers and time.monotonic() < end:
-        if not ask(
-            "squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i"
-        ).strip():
-            return
-        time.sleep(_POLL_S)
+    question = ("squeue", "--noheader", f"--user={os.getuid()}", f"--jobs={','.join(numbers)}", "--format=%i")
+    wait_until(lambda: not ask(*question).strip(), _LEAVING_S, _POLL_S)
 
 
 def _end_holder(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from lab.engine.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted
 from lab.errors import EngineUnavailable
 from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
+from lab.waiting import wait_until
 
 _TELLING_S = 1.0
 """How a step ended may be known so much later than that it did."""
@@ -177,14 +178,13 @@ def node_state(node: Node) -> NodeState:
 
 def _exit_code(node: Node) -> int | None:
     """How the step of an agent ended, as the process says that holds it."""
-    end = time.monotonic() + _TELLING_S
-    while True:
-        try:
+
+    def told() -> int | None:
+        with suppress(OSError, ValueError):
             return int(Path(ended_file(node.handle)).read_text())
-        except (OSError, ValueError):
-            if time.monotonic() > end:
-                return None
-            time.sleep(0.005)
+        return None
+
+    return wait_until(told, _TELLING_S, enough=lambda code: code is not None)
 
 
 def _said(node: Node, *, left: bool) -> str:
@@ -194,16 +194,16 @@ def _said(node: Node, *, left: bool) -> str:
         node: which does not run.
         left: whether its agent was told to leave: whoever did that may not have told Slurm's controller everything yet.
     """
-    job, end = job_of(node), time.monotonic() + _FATE_S
+    job = job_of(node)
     if not job:
         return ""
-    while True:
-        fate = fate_of(job)
-        if fate.over:
-            break
-        if time.monotonic() > end or not (left or fate.state == "COMPLETING"):
-            return ""
-        time.sleep(_POLL_S)
+
+    def is_known(fate: Fate) -> bool:
+        return fate.over or not (left or fate.state == "COMPLETING")
+
+    fate = wait_until(lambda: fate_of(job), _FATE_S, _POLL_S, is_known)
+    if not fate.over:
+        return ""
     if fate.host_failed:
         lost = [
             host for host in read_hosts(ask("scontrol", "--oneliner", "show", "node", node.host)) if not is_well(host)

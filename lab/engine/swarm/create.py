@@ -18,6 +18,7 @@ from lab.engine.swarm.manager import newest
 from lab.engine.swarm.state import filters, host_of
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
 from lab.plan.cluster import Node
+from lab.waiting import wait_until
 from lab.words import format_duration, listing, plural
 
 _READY_S = 180.0
@@ -56,26 +57,33 @@ def start_agents(hosts: Hosts, cluster: str, made: Mapping[str, str], image: str
     """
     waiting, channels = dict(made), list[TaskChannel]()
     began, placed = time.monotonic(), set[str]()
+
+    def are_started() -> bool:
+        tasks = newest(hosts.manager.tasks(filters(cluster)))
+        for service, name in list(waiting.items()):
+            task = tasks.get(service)
+            if task is None:
+                continue
+            host = host_of(hosts, task)
+            if host and name not in placed:
+                placed.add(name)
+                announce(f"{len(placed)}/{len(made)} nodes have a place: {name} on {host}")
+            if task["Status"]["State"] in _ENDED:
+                raise _not_started(name, host, task)
+            if task["Status"]["State"] == "running":
+                channels.append(_send_agent(hosts, name, host, task))
+                del waiting[service]
+        homeless = [tasks.get(service) for service, name in waiting.items() if name not in placed]
+        if time.monotonic() - began > _PLACED_S:
+            _refuse_to_wait([name for name in waiting.values() if name not in placed], homeless)
+        return not waiting
+
     try:
-        while waiting:
-            tasks = newest(hosts.manager.tasks(filters(cluster)))
-            for service, name in list(waiting.items()):
-                task = tasks.get(service)
-                if task is None:
-                    continue
-                host = host_of(hosts, task)
-                if host and name not in placed:
-                    placed.add(name)
-                    announce(f"{len(placed)}/{len(made)} nodes have a place: {name} on {host}")
-                if task["Status"]["State"] in _ENDED:
-                    raise _not_started(name, host, task)
-                if task["Status"]["State"] == "running":
-                    channels.append(_send_agent(hosts, name, host, task))
-                    del waiting[service]
-            if waiting:
-                homeless = [tasks.get(service) for service, name in waiting.items() if name not in placed]
-                _refuse_to_wait(sorted(waiting.values()), placed, homeless, time.monotonic() - began)
-                time.sleep(_LOOK_S)
+        if not wait_until(are_started, _STARTED_S, _LOOK_S):
+            raise ClusterError(
+                f"{listing(sorted(waiting.values()))} did not start within {format_duration(_STARTED_S)}",
+                "`docker service ps --no-trunc` shows what Swarm says of its tasks",
+            )
         announce("importing torch on every node")
         lost = wait_ready(channels, _READY_S, announce)
     finally:
@@ -94,24 +102,17 @@ def _send_agent(hosts: Hosts, name: str, host: str, task: dict[str, Any]) -> Tas
     return channel
 
 
-def _refuse_to_wait(
-    waiting: Sequence[str], placed: set[str], homeless: Sequence[Mapping[str, Any] | None], waited_s: float
-) -> None:
-    """Say what is in the way, where nothing will come of more waiting.
+def _refuse_to_wait(waiting: Sequence[str], homeless: Sequence[Mapping[str, Any] | None]) -> None:
+    """Say what is in the way of nodes without a place, where nothing will come of more waiting.
 
     Raises:
-        LabError: a node has no place, or does not start.
+        ClusterUnfit: Swarm has no host for them.
     """
     said = next((task["Status"]["Err"] for task in homeless if task and task["Status"].get("Err")), "")
-    if said and waited_s > _PLACED_S:
+    if said:
         raise ClusterUnfit(
-            f"Swarm has no host for {listing([name for name in waiting if name not in placed])}: {said}",
+            f"Swarm has no host for {listing(waiting)}: {said}",
             "ask for less with --cpus or --memory, or for fewer nodes; `lab doctor --engine swarm` shows the hosts",
-        )
-    if waited_s > _STARTED_S:
-        raise ClusterError(
-            f"{listing(waiting)} did not start within {format_duration(_STARTED_S)}",
-            "`docker service ps --no-trunc` shows what Swarm says of its tasks",
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import product
@@ -19,6 +18,7 @@ from lab.engine.swarm.settings import Settings
 from lab.engine.swarm.shared import remove_shared
 from lab.engine.swarm.state import ENGINE, OWNER, filters
 from lab.errors import ClusterError, LabError
+from lab.waiting import wait_until
 from lab.words import format_duration, listing
 
 _NETWORK_GONE_S = 60.0
@@ -70,16 +70,17 @@ def _remove_network(hosts: Hosts, network: Mapping[str, Any], silent: tuple[str,
     Raises:
         ClusterError: it was not in time.
     """
-    end = time.monotonic() + _NETWORK_GONE_S
-    while not hosts.manager.remove_network(network["Id"]):
-        if not any(one["Id"] == network["Id"] for one in hosts.manager.networks([])):
-            return
-        if time.monotonic() > end:
-            raise ClusterError(
-                f"Swarm did not remove network {network['Name']} within {format_duration(_NETWORK_GONE_S)}",
-                f"host {listing(silent)} does not answer" if silent else "`lab down` tries again",
-            )
-        time.sleep(_LOOK_S)
+
+    def is_gone() -> bool:
+        return hosts.manager.remove_network(network["Id"]) or not any(
+            one["Id"] == network["Id"] for one in hosts.manager.networks([])
+        )
+
+    if not wait_until(is_gone, _NETWORK_GONE_S, _LOOK_S):
+        raise ClusterError(
+            f"Swarm did not remove network {network['Name']} within {format_duration(_NETWORK_GONE_S)}",
+            f"host {listing(silent)} does not answer" if silent else "`lab down` tries again",
+        )
 
 
 def _remove_shared_folders(
