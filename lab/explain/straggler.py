@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from operator import attrgetter
 
+from lab.explain.lateness import Lateness, collected_in, jumps_of, lateness_at
 from lab.trace.steps import Step
-from lab.trace.timing import Share, blocked_spans, share_of, waiting_span
+from lab.trace.timing import Share, share_of
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
 from lab.words import format_duration, name_ranks, plural
@@ -18,60 +19,65 @@ LEAST_STEPS = 3
 """The others must have waited for a rank in at least this many steps."""
 LEAST_PART = 2 / 3
 """And in this part of the steps in which anybody waited, and for this part of the time."""
-NOW_AND_THEN_STEPS = 5
-"""Or, where it is late now and then only, in so many of them,"""
-NOW_AND_THEN_PART = 3 / 4
-"""and for this part of the time."""
+MOST_PART = 3 / 4
+"""Where it is far later than usual at less than half of all steps, and these make up so much: now and then."""
 LEAST_SHARE = 0.1
-"""Even without its worst step, it has to cost each of the others this part of the time that the steps span."""
+"""Even without its worst step, it has to cost each of the others this part of the time that the steps span,"""
+NOW_AND_THEN_SHARE = 0.05
+"""or this part, where it is late now and then and nobody else is so late,"""
 LEAST_S = 0.1
-"""And at least this many seconds altogether."""
+"""and at least this many seconds altogether."""
 _MOST_SHARES = 4
 
 
 def find_straggler(evidence: Evidence) -> list[Finding]:
-    """The rank that the others waited for most of the time, if there is one."""
-    costs: dict[int, list[float]] = defaultdict(list)
-    lines: dict[int, Counter[str]] = defaultdict(Counter)
-    spans = {rank: blocked_spans(trace) for rank, trace in evidence.trace.ranks.items()}
+    """The rank that the others waited for most of the time, or for long now and then, if there is one."""
     meetings = [step for step in evidence.steps if not step.missing and not step.message and len(step.calls) > 1]
     meetings.sort(key=attrgetter("begin"))
-    for step in meetings[1:]:  # at the first, ranks meet that began at different times
-        pacer = step.late
-        if pacer is None:
-            continue
-        early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
-        waits = [waiting_span(step, call, spans[call.rank][call.index]) for call in early]
-        if any(end - begin >= NOISE_S for begin, end in waits):
-            costs[pacer.rank].append(sum(end - begin for begin, end in waits))
-            lines[pacer.rank][pacer.source] += 1
-    if not costs:
+    late = lateness_at(meetings[1:], evidence.trace)  # at the first, ranks meet that began at different times
+    noticed = [one for one in late if one.longest >= NOISE_S]
+    if not noticed:
         return []
-    slow = max(costs, key=lambda rank: sum(costs[rank]))
+    costs: dict[int, float] = defaultdict(float)
+    for one in noticed:
+        costs[one.call.rank] += one.total
+    slow = max(costs, key=costs.__getitem__)
     others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
-    each = sum(costs[slow]) / len(others)
-    window = _window(meetings)
-    waited_in = sum(map(len, costs.values()))
-    often = len(costs[slow]) >= max(LEAST_STEPS, LEAST_PART * waited_in)
-    part = sum(costs[slow]) / sum(map(sum, costs.values()))
-    now_and_then = len(costs[slow]) >= NOW_AND_THEN_STEPS and part >= NOW_AND_THEN_PART
-    again = (sum(costs[slow]) - max(costs[slow])) / len(others)  # without the one step that may have been an accident
-    if not (((often and part >= LEAST_PART) or now_and_then) and again >= max(LEAST_S, LEAST_SHARE * window)):
+    window, mine = _window(meetings), [one for one in noticed if one.call.rank == slow]
+    jumps, usual_s = jumps_of(slow, late, len(evidence.trace.ranks))
+    seldom = 2 * len(jumps) < len(meetings) and sum(one.total for one in jumps) >= MOST_PART * costs[slow]
+    often = len(mine) >= max(LEAST_STEPS, LEAST_PART * len(noticed)) and costs[slow] >= LEAST_PART * sum(costs.values())
+    if often and not (jumps and seldom):
+        how = f"came last to {len(mine)} of the {plural(len(noticed), 'step')} in which anybody waited, and"
+        share = LEAST_SHARE
+    else:
+        mine, how, share = jumps, _late(jumps, usual_s, len(meetings) - 1, seldom=seldom), NOW_AND_THEN_SHARE
+    each = sum(one.total for one in mine) / len(others)
+    again = each - max((one.total for one in mine), default=0.0) / len(others)  # one step may have been an accident
+    if again < max(LEAST_S, share * window):
         return []
-    place = lines[slow].most_common(1)[0][0]
+    [(place, _)] = Counter(one.call.source for one in mine).most_common(1)
     turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
     sentence = (
-        f"Rank {slow} came last to {len(costs[slow])} of the {plural(waited_in, 'step')} in which anybody "
-        f"waited, and cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
+        f"Rank {slow} {how} cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
         f"{each / window:.0%} of the time"
     )
-    if turns:
+    if turns and mine is not jumps:
         sentence += f": {format_duration(each / turns)} in each of {plural(turns, 'training step')}"
     sentence += f". It entered them at {place}." if place else "."
+    sentence += collected_in(mine, evidence.trace)
     return [
         Finding(kind="straggler", sentence=sentence, ranks=(slow,), others=others, lines=(place,) if place else (),
-                seconds=round(sum(costs[slow]), 6))
+                seconds=round(each * len(others), 6))
     ]  # fmt: skip
+
+
+def _late(jumps: Sequence[Lateness], usual_s: float, steps: int, *, seldom: bool) -> str:
+    """`was late now and then: by 34 ms to 61 ms at 8 of 60 steps, where 3 ms is usual, which`."""
+    ends = (format_duration(pick((one.longest for one in jumps), default=0.0)) for pick in (min, max))
+    usual = f", where {format_duration(usual_s)} is usual" if usual_s >= NOISE_S / 2 else ""
+    by = f"by {' to '.join(dict.fromkeys(ends))} at {len(jumps)} of {plural(steps, 'step')}{usual}, which"
+    return f"was late now and then: {by}" if seldom else f"was late {by}"
 
 
 def _window(steps: Sequence[Step]) -> float:

@@ -6,11 +6,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from lab.operations import Operation, Who, operation
 from lab.trace.clocks import Clocks
 from lab.trace.cores import Cores
+from lab.trace.lookup import StoreLookup
 from lab.trace.training import Buckets, Module, Turn
 from lab.words import ordinal
 
@@ -200,27 +201,15 @@ class Mark:
     """Of a wait: when the call began of which the script had changed a tensor in place before it waited."""
 
 
-@dataclass(slots=True)
-class StoreLookup:
-    """One rank's look for a rendezvous store."""
+L = TypeVar("L", Mark, StoreLookup)
 
-    host: str
-    port: int
-    asked_rank: int
-    """Which rank it says that it is."""
-    world_size: int
-    """How many ranks it expects."""
-    source: str
-    begin: float
-    end: float | None = None
-    """When it was answered or gave up; None if neither."""
-    error: str = ""
-    """Why it gave up."""
 
-    @property
-    def found(self) -> bool:
-        """Whether there was a store that answered."""
-        return self.end is not None and not self.error
+def end_last(begun: Sequence[L], now: float) -> L | None:
+    """End what began last and has not ended; what that was."""
+    last = next((one for one in reversed(begun) if one.end is None), None)
+    if last is not None:
+        last.end = now
+    return last
 
 
 @dataclass(slots=True)
@@ -255,6 +244,8 @@ class RankTrace:
     """By number of an optimizer that has no parameter of a DDP module, and of a step of it."""
     stores: list[StoreLookup] = field(default_factory=list)
     """Where it looked for a store in init_process_group."""
+    collections: list[tuple[float, float]] = field(default_factory=list)
+    """When a garbage collector held up all threads of it for a millisecond or more: from when to when."""
 
     @property
     def dumped(self) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lab.errors import RecordError
 from lab.node.messages import Stack
@@ -22,7 +22,8 @@ from lab.trace.exchanges import align
 from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
 from lab.trace.late import mark_late
-from lab.trace.model import Buffer, Call, Group, Mark, RankTrace, StoreLookup, Trace
+from lab.trace.lookup import StoreLookup
+from lab.trace.model import Buffer, Call, Group, Mark, RankTrace, Trace, end_last
 from lab.trace.modules import ModuleReader
 from lab.words import plural
 
@@ -98,6 +99,7 @@ class RankReader:
             "mark": self._mark, "ddp": self._ddp, "cut": self._cut, "stop": self._stop, "wait": self._wait,
             "store": self._store, "module": self.modules.calls, "norms": self.modules.norms, "threads": self._threads,
             "hook": self.modules.hook, "weights": lambda line: self.modules.turn(line, self._seconds(line)),
+            "gc": lambda line: self.result.collections.append(self._ending(line)),
             "cpu": lambda line: self.result.cores.look(number(line, "ran"), number(line, "queued")),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
@@ -153,6 +155,9 @@ class RankReader:
 
     def _seconds(self, line: Mapping[str, Any]) -> float:
         return self.clock.nanoseconds(whole(line["t"])) / 1e9
+
+    def _ending(self, line: Mapping[str, Any]) -> tuple[float, float]:
+        return self.clock.nanoseconds(whole(line["t"]) - whole(line["took"])) / 1e9, self._seconds(line)
 
     def _start(self, line: Mapping[str, Any]) -> None:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
@@ -262,7 +267,7 @@ class RankReader:
             wait.changed = self._seconds({"t": line["changed"]}) if "changed" in line else None
             self.result.waits.append(wait)
         else:
-            _end_last(self.result.waits, self._seconds(line))
+            end_last(self.result.waits, self._seconds(line))
 
     def _store(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):
@@ -275,7 +280,7 @@ class RankReader:
                 begin=self._seconds(line),
             )
             self.result.stores.append(lookup)
-        elif (ended := _end_last(self.result.stores, self._seconds(line))) is not None:
+        elif (ended := end_last(self.result.stores, self._seconds(line))) is not None:
             ended.error = str(line.get("err", ""))
 
     def _cut(self, line: Mapping[str, Any]) -> None:
@@ -287,14 +292,3 @@ class RankReader:
 
     def _threads(self, _: Mapping[str, Any]) -> None:
         self.result.threads = True
-
-
-L = TypeVar("L", Mark, StoreLookup)
-
-
-def _end_last(begun: Sequence[L], now: float) -> L | None:
-    """End what began last and has not ended."""
-    last = next((one for one in reversed(begun) if one.end is None), None)
-    if last is not None:
-        last.end = now
-    return last

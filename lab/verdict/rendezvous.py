@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from lab.trace.groups import worlds_of
-from lab.trace.model import StoreLookup
+from lab.trace.lookup import StoreLookup
 from lab.verdict.ends import together, what_it_did
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding, majority

@@ -98,6 +98,18 @@ def test_the_reason_of_a_failed_call_is_kept(recorded: Callable[..., tuple[Resul
 
 
 @each_recorder
+def test_a_long_garbage_collection_is_on_record_and_none_that_holds_nobody_up(
+    recorded: Callable[..., tuple[Result, list[list[Line]]]],
+) -> None:
+    _, [lines] = recorded("collects.py", nodes=1)
+    first, second, third = (line["t"] for line in lines if line["k"] == "begin")
+    told = [line for line in lines if line["k"] == "gc"]
+    assert all(line["took"] >= 1_000_000 for line in told)
+    assert any(line["gen"] == 2 and first < line["t"] - line["took"] and line["t"] < second for line in told)
+    assert len([line for line in told if second < line["t"] < third]) < 10
+
+
+@each_recorder
 def test_names_are_kept_whatever_is_in_them(
     recorded: Callable[..., tuple[Result, list[list[Line]]]], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..trace_file import LIMIT_BYTES
-from . import compiled_group, ddp, groups, handles, marks, native, replicas, stores, threads
+from . import collector, compiled_group, ddp, groups, handles, marks, native, replicas, stores, threads
 from .gate import gate
 from .holds import AFTER, CALL, holds
 from .imports import when_imported
@@ -78,6 +78,7 @@ def _patch() -> None:
     if _patched:
         return
     _patched = True
+    collector.watch()
     for name, patch in marks.PATCHES.items():
         _when_imported(name, patch)
     _when_imported("torch.nn.parallel.distributed", ddp.watch)

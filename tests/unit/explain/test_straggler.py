@@ -56,6 +56,58 @@ def test_what_is_no_straggler(tmp_path: Path, late_ms: list[float], why: str) ->
     assert find_straggler(steps(tmp_path, late_ms, every=1000.0)) == [], why
 
 
+def test_who_is_late_now_and_then_is_told_with_how_often_and_by_how_much(tmp_path: Path) -> None:
+    late_ms = [60.0 if turn in (3, 8, 9, 17, 22, 30) else 1.2 for turn in range(40)]
+    [found] = find_straggler(steps(tmp_path, late_ms, every=100.0))
+    assert (found.kind, found.ranks, found.others) == ("straggler", (1,), (0, 2))
+    assert found.sentence == (
+        "Rank 1 was late now and then: by 60 ms at 6 of 40 steps, which cost ranks 0 and 2 360 ms each, 9% of the "
+        "time. It entered them at train.py:25."
+    )
+
+
+def in_turns(folder: Path, late: dict[int, tuple[int, float]], ranks: int = 3) -> TraceMaker:
+    """Ranks that meet 40 times, every 50 ms; at some turns one of them comes late by so many milliseconds."""
+    made, at = TraceMaker(folder / "run", ranks), 0.0
+    for turn in range(40):
+        who, by = late.get(turn, (turn % ranks, 3.0))
+        for rank in range(ranks):
+            made.call(rank, "all_reduce", at + (by if rank == who else 0.0), at + by + 1, [[1.0]], [[3.0]], at="a.py:3")
+        at += by + 10
+    return made
+
+
+@pytest.mark.parametrize(
+    ("late", "found"),
+    [
+        (dict.fromkeys((4, 9, 12, 20, 31), (1, 50.0)), True),
+        (dict.fromkeys((4, 9, 12, 20), (1, 50.0)), False),  # of three ranks any one has four of four now and then
+        ({4: (1, 50.0), 9: (1, 50.0), 12: (0, 50.0), 20: (2, 50.0), 25: (1, 50.0), 31: (0, 50.0)}, False),
+        (dict.fromkeys((4, 9, 12, 20, 31), (1, 50.0)) | {7: (2, 190.0)}, False),
+    ],
+)
+def test_who_is_late_now_and_then_is_told_only_where_it_is_hardly_chance(
+    tmp_path: Path, late: dict[int, tuple[int, float]], found: bool
+) -> None:
+    got = find_straggler(read_evidence(in_turns(tmp_path, late).record()))
+    assert [one.ranks for one in got] == ([(1,)] if found else [])
+
+
+def test_a_garbage_collector_that_ran_while_others_waited_is_told(tmp_path: Path) -> None:
+    late = dict.fromkeys((4, 9, 12, 20, 31), (2, 50.0))
+    made, began = in_turns(tmp_path, late), {}
+    at = 0.0
+    for turn in range(40):
+        began[turn] = at
+        at += late.get(turn, (0, 3.0))[1] + 10
+    for turn in late:
+        made.line(2, "gc", began[turn] + 48, took=45_000_000, gen=2)
+        made.line(1, "gc", began[turn] + 48, took=45_000_000, gen=2)  # while it waited: nobody waits for that
+    [found] = find_straggler(read_evidence(made.record()))
+    assert found.ranks == (2,)
+    assert found.sentence.endswith("Its garbage collector ran for 225 ms of that, in 5 of them.")
+
+
 def test_ranks_that_begin_at_different_times_are_no_stragglers(tmp_path: Path) -> None:
     assert find_straggler(steps(tmp_path, [0.5] * 6, every=2000.0, start_ms=1500.0)) == []
 
