@@ -53,8 +53,8 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     """Everything below a folder, without caches, virtual environments and hidden folders.
 
     A link to something in the folder is shipped as a link; no link is followed. A file `.labignore` in the folder names
-    more that stays behind: one pattern a line, matched against names and against paths below the folder; `#` begins a
-    comment. Folders of `data` stay behind too: nodes have them already.
+    more that stays behind: one pattern a line, matched against names and against paths below the folder; one that ends
+    with `/` is matched by folders only; `#` begins a comment. Folders of `data` stay behind too: nodes have them.
 
     Raises:
         UsageError: there is more than 64 MiB or 20,000 files, folders lie too deep, or something cannot be read; the
@@ -81,7 +81,7 @@ def pack_folder(folder: Path, data: Iterable[Path] = ()) -> Parcel:
     return Parcel(zlib.compress(buffer.getvalue(), 1), tuple(left_out))
 
 
-def _entries(top: Path, ignored: Callable[[Path], bool]) -> Iterator[tuple[Path, int, int]]:
+def _entries(top: Path, ignored: Ignored) -> Iterator[tuple[Path, int, int]]:
     """Everything that is no folder: its path below the top one, mode and size; of a link, its own."""
     waiting, seen = [Path()], 0
     while waiting:
@@ -98,9 +98,10 @@ def _entries(top: Path, ignored: Callable[[Path], bool]) -> Iterator[tuple[Path,
                 found = sorted(entries, key=lambda entry: entry.name)
             for entry in found:
                 below = where / entry.name
-                if (_skips_folder(entry.name) and os.path.isdir(entry)) or ignored(below):
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if (_skips_folder(entry.name) and os.path.isdir(entry)) or ignored(below, is_folder):
                     continue
-                if entry.is_dir(follow_symlinks=False):
+                if is_folder:
                     folders.append(below)
                 elif not entry.name.endswith((".pyc", ".pyo")):
                     facts = entry.stat(follow_symlinks=False)
@@ -138,22 +139,37 @@ def _skips_folder(name: str) -> bool:
     return name in _SKIPPED_FOLDERS or name.startswith(".")
 
 
-def _ignored(folder: Path, data: Iterable[Path]) -> Callable[[Path], bool]:
+Ignored = Callable[[Path, bool], bool]
+"""Whether something stays behind: its path below the top folder, and whether it is a folder."""
+
+
+def _ignored(folder: Path, data: Iterable[Path]) -> Ignored:
     """Whether a path below the folder is data, or is named by `.labignore`."""
     apart = {Path(os.path.realpath(one)) for one in data}
     named = _named_by_labignore(folder)
-    return (lambda path: folder / path in apart or named(path)) if apart else named
+    return (lambda path, is_folder: folder / path in apart or named(path, is_folder)) if apart else named
 
 
-def _named_by_labignore(folder: Path) -> Callable[[Path], bool]:
+def _named_by_labignore(folder: Path) -> Ignored:
     try:
         with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
     except OSError:
-        return lambda _: False
-    stripped = (line.partition("#")[0].strip().rstrip("/") for line in lines)
-    named = re.compile("|".join(translate(pattern) for pattern in stripped if pattern) or "(?!)")
-    return lambda path: bool(named.match(path.name) or named.match(str(path)))
+        return lambda *_: False
+    patterns = [line.partition("#")[0].strip() for line in lines]
+    all_named = _any_of(pattern for pattern in patterns if not pattern.endswith("/"))
+    folders_named = _any_of(pattern.rstrip("/") for pattern in patterns)
+
+    def ignored(path: Path, is_folder: bool) -> bool:
+        named = folders_named if is_folder else all_named
+        return bool(named.match(path.name) or named.match(str(path)))
+
+    return ignored
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """What matches any of the patterns that are not empty."""
+    return re.compile("|".join(translate(pattern) for pattern in patterns if pattern) or "(?!)")
 
 
 def _unreadable(path: Path, error: OSError) -> UsageError:

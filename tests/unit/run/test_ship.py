@@ -139,3 +139,18 @@ def test_data_in_the_folder_stays_behind(folder: Path) -> None:
     names = packed(pack_folder(folder, [folder / "link"]))
     assert "data/b" in names
     assert not [name for name in names if "mnist" in name]
+
+
+def test_what_labignore_names_stays_behind(folder: Path) -> None:
+    for name in ("old.ckpt", "old/main.py", "lib/old.py", "lib/notes/a.txt", "lib/notes.txt", "notes"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / ".labignore").write_text("*.ckpt  # large\n\nold*/\nlib/notes/\n.labignore\n")
+
+    assert packed(pack_folder(folder)).keys() == {"main.py", "lib/old.py", "lib/notes.txt", "notes"}
+
+
+def test_the_first_lesson_ships_nothing_of_the_topics_beside_it() -> None:
+    library = Path(__file__).parents[3] / "scenarios"
+
+    assert packed(pack_folder(library)).keys() == {"scatter.py", "scatter.yaml"}
