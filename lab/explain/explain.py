@@ -8,6 +8,7 @@ from lab.explain.attempts import tell_attempts
 from lab.explain.backend import find_named_backends
 from lab.explain.critical import find_critical_path
 from lab.explain.ddp_story import tell_ddp_story
+from lab.explain.flaps import find_flaps
 from lab.explain.model import Explanation
 from lab.explain.slow_links import find_slow_links
 from lab.explain.straggler import find_shares, find_straggler
@@ -52,7 +53,8 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
                 findings += [*find_shares(evidence), *find_critical_path(evidence)]
         untimed = _DUMPED if evidence.dumped is not None else _STEPPED if stepped else ""
         findings += _give_account(evidence, untimed)
-    findings[len(causes) : len(causes)] = [*find_slow_links(evidence), *tell_attempts(record)]
+    flaps = [] if any(finding.kind == "cut_off" for finding in causes) else find_flaps(evidence)
+    findings[len(causes) : len(causes)] = [*flaps, *find_slow_links(evidence), *tell_attempts(record)]
     findings += find_ended_threads(evidence.facts.ranks)
     findings += find_named_backends(evidence.facts.named)
     if evidence.facts.joined:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from . import wire
 from .config import Config
-from .tcp_messages import LONG_WAYS, Connections
+from .tcp_messages import BLINK_S, LONG_WAYS, Connections
 
 _NETLINK, _SOCK_DIAG = 16, 4
 _BY_FAMILY, _DUMP = 20, 0x301  # SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST | NLM_F_DUMP
@@ -40,6 +40,8 @@ _MOST_PEERS = 64
 EVERY_S = 0.5
 """How often the kernel is asked."""
 _AGAIN_S = 1.0
+_MOST_BLINKS = 64
+"""It is told about so often, at most, that nothing was acknowledged for a moment."""
 _FIRST_S, _SELDOM_S = 1.0, 32.0
 """While all is well it is told after the first of these, then after twice as long, up to the second."""
 _NO_SERVICE = 9
@@ -210,6 +212,8 @@ class Reports:
         """Seconds, as they were last."""
         self._stuck: set[str] = set()
         """Who did not acknowledge what was sent."""
+        self._blinking: set[str] = set()
+        """Who did not for a moment at least."""
         self._news = False
         """Whether that, or who answers, is otherwise than it was told last."""
         self._reports = 0
@@ -224,6 +228,10 @@ class Reports:
         stuck = {peer for peer, one in found.items() if one.stuck}
         self._news |= stuck != self._stuck
         self._stuck = stuck
+        blinking = {peer for peer, one in found.items() if one.silent_s >= max(BLINK_S, LONG_WAYS * one.round_trip_s)}
+        lately = now - self._told < max(_AGAIN_S, (now - self._began) / _MOST_BLINKS)
+        self._news |= bool(blinking - self._blinking) and not lately
+        self._blinking = blinking
         if stuck:
             self.ask()
         else:

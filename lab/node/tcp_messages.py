@@ -6,6 +6,8 @@ from typing import NamedTuple, Optional
 
 STUCK_S = 0.5
 """Data that nobody acknowledged for so long, though it was sent again and again, does not get through,"""
+BLINK_S = 0.2
+"""So long a kernel waits at least before it sends data again that nobody acknowledged."""
 LONG_WAYS = 4
 """if that is so many round trips."""
 

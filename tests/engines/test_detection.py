@@ -11,6 +11,7 @@ from lab.record.read import Record
 from lab.score.score import mark_run
 from lab.spec.load import load_scenario
 from tests.engines.conftest import MakeCluster
+from tests.engines.lessons import Lesson
 
 on_docker = pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
 
@@ -52,6 +53,25 @@ def test_a_node_that_is_cut_off_is_named_by_what_kernels_say(make_cluster: MakeC
     assert {one.node for one in told if one.stuck} >= {"node2"} or {one.peer for one in told if one.stuck} == {"node2"}
     [mark] = mark_run(Record(path=result.path))
     assert (mark.culprit, mark.right_kind) == ("right", True)
+
+
+@on_docker
+@pytest.mark.parametrize(
+    "incident",
+    [
+        *("nic_flap", "gc_pauses"),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("switch", "slow_link", "slow_compute", "storage_slow")
+        ),
+    ],
+)
+def test_what_others_break_on_purpose_is_localised(lesson: Lesson, incident: str) -> None:
+    """What gloo can bear of the seven injections that docs/incidents.md tells of."""
+    result = lesson(f"incidents/{incident}")
+    assert result.path is not None
+    [mark] = mark_run(Record(path=result.path))
+    assert (mark.culprit, mark.right_kind, mark.accused) == ("right", True, "")
 
 
 @pytest.mark.long

@@ -99,6 +99,17 @@ def test_what_nobody_acknowledges_is_told_as_soon_as_that_is_known(monkeypatch: 
     assert [one.unacknowledged_bytes for one in looks[2]] == [9]
 
 
+def test_a_moment_without_an_answer_is_told_when_it_is_seen_and_seldom_where_there_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    well, silent = _connection(), _connection(unacknowledged_bytes=9, silent_s=0.21)
+    looks = _looks(monkeypatch, well, well, well, silent, well, well, silent)
+    assert [number for number, told in enumerate(looks, 1) if any(one.silent_s for one in told)] == [4, 7]
+    looks = _looks(monkeypatch, *[well, silent] * 2000)
+    told = [number for number, told in enumerate(looks, 1) if told]
+    assert 50 < len([number for number in told if number > 2000]) < 100
+
+
 def test_what_goes_on_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     states = [_connection(unacknowledged_bytes=9, acknowledged_bytes=number) for number in range(6)]
     assert {one.silent_s for told in _looks(monkeypatch, *states) for one in told} == {0.0}
