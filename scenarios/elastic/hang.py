@@ -2,21 +2,21 @@
 
 import time
 
+import torch
 import torch.distributed as dist
-from steps import Training, checkpoint_path, train
 
 BAD_STEP = 2
 
 
 def main():
     dist.init_process_group("gloo")
-    rank = dist.get_rank()
-
-    def before(step):
-        if (rank, step) == (1, BAD_STEP):
+    weights = torch.zeros(10)
+    for step in range(BAD_STEP + 1):
+        if (dist.get_rank(), step) == (1, BAD_STEP):
             time.sleep(3600)
-
-    train(Training(), lambda step: step > BAD_STEP, checkpoint_path(), before)
+        gradient = torch.ones(10)
+        dist.all_reduce(gradient)
+        weights -= gradient / dist.get_world_size()
 
 
 if __name__ == "__main__":

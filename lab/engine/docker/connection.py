@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lab.engine.docker.direct import DirectApi, Refused, unix_socket
+from lab.engine.docker.direct import DirectApi, Refused, dial, unix_socket
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.words import clip
 
@@ -40,11 +41,23 @@ def open_client(host: str | None = None) -> docker.DockerClient:
 
     try:
         chosen = _address(host) if host else _usual_address()
-        client = docker.DockerClient(**chosen, timeout=_FIRST_ANSWER_S)
+        client = docker.DockerClient.__new__(docker.DockerClient)
+        client.api = _api(chosen)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise EngineUnavailable(f"no Docker engine answers: {_root_cause(error)}", _fix_for(error)) from error
     client.api.timeout = _CALL_TIMEOUT_S
     return client
+
+
+def _api(address: dict[str, Any]) -> docker.APIClient:
+    """What calls the engine there; with its certificates, whatever the environment says of those of the web."""
+    import docker
+
+    class Api(docker.APIClient):
+        def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+            return super().merge_environment_settings(url, proxies, stream, self.verify, cert)
+
+    return Api(**address, timeout=_FIRST_ANSWER_S)
 
 
 def _usual_address() -> dict[str, Any]:
@@ -52,8 +65,8 @@ def _usual_address() -> dict[str, Any]:
     import docker
     from docker.utils import kwargs_from_env
 
-    host = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context().Host
-    return {"base_url": host} if host else dict(kwargs_from_env())
+    context = None if "DOCKER_HOST" in os.environ else docker.ContextAPI.get_current_context()
+    return _of_context(context) if context is not None and context.Host else dict(kwargs_from_env())
 
 
 def _address(host: str) -> dict[str, Any]:
@@ -67,8 +80,13 @@ def _address(host: str) -> dict[str, Any]:
     context = docker.ContextAPI.get_context(name)
     if context is None:
         raise ValueError(f"there is no context {name}")
-    host, tls = str(context.Host), context.TLSConfig
-    return {"base_url": host, "tls": tls if host.startswith("tcp:") else False}
+    return _of_context(context)
+
+
+def _of_context(context: Any) -> dict[str, Any]:
+    """Where the engine of a context of the docker command line is."""
+    tls = context.TLSConfig if context.Host.startswith("tcp:") else None
+    return {"base_url": context.Host, "tls": tls or False}
 
 
 def _root_cause(error: BaseException) -> str:
@@ -102,7 +120,7 @@ class Connection:
     def __init__(self, client: docker.DockerClient | None = None, host: str | None = None) -> None:
         self._client, self._host = client, host
         path = unix_socket(host) if client is None else None
-        self._direct = DirectApi(path) if path else None
+        self._direct = DirectApi(partial(dial, path)) if path else None
         if self._direct is None:
             self._client = client or open_client(host)
             return
@@ -150,11 +168,14 @@ class Connection:
         )
 
     def attach(self, container: str) -> Any:
-        """A stream to the first process of a container: a socket, or what docker-py has instead."""
-        params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-        return self._ask(
-            lambda direct: direct.attach(container), lambda api: api.attach_socket(container, params=params)
-        )
+        """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
+
+        def by_client(api: Any) -> Any:
+            from lab.engine.docker.plain import attached  # not at the start: ssl takes long to import
+
+            return attached(api, container)
+
+        return self._ask(lambda direct: direct.attach(container), by_client)
 
     def attach_all(self, containers: Sequence[str]) -> list[Any]:
         """A stream to each; an engine that may be far away is asked for several at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -45,11 +45,31 @@ def unix_socket(host: str | None = None) -> str | None:
     return None if context not in (None, "", "default") or "DOCKER_CONTEXT" in os.environ else _SOCKET
 
 
-class DirectApi:
-    """Requests to an engine."""
+def dial(path: str, timeout_s: float) -> socket.socket:
+    """A connection to an engine's Unix socket.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    Raises:
+        OSError: nobody is there.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(timeout_s)
+        connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class DirectApi:
+    """Requests to an engine.
+
+    Args:
+        dial: makes a connection to it, within so many seconds.
+    """
+
+    def __init__(self, dial: Callable[[float], socket.socket]) -> None:
+        self._dial = dial
 
     def ping(self, timeout_s: float = _PING_TIMEOUT_S) -> None:
         """See whether the engine answers."""
@@ -68,7 +88,11 @@ class DirectApi:
 
     def attach(self, container: str) -> socket.socket:
         """A stream to the standard input, output and error of a container's first process."""
-        return self._ask("POST", f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
+        return self.stream(f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")
+
+    def stream(self, path: str, said: Mapping[str, Any] | None = None) -> socket.socket:
+        """The stream that such a request becomes."""
+        return self._ask("POST", path, said=said)
 
     def act(self, container: str, what: str, said: Mapping[str, Any] | None = None) -> None:
         """Do something with a container: `kill`, `start`, `pause`, `rename?name=...`, or `update` to what is said."""
@@ -89,10 +113,9 @@ class DirectApi:
             OSError: the engine does not answer.
             Refused: it answers with an error.
         """
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection = self._dial(timeout_s)
         try:
             connection.settimeout(timeout_s)
-            connection.connect(self.path)
             connection.sendall(_request(method, path, said))
             head = b""
             while not head.endswith(b"\r\n\r\n"):  # a byte at a time: the next one after it is not ours to read

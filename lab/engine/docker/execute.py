@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from lab.engine.docker.channel import close_answer, take_frames
+from lab.engine.docker.plain import started
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
@@ -28,7 +29,7 @@ def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
     created = api.exec_create(
         node.handle, argv, stdin=True, tty=tty, environment={"TERM": os.environ.get("TERM", "xterm")} if tty else None
     )
-    stream = api.exec_start(created["Id"], tty=tty, socket=True)
+    stream = started(api, created["Id"], tty=tty)
     connection: socket.socket = getattr(stream, "_sock", stream)
     saved = termios.tcgetattr(0) if tty else None
     try:
