@@ -146,35 +146,42 @@ def test_without_pytest_a_call_makes_a_cluster_and_leaves_nothing(engine: str, t
 SUITES = Path(__file__).parents[2] / "bench" / "suites"
 
 
+FAILS = """
+import torch
+import torch.distributed as dist
+from lab.testing.cases import MultiProcessTestCase
+
+class CaseTest(MultiProcessTestCase):
+    world_size = 3
+
+    def test_sums(self):
+        store = dist.FileStore(self.file_name, self.world_size)
+        dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.world_size)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor, torch.tensor([3.0]))
+
+    test_sums_again = test_sums
+
+    def test_fails(self):
+        if self.rank == 1:
+            self.assertEqual(torch.ones(1), torch.zeros(1))
+"""
+
+
 @pytest.mark.local_first
-def test_tests_written_for_torchs_own_base_run_with_one_line_changed(engine: str, tmp_path: Path) -> None:
+def test_tests_written_for_torchs_own_base_run_with_one_line_changed_and_one_that_fails_is_shown_with_its_line(
+    engine: str, tmp_path: Path
+) -> None:
     written = (SUITES / "gloo_torch.py").read_text()
     changed = written.replace("torch.testing._internal.common_distributed", "lab.testing.cases")
     assert sum(one != other for one, other in zip(written.splitlines(), changed.splitlines(), strict=True)) == 1
+    (tmp_path / "test_fails.py").write_text(FAILS)
     (tmp_path / "test_gloo.py").write_text(changed)
     (tmp_path / "test_ported.py").write_text((SUITES / "test_gloo_ported.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     argv = pytest_words("-rs", f"--lab-engine={engine}")
     ended = subprocess.run(argv, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=170)
-    assert "20 passed" in ended.stdout, ended.stdout + ended.stderr
-
-
-@pytest.mark.local_first
-def test_a_test_of_such_a_class_that_fails_is_shown_with_its_line(engine: str, tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "test_case.py").write_text(
-        "import torch\nimport torch.distributed as dist\nfrom lab.testing.cases import MultiProcessTestCase\n\n\n"
-        "class CaseTest(MultiProcessTestCase):\n    world_size = 2\n\n    def test_sums(self):\n"
-        "        store = dist.FileStore(self.file_name, self.world_size)\n"
-        "        dist.init_process_group('gloo', store=store, rank=self.rank, world_size=self.world_size)\n"
-        "        tensor = torch.ones(1)\n        dist.all_reduce(tensor)\n"
-        "        self.assertEqual(tensor, torch.tensor([2.0]))\n\n"
-        "    test_sums_again = test_sums\n\n"
-        "    def test_fails(self):\n        if self.rank == 1:\n"
-        "            self.assertEqual(torch.ones(1), torch.zeros(1))\n"
-    )
-    argv = pytest_words(f"--lab-engine={engine}")
-    ended = subprocess.run(argv, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=170)
-    assert "1 failed, 2 passed" in ended.stdout, ended.stdout + ended.stderr
+    assert "1 failed, 22 passed" in ended.stdout, ended.stdout + ended.stderr
     assert "\n>           self.assertEqual(torch.ones(1), torch.zeros(1))\n" in ended.stdout
     assert "AssertionError: rank 1: Tensor-likes are not close!" in ended.stdout
