@@ -100,7 +100,7 @@ def wait_until(condition: Callable[[], object], what: str, deadline_s: float = D
     while not condition():
         if time.monotonic() > end:
             pytest.fail(f"waited {deadline_s:.0f} s for {what}")
-        time.sleep(0.01)
+        time.sleep(0.03)  # some conditions look at every process of the machine
 
 
 @dataclass
@@ -259,7 +259,8 @@ def put_away(lab: Lab) -> list[str]:
     for pid in lab.mine():
         if b"lab.cli.main" in read(f"/proc/{pid}/cmdline"):
             os.kill(pid, signal.SIGKILL)
-    lab("down", "--all", "--engine", lab.engine)
+    if lab.leftovers():
+        lab("down", "--all", "--engine", lab.engine)
     left = lab.leftovers()
     for pid in lab.mine():
         os.kill(pid, signal.SIGKILL)
