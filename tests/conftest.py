@@ -6,6 +6,8 @@ are the tier mpi. One in tests/engines or tests/hostile belongs to that of the e
 needs a Slurm the tier slurm.
 Without an engine those are skipped, with the reason; in CI (CI=true) a skip is a failure, unless what is missing is
 hardware: a reason that begins with "needs GPU" or "needs kernel". What is marked `long` runs with `--long` only.
+
+Of several processes that run tests, one has all of a group, and makes once what they share; groups are begun first.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each test the marker of its folder; leave out what is long, unless it was asked for."""
+    """Give each test the marker of its folder, and its group; leave out what is long, unless it was asked for."""
     for item in items:
         tier = tier_of(item.nodeid)
         if tier:
@@ -66,6 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("local")
         if elsewhere and item.get_closest_marker("local_first"):
             item.add_marker("long")
+        if not item.get_closest_marker("xdist_group") and (group := group_of(item, tier)):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
@@ -78,6 +84,14 @@ def tier_of(nodeid: str) -> str:
     if folders[:2] == ["mpi", "tests"]:
         return "mpi"
     return folders[1] if folders[0] == "tests" and folders[1] in TIERS else ""
+
+
+def group_of(item: pytest.Item, tier: str) -> str:
+    """With whom a test has to be in one process: there each node of a shared cluster imports torch; empty: nobody."""
+    shared = [engine for engine in ELSEWHERE if item.get_closest_marker(engine)]
+    if tier in ("engines", "hostile") and shared:
+        return f"{tier}-{shared[0]}"
+    return tier if tier in ("docker", "browser") else ""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

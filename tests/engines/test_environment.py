@@ -27,6 +27,7 @@ MAY_DIFFER = {
 """Variables whose value belongs to the run; the last is `true` and not `True`, see `lab.node.rendezvous`."""
 Facts = dict[str, Any]
 Run = Callable[..., Result]
+pytestmark = pytest.mark.xdist_group("engines-docker")  # one run under torchrun for both engines
 
 
 def facts_in(output: str) -> list[Facts]:

@@ -12,6 +12,7 @@ from mkdocs.config import load_config
 import lab
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.xdist_group("site")
 
 
 @pytest.fixture(scope="module")
