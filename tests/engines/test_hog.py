@@ -1,4 +1,4 @@
-"""Memory that somebody else on the node eats up: what a rank then wants is not there."""
+"""Memory that somebody else on the node eats up, or that is taken away: what a rank then wants is not there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from lab import Cluster, Result
 from lab.fault.fault import Fault
+from lab.fault.kind import FaultKind
 from lab.fault.kinds.hog import Hog
+from lab.fault.kinds.memory import Memory
 from lab.fault.when import When
 from tests.engines.conftest import written
 
@@ -24,12 +26,15 @@ note("had", 200)
 
 
 @pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
-def test_a_rank_that_wants_memory_that_was_eaten_up_is_killed_and_later_gets_it(
-    run: Callable[..., Result], make_cluster: Callable[..., Cluster], tmp_path: Path
+@pytest.mark.parametrize(
+    "what", [Hog(node="node0", leave_bytes=100 << 20), Memory(node="node0", limit_bytes=320 << 20)]
+)
+def test_a_rank_that_wants_memory_that_is_not_there_is_killed_and_later_gets_it(
+    run: Callable[..., Result], make_cluster: Callable[..., Cluster], tmp_path: Path, what: FaultKind
 ) -> None:
     cluster, script = make_cluster(nodes=2, memory_bytes=700 * 2**20), written(tmp_path / "s", SCRIPT)
-    hog = Fault(what=Hog(node="node0", leave_bytes=100 << 20), when=When(rank=0, note="had", equals=0))
-    starved = run(script, on=cluster, nodes=1, faults=(hog,))
+    fault = Fault(what=what, when=When(rank=0, note="had", equals=0))
+    starved = run(script, on=cluster, nodes=1, faults=(fault,))
     assert not any(fault["failed"] for fault in starved.faults)
     assert starved.ranks[0].notes == {"had": 0}
     assert "memory" in starved.reason
