@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,9 +31,18 @@ def node_files() -> dict[str, bytes]:
 @lru_cache(maxsize=1)
 def node_archive() -> bytes:
     """The files as an uncompressed tar."""
+    return tar(node_files())
+
+
+def tar(files: Mapping[str, bytes]) -> bytes:
+    """Files as an uncompressed tar.
+
+    Args:
+        files: their contents by path.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path, content in node_files().items():
+        for path, content in files.items():
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(content), 0o644
             archive.addfile(entry, io.BytesIO(content))

@@ -214,7 +214,7 @@ class Agent:
         """For how many seconds nothing has to be done; None: until somebody says something."""
         if self.stacks_due is not None:
             return max(0.0, self.stacks_due - time.monotonic())
-        if self.run is None and self.heap is None and not self.deeds.pids:
+        if self.run is None and self.heap is None and not self.deeds.busy:
             return None  # hundreds of nodes may be at rest on one machine
         limited_s = _MEMORY_TICK_S if self.config.memory_bytes else _LOOK_S
         return _TICK_S if self.run is None else min(limited_s, self.run.watched.every_s)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Collection
+from typing import Any
 
-from .netlink import ABSENT, Message, Netlink, Refused, unless
+from pyroute2.netlink import NETLINK_SOCK_DIAG
+from pyroute2.netlink.diag import (
+    SOCK_DESTROY,
+    SOCK_DIAG_BY_FAMILY,
+    SS_ALL,
+    SS_CLOSE,
+    SS_LISTEN,
+    SS_TIME_WAIT,
+    inet_diag_msg,
+    inet_diag_req,
+)
 
-_SOCK_DIAG = 4
-_BY_FAMILY, _DESTROY = 20, 21
-_OPEN = ~((1 << 6) | (1 << 7) | (1 << 10)) & 0xFFF  # neither TIME_WAIT nor CLOSE nor LISTEN
-_REQUEST = struct.Struct("=BBBBI")
-_ID, _ID_BYTES, _PEER = 4, 48, 20
-"""Where in a socket's answer stands what names it, and in that the address of the peer (`linux/inet_diag.h`)."""
-_MAPPED = bytes(10) + b"\xff\xff"
+from .kernel import ABSENT, Kernel, Refused, filled, unless
+
+_OPEN = SS_ALL & ~(1 << SS_TIME_WAIT | 1 << SS_CLOSE | 1 << SS_LISTEN)
+_MAPPED = "::ffff:"
 """How an IPv6 address begins that is an IPv4 one."""
+_NAME = ("idiag_sport", "idiag_dport", "idiag_if", "idiag_cookie")
 
 
 def reset(peers: Collection[str]) -> int:
@@ -26,19 +34,28 @@ def reset(peers: Collection[str]) -> int:
     Raises:
         OSError: the kernel cannot (CONFIG_INET_DIAG_DESTROY).
     """
-    addresses = [socket.inet_aton(peer) for peer in peers]
-    wanted = {socket.AF_INET: addresses, socket.AF_INET6: [_MAPPED + address for address in addresses]}
+    ends = {*peers, *(_MAPPED + peer for peer in peers)}
     count = 0
-    with Netlink(_SOCK_DIAG) as kernel:
-        for family, ends in wanted.items():
-            head = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _OPEN)
-            for body in kernel.dump(Message(_BY_FAMILY, 0, head + bytes(_ID_BYTES))):
-                name = body[_ID : _ID + _ID_BYTES]
-                if not name[_PEER:].startswith(tuple(ends)):
+    with Kernel(NETLINK_SOCK_DIAG, {SOCK_DIAG_BY_FAMILY: inet_diag_msg}) as kernel:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for found in kernel.dump(SOCK_DIAG_BY_FAMILY, _asked(family)):
+                if found["idiag_dst"] not in ends:
                     continue
                 try:
-                    kernel.do(Message(_DESTROY, 0, head + name))
+                    kernel.do(SOCK_DESTROY, _asked(family, found))
                     count += 1
                 except Refused as refused:  # it has just ended
                     unless(ABSENT, refused)
     return count
+
+
+def _asked(family: int, one: Any = None) -> Any:
+    """A request about all open connections of a family, or about one of them."""
+    request = filled(inet_diag_req(), sdiag_family=family, sdiag_protocol=socket.IPPROTO_TCP, idiag_states=_OPEN)
+    if one is not None:
+        filled(request, **{name: one[name] for name in _NAME})
+        for name in ("idiag_src", "idiag_dst"):
+            packed = socket.inet_pton(family, one[name])
+            words = [int.from_bytes(packed[at : at + 4], "big") for at in range(0, len(packed), 4)]
+            request[name] = (*words, 0, 0, 0)[:4]
+    return request

@@ -7,30 +7,46 @@ The table is replaced as a whole, in one transaction: no packet sees a half of i
 from __future__ import annotations
 
 import socket
-import struct
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from . import netlink
-from .netlink import ABSENT, ACK, APPEND, CREATE, Message, Netlink, Refused, attribute, attributes, nested
+from pyroute2.netlink import NETLINK_NETFILTER, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST
+from pyroute2.netlink.nfnetlink import NFNL_SUBSYS_NFTABLES, nfgen_msg
+from pyroute2.netlink.nfnetlink.nftsocket import (
+    NFPROTO_IPV4,
+    NFT_MSG_DELTABLE,
+    NFT_MSG_GETRULE,
+    NFT_MSG_GETTABLE,
+    NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWRULE,
+    NFT_MSG_NEWTABLE,
+    AsyncNFTSocket,
+    Cmp,
+    Meta,
+    nft_chain_msg,
+    nft_rule_msg,
+    nft_table_msg,
+)
+
+from .kernel import ABSENT, Kernel, Refused, filled, unless
 
 NAME = "lab"
 NAMES = "names"
 """What is counted of questions for names; else a word and the address of a peer: `drop 10.0.0.2`."""
-_SUBSYSTEM = 10 << 8
+_SUBSYSTEM = NFNL_SUBSYS_NFTABLES << 8
 _BEGIN, _END = 0x10, 0x11
-_NEW_TABLE, _DELETE_TABLE, _NEW_CHAIN, _NEW_RULE, _RULES = 0, 2, 3, 6, 7
-_IPV4 = 2
 _ARRIVES, _LEAVES = "arrives", "leaves"
 _HOOKS = {_ARRIVES: 1, _LEAVES: 3}
 _BEFORE_OTHERS = -150
 """After connections are known, before addresses are changed (Docker gives its resolver another port there)."""
+_NETWORK, _TRANSPORT = 1, 2
 _SOURCE, _DESTINATION = 12, 16
-_TCP, _UDP = 6, 17
 _DNS = 53
 _RST = 0x04
 _PARTS = 1 << 24
-_EQUAL, _LESS = 0, 2
+_RANDOM = 1
+_TO_WIRE = 1
+_VERDICT, _REGISTER = 0, 1
 _DROP = 0
 _UNREACHABLE, _RESET = 0, 1
 _PORT_UNREACHABLE = 3
@@ -43,8 +59,13 @@ class Counted(NamedTuple):
     bytes: int
 
 
-def set_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str, float], *, names: bool) -> list[bytes]:
-    """The rules, each a whole message's body.
+def filters() -> Kernel:
+    """A socket to the kernel's packet filters."""
+    return Kernel(NETLINK_NETFILTER, {_SUBSYSTEM | kind: read for kind, read in AsyncNFTSocket.policy.items()})
+
+
+def set_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str, float], *, names: bool) -> list[Any]:
+    """The rules, each a message.
 
     Args:
         arriving: by address of the sender, the shares of its packets that are to `reset`, `drop` or be lost (`loss`).
@@ -54,148 +75,183 @@ def set_rules(arriving: Mapping[str, Mapping[str, float]], leaving: Mapping[str,
     rules = []
     for address, asked in arriving.items():
         if asked.get("reset"):
-            parts = [*_is(_SOURCE, address), *_protocol(_TCP), *_no_reset()]
-            rules.append(_rule(_ARRIVES, f"reset {address}", [*parts, _COUNT, _reject(_RESET)]))
+            parts = [*_is(_SOURCE, address), *_protocol(socket.IPPROTO_TCP), *_no_reset()]
+            rules.append(_rule(_ARRIVES, f"reset {address}", [*parts, _count(), _reject(_RESET)]))
         if asked.get("drop"):
-            rules.append(_rule(_ARRIVES, f"drop {address}", [*_is(_SOURCE, address), _COUNT, _verdict(_DROP)]))
+            rules.append(_rule(_ARRIVES, f"drop {address}", [*_is(_SOURCE, address), _count(), _verdict(_DROP)]))
         elif asked.get("loss"):
-            rules.append(_rule(_ARRIVES, f"from {address}", [*_is(_SOURCE, address), _COUNT]))
+            rules.append(_rule(_ARRIVES, f"from {address}", [*_is(_SOURCE, address), _count()]))
             parts = [*_is(_SOURCE, address), *_by_chance(asked["loss"])]
-            rules.append(_rule(_ARRIVES, f"loss {address}", [*parts, _COUNT, _verdict(_DROP)]))
+            rules.append(_rule(_ARRIVES, f"loss {address}", [*parts, _count(), _verdict(_DROP)]))
     for address, share in leaving.items():
-        rules.append(_rule(_LEAVES, f"to {address}", [*_is(_DESTINATION, address), _COUNT]))
+        rules.append(_rule(_LEAVES, f"to {address}", [*_is(_DESTINATION, address), _count()]))
         parts = [*_is(_DESTINATION, address), *_by_chance(share)]
-        rules.append(_rule(_LEAVES, f"duplicate {address}", [*parts, _COUNT, *_again(address)]))
+        rules.append(_rule(_LEAVES, f"duplicate {address}", [*parts, _count(), *_again(address)]))
     if not names:
-        for protocol, answer in ((_UDP, _reject(_UNREACHABLE)), (_TCP, _reject(_RESET))):
-            rules.append(_rule(_LEAVES, NAMES, [*_protocol(protocol), *_port(_DNS), _COUNT, answer]))
+        for protocol, answer in ((socket.IPPROTO_UDP, _reject(_UNREACHABLE)), (socket.IPPROTO_TCP, _reject(_RESET))):
+            rules.append(_rule(_LEAVES, NAMES, [*_protocol(protocol), *_port(_DNS), _count(), answer]))
     return rules
 
 
-def replace(filters: Netlink, rules: list[bytes]) -> None:
+def replace(filters: Kernel, rules: list[Any]) -> None:
     """Have these rules and no others; without any, no table.
 
     Raises:
         Refused: the kernel cannot.
     """
-    if not rules and not stands(filters):
+    if not stands(filters) and not rules:
         return
-    table = attribute(1, NAME)
-    messages = [(_NEW_TABLE, CREATE, table), (_DELETE_TABLE, 0, table)]  # made first, so that there is one to delete
+    made = _message(NFT_MSG_NEWTABLE, nft_table_msg(), [("NFTA_TABLE_NAME", NAME)])
+    gone = _message(NFT_MSG_DELTABLE, nft_table_msg(), [("NFTA_TABLE_NAME", NAME)], 0)
+    again = _message(NFT_MSG_NEWTABLE, nft_table_msg(), [("NFTA_TABLE_NAME", NAME)])
+    messages = [made, gone]  # made first, so that there is one to delete
     if rules:
-        messages.append((_NEW_TABLE, CREATE, table))
-        for chain, hook in _HOOKS.items():
-            at = nested(4, attribute(1, struct.pack("!I", hook)), attribute(2, struct.pack("!i", _BEFORE_OTHERS)))
-            body = table + attribute(3, chain) + at + attribute(7, "filter")
-            messages.append((_NEW_CHAIN, CREATE, body))
-        messages += [(_NEW_RULE, CREATE | APPEND, rule) for rule in rules]
-    head = struct.pack("!BBH", 0, 0, 10)
-    own = struct.pack("!BBH", _IPV4, 0, 0)
-    filters.do_all(
-        [
-            Message(_BEGIN, 0, head),
-            *(Message(_SUBSYSTEM | kind, flags | ACK, own + body) for kind, flags, body in messages),
-            Message(_END, 0, head),
-        ]
-    )
+        messages += [again, *(_chain(chain, hook) for chain, hook in _HOOKS.items()), *rules]
+    filters.do_all([_edge(_BEGIN), *messages, _edge(_END)])
 
 
-def counted(filters: Netlink) -> dict[str, Counted]:
+def counted(filters: Kernel) -> dict[str, Counted]:
     """What each rule of the table has met, by what it is for."""
     found: dict[str, Counted] = {}
     try:
-        rules = filters.dump(Message(_SUBSYSTEM | _RULES, 0, struct.pack("!BBH", _IPV4, 0, 0) + attribute(1, NAME)))
+        rules = _dumped(filters, NFT_MSG_GETRULE, nft_rule_msg(), [("NFTA_RULE_TABLE", NAME)])
     except Refused as refused:
-        netlink.unless(ABSENT, refused)
+        unless(ABSENT, refused)
         return {}
-    for body in rules:
-        told = dict(attributes(body[4:]))
-        if told.get(1, b"").rstrip(b"\0").decode() == NAME:
-            name, more = _comment(told.get(7, b"")), _counter(told.get(4, b""))
+    for rule in rules:
+        if rule.get_attr("NFTA_RULE_TABLE") == NAME:
+            name, more = rule.get_attr("NFTA_RULE_USERDATA"), _counter(rule)
             met = found.get(name, Counted(0, 0))
             found[name] = Counted(met.packets + more.packets, met.bytes + more.bytes)
     return found
 
 
-def stands(filters: Netlink) -> bool:
+def stands(filters: Kernel) -> bool:
     """Whether the table is there."""
-    tables = filters.dump(Message(_SUBSYSTEM | 1, 0, struct.pack("!BBH", _IPV4, 0, 0)))
-    return any(dict(attributes(body[4:])).get(1, b"").rstrip(b"\0").decode() == NAME for body in tables)
+    tables = _dumped(filters, NFT_MSG_GETTABLE, nft_table_msg(), [])
+    return any(table.get_attr("NFTA_TABLE_NAME") == NAME for table in tables)
+
+
+def _dumped(filters: Kernel, kind: int, message: Any, attributes: list[tuple[str, Any]]) -> list[Any]:
+    return filters.dump(_SUBSYSTEM | kind, filled(message, attributes, nfgen_family=NFPROTO_IPV4))
+
+
+# -- messages of a transaction
+
+
+def _message(kind: int, message: Any, attributes: list[tuple[str, Any]], flags: int = NLM_F_CREATE) -> Any:
+    message["header"]["type"] = _SUBSYSTEM | kind
+    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK | flags
+    return filled(message, attributes, nfgen_family=NFPROTO_IPV4)
+
+
+def _edge(kind: int) -> Any:
+    message = filled(nfgen_msg(), res_id=NFNL_SUBSYS_NFTABLES)
+    message["header"]["type"], message["header"]["flags"] = kind, NLM_F_REQUEST
+    return message
+
+
+def _chain(name: str, hook: int) -> Any:
+    at = _nested(NFTA_HOOK_HOOKNUM=hook, NFTA_HOOK_PRIORITY=_BEFORE_OTHERS)
+    told = [("NFTA_CHAIN_TABLE", NAME), ("NFTA_CHAIN_NAME", name), ("NFTA_CHAIN_HOOK", at)]
+    return _message(NFT_MSG_NEWCHAIN, nft_chain_msg(), [*told, ("NFTA_CHAIN_TYPE", "filter")])
+
+
+def _rule(chain: str, name: str, parts: Iterable[Any]) -> Any:
+    where, what = [("NFTA_RULE_TABLE", NAME), ("NFTA_RULE_CHAIN", chain)], ("NFTA_RULE_EXPRESSIONS", list(parts))
+    told = [*where, what, ("NFTA_RULE_USERDATA", name)]
+    return _message(NFT_MSG_NEWRULE, nft_rule_msg(), told, NLM_F_CREATE | NLM_F_APPEND)
 
 
 # -- parts of rules
 
 
-def _rule(chain: str, name: str, parts: Iterable[bytes]) -> bytes:
-    comment = name.encode() + b"\0"
-    told = attribute(7, struct.pack("BB", 0, len(comment)) + comment)
-    return attribute(1, NAME) + attribute(2, chain) + nested(4, *parts) + told
+def _nested(**attributes: Any) -> dict[str, Any]:
+    return {"attrs": list(attributes.items())}
 
 
-def _part(name: str, *inside: bytes) -> bytes:
-    return nested(1, attribute(1, name), nested(2, *inside))
+def _part(name: str, **attributes: Any) -> dict[str, Any]:
+    return _nested(NFTA_EXPR_NAME=name, NFTA_EXPR_DATA=_nested(**attributes))
 
 
-def _number(kind: int, value: int) -> bytes:
-    return attribute(kind, struct.pack("!I", value))
+def _data(value: bytes) -> dict[str, Any]:
+    return _nested(NFTA_DATA_VALUE=value)
 
 
-def _compare(data: bytes, how: int = _EQUAL) -> bytes:
-    return _part("cmp", _number(1, 1), _number(2, how), nested(3, attribute(1, data)))
+def _compare(value: bytes, how: Cmp = Cmp.NFT_CMP_EQ) -> dict[str, Any]:
+    return _part("cmp", NFTA_CMP_SREG=_REGISTER, NFTA_CMP_OP=how, NFTA_CMP_DATA=_data(value))
 
 
-def _load(base: int, offset: int, size: int) -> bytes:
-    return _part("payload", _number(1, 1), _number(2, base), _number(3, offset), _number(4, size))
+def _load(base: int, offset: int, size: int) -> dict[str, Any]:
+    return _part(
+        "payload",
+        NFTA_PAYLOAD_DREG=_REGISTER,
+        NFTA_PAYLOAD_BASE=base,
+        NFTA_PAYLOAD_OFFSET=offset,
+        NFTA_PAYLOAD_LEN=size,
+    )
 
 
-def _is(offset: int, address: str) -> list[bytes]:
-    return [_load(1, offset, 4), _compare(socket.inet_aton(address))]
+def _is(offset: int, address: str) -> list[Any]:
+    return [_load(_NETWORK, offset, 4), _compare(socket.inet_aton(address))]
 
 
-def _protocol(number: int) -> list[bytes]:
-    return [_part("meta", _number(1, 1), _number(2, 16)), _compare(bytes([number]))]
+def _protocol(number: int) -> list[Any]:
+    return [_part("meta", NFTA_META_DREG=_REGISTER, NFTA_META_KEY=Meta.NFT_META_L4PROTO), _compare(bytes([number]))]
 
 
-def _port(number: int) -> list[bytes]:
-    return [_load(2, 2, 2), _compare(struct.pack("!H", number))]
+def _port(number: int) -> list[Any]:
+    return [_load(_TRANSPORT, 2, 2), _compare(number.to_bytes(2, "big"))]
 
 
-def _no_reset() -> list[bytes]:
+def _no_reset() -> list[Any]:
     """Not itself the reset of a connection: that one has to arrive."""
-    mask, zero = nested(4, attribute(1, bytes([_RST]))), nested(5, attribute(1, b"\0"))
-    return [_load(2, 13, 1), _part("bitwise", _number(1, 1), _number(2, 1), _number(3, 1), mask, zero), _compare(b"\0")]
+    masked = _part(
+        "bitwise",
+        NFTA_BITWISE_SREG=_REGISTER,
+        NFTA_BITWISE_DREG=_REGISTER,
+        NFTA_BITWISE_LEN=1,
+        NFTA_BITWISE_MASK=_data(bytes([_RST])),
+        NFTA_BITWISE_XOR=_data(b"\0"),
+    )
+    return [_load(_TRANSPORT, 13, 1), masked, _compare(b"\0")]
 
 
-def _by_chance(share: float) -> list[bytes]:
-    drawn = _part("numgen", _number(1, 1), _number(2, _PARTS), _number(3, 1))
-    ordered = _part("byteorder", _number(1, 1), _number(2, 1), _number(3, 1), _number(4, 4), _number(5, 4))
-    return [drawn, ordered, _compare(struct.pack("!I", round(share * _PARTS)), _LESS)]
+def _by_chance(share: float) -> list[Any]:
+    drawn = _part("numgen", NFTA_NG_DREG=_REGISTER, NFTA_NG_MODULUS=_PARTS, NFTA_NG_TYPE=_RANDOM)
+    ordered = _part(
+        "byteorder",
+        NFTA_BYTEORDER_SREG=_REGISTER,
+        NFTA_BYTEORDER_DREG=_REGISTER,
+        NFTA_BYTEORDER_OP=_TO_WIRE,
+        NFTA_BYTEORDER_LEN=4,
+        NFTA_BYTEORDER_SIZE=4,
+    )
+    return [drawn, ordered, _compare(round(share * _PARTS).to_bytes(4, "big"), Cmp.NFT_CMP_LT)]
 
 
-def _again(address: str) -> list[bytes]:
-    whither = _part("immediate", _number(1, 1), nested(2, attribute(1, socket.inet_aton(address))))
-    return [whither, _part("dup", _number(1, 1))]
+def _again(address: str) -> list[Any]:
+    whither = _data(socket.inet_aton(address))
+    loaded = _part("immediate", NFTA_IMMEDIATE_DREG=_REGISTER, NFTA_IMMEDIATE_DATA=whither)
+    return [loaded, _part("dup", NFTA_DUP_SREG_ADDR=_REGISTER)]
 
 
-def _reject(how: int) -> bytes:
-    return _part("reject", _number(1, how), attribute(2, bytes([_PORT_UNREACHABLE])))
+def _reject(how: int) -> dict[str, Any]:
+    return _part("reject", NFTA_REJECT_TYPE=how, NFTA_REJECT_ICMP_CODE=_PORT_UNREACHABLE)
 
 
-def _verdict(code: int) -> bytes:
-    return _part("immediate", _number(1, 0), nested(2, nested(2, _number(1, code))))
+def _verdict(code: int) -> dict[str, Any]:
+    said = _nested(NFTA_DATA_VERDICT=_nested(NFTA_VERDICT_CODE=code))
+    return _part("immediate", NFTA_IMMEDIATE_DREG=_VERDICT, NFTA_IMMEDIATE_DATA=said)
 
 
-_COUNT = _part("counter")
+def _count() -> dict[str, Any]:
+    return _part("counter")
 
 
-def _comment(data: bytes) -> str:
-    return data[2:].rstrip(b"\0").decode("utf-8", "replace")
-
-
-def _counter(expressions: bytes) -> Counted:
-    for _, one in attributes(expressions):
-        told = dict(attributes(one))
-        if told.get(1) == b"counter\0":
-            numbers = dict(attributes(told.get(2, b"")))
-            return Counted(*(int.from_bytes(numbers.get(kind, b""), "big") for kind in (2, 1)))
+def _counter(rule: Any) -> Counted:
+    for one in rule.get_attr("NFTA_RULE_EXPRESSIONS"):
+        if one.get_attr("NFTA_EXPR_NAME") == "counter":
+            told = one.get_attr("NFTA_EXPR_DATA")
+            return Counted(told.get_attr("NFTA_COUNTER_PACKETS"), told.get_attr("NFTA_COUNTER_BYTES"))
     return Counted(0, 0)

@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import links, shaping
-from .netlink import ROUTE, Netlink
+from .devices import device
 
 if TYPE_CHECKING:
     from .deeds import Context
 
-APART = True
 _CLOSED_PORT = 1
 _DISCARD_PORT = 9
 _PROBE_S = 0.06
@@ -46,8 +45,8 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if asked["from"].get(peer):  # an answer may be lost
         return {}
     rate = min(how.get("rate_bits_per_s", math.inf), asked["rate_bits_per_s"] or math.inf)
-    with Netlink(ROUTE) as route:
-        queues = shaping.Shaping(shaping.device(address), route)
+    with shaping.route() as route:
+        queues = shaping.Shaping(device(address), route)
         if how.get("delay_s"):
             found["round_trip_s"] = _round_trip_s(peer)
         if rate <= _FASTEST:

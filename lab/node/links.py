@@ -11,15 +11,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import filtering, shaping
+from .conditions import ALL, LATE, NO_NETEM, SHAPED, merged
 from .connections_reset import reset
-from .netlink import NETFILTER, ROUTE, Netlink
+from .devices import device
 
 if TYPE_CHECKING:
     from .deeds import Context
-
-ALL = "*"
-"""Names every part, where they are undone."""
-NO_NETEM = "its kernel has no netem, which is what delays, corrupts and reorders packets"
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""
@@ -27,7 +24,60 @@ _were_reset: dict[str, int] = {}
 """By name: how many connections were open when it came to be in force, and were reset."""
 
 
-def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+class Links:
+    """What the kernel knows of the links of a node; use it in a `with`.
+
+    Args:
+        address: of the node.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._route, self._filters = shaping.route(), filtering.filters()
+        self._device = device(address)
+        self._queues = shaping.Shaping(self._device, self._route)
+
+    def __enter__(self) -> Links:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._route.close()
+        self._filters.close()
+
+    def make(self) -> None:
+        """Have all in force that is to be, and nothing else.
+
+        Raises:
+            OSError, ValueError: the kernel cannot.
+        """
+        asked = in_force()
+        to, cable = asked["to"], asked["rate_bits_per_s"]
+        shaped = {peer: how for peer, how in to.items() if cable or any(how.get(name) for name in SHAPED)}
+        twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
+        if shaped and not self._device:
+            raise ValueError(f"no device of it has the address {self._address}: is its cable out?")
+        late = any(how.get(name) for how in shaped.values() for name in LATE)
+        if late and not self._queues.knows("netem"):
+            raise ValueError(NO_NETEM)
+        self._queues.make(shaped, cable)
+        filtering.replace(self._filters, filtering.set_rules(asked["from"], twice, names=not asked["no_names"]))
+
+    def look(self) -> dict[str, Any]:
+        """What the kernel says is in force, with its counters, and what it can."""
+        return {
+            "parts": sorted(_parts),
+            "shaped": self._queues.stands(),
+            "filtered": filtering.stands(self._filters),
+            "queues": self._queues.netems(),
+            "left": {peer: one._asdict() for peer, one in self._queues.counted([*in_force()["to"]]).items()},
+            "met": {name: one._asdict() for name, one in filtering.counted(self._filters).items()},
+            "were_reset": sum(_were_reset.values()),
+            "netem": self._queues.knows("netem"),
+            "htb": self._queues.knows("htb"),
+        }
+
+
+def apply(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """Have one more condition in force, or another in the place of one of its name; returns what is.
 
     Args:
@@ -39,37 +89,39 @@ def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         OSError, ValueError: the kernel cannot; then everything is as it was before.
     """
     name, before = str(said["part"]), _parts.get(str(said["part"]))
-    _parts[name] = said
-    try:
-        _make(str(said["address"]))
-    except (OSError, ValueError):
-        _parts.pop(name)
-        if before is not None:
-            _parts[name] = before
-        with suppress(OSError, ValueError):  # what was before may not be possible any more either
-            _make(str(said["address"]))
-        raise
-    peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
-    if peers:
-        with suppress(OSError):  # whoever uses a connection is told all the same
-            _were_reset[name] = reset(peers)
-    return look(context, said)
+    with Links(str(said["address"])) as links:
+        _parts[name] = said
+        try:
+            links.make()
+        except (OSError, ValueError):
+            _parts.pop(name)
+            if before is not None:
+                _parts[name] = before
+            with suppress(OSError, ValueError):  # what was before may not be possible any more either
+                links.make()
+            raise
+        peers = [peer for peer, how in said.get("from", {}).items() if how.get("reset")]
+        if peers:
+            with suppress(OSError):  # whoever uses a connection is told all the same
+                _were_reset[name] = reset(peers)
+        return links.look()
 
 
-def undo(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
+def undo(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """Take one back, or all; returns what it had met, and what is in force now.
 
     Raises:
         OSError: the kernel cannot.
     """
-    before = look(context, said)
-    if said["part"] == ALL:
-        _parts.clear()
-        _were_reset.clear()
-    _were_reset.pop(str(said["part"]), None)
-    _parts.pop(str(said["part"]), None)
-    _make(str(said["address"]))
-    return {**look(context, said), "before": before}
+    with Links(str(said["address"])) as links:
+        before = links.look()
+        if said["part"] == ALL:
+            _parts.clear()
+            _were_reset.clear()
+        _were_reset.pop(str(said["part"]), None)
+        _parts.pop(str(said["part"]), None)
+        links.make()
+        return {**links.look(), "before": before}
 
 
 def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,67 +130,10 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OSError: it does not say.
     """
-    with Netlink(ROUTE) as route, Netlink(NETFILTER) as filters:
-        queues = shaping.Shaping(shaping.device(str(said["address"])), route)
-        asked = in_force()
-        return {
-            "parts": sorted(_parts),
-            "shaped": queues.stands(),
-            "filtered": filtering.stands(filters),
-            "queues": queues.netems(),
-            "left": {peer: one._asdict() for peer, one in queues.counted([*asked["to"]]).items()},
-            "met": {name: one._asdict() for name, one in filtering.counted(filters).items()},
-            "were_reset": sum(_were_reset.values()),
-            "netem": queues.knows("netem"),
-            "htb": queues.knows("htb"),
-        }
+    with Links(str(said["address"])) as links:
+        return links.look()
 
 
 def in_force() -> dict[str, Any]:
     """All conditions that are in force, as one."""
     return merged(list(_parts.values()))
-
-
-def merged(parts: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """All conditions as one: the least rate counts, times are added, and what befalls a packet befalls it of any."""
-    whole: dict[str, Any] = {"to": {}, "from": {}, "rate_bits_per_s": None, "no_names": False}
-    for part in parts:
-        for way in ("to", "from"):
-            for address, asked in part.get(way, {}).items():
-                whole[way][address] = together(whole[way].get(address, {}), asked)
-        rates = [rate for rate in (whole["rate_bits_per_s"], part.get("rate_bits_per_s")) if rate]
-        whole["rate_bits_per_s"] = min(rates, default=None)
-        whole["no_names"] = whole["no_names"] or bool(part.get("no_names"))
-    return whole
-
-
-def together(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    """Two conditions of the same packets as one."""
-    both = {**one, **other}
-    for name in set(one) & set(other):
-        first, second = one[name], other[name]
-        if name == "rate_bits_per_s":
-            both[name] = min(first, second)
-        elif name in ("delay_s", "jitter_s"):
-            both[name] = first + second
-        else:
-            both[name] = 1 - (1 - first) * (1 - second)
-    return both
-
-
-def _make(address: str) -> None:
-    asked = in_force()
-    to, cable = asked["to"], asked["rate_bits_per_s"]
-    shaped = {peer: how for peer, how in to.items() if cable or any(how.get(name) for name in shaping.SHAPED)}
-    twice = {peer: how["duplicate"] for peer, how in to.items() if how.get("duplicate")}
-    rules = filtering.set_rules(asked["from"], twice, names=not asked["no_names"])
-    with Netlink(ROUTE) as route, Netlink(NETFILTER) as filters:
-        device = shaping.device(address)
-        if shaped and not device:
-            raise ValueError(f"no device of it has the address {address}: is its cable out?")
-        queues = shaping.Shaping(device, route)
-        late = any(how.get(name) for how in shaped.values() for name in shaping.LATE)
-        if late and not queues.knows("netem"):
-            raise ValueError(NO_NETEM)
-        queues.make(shaped, cable)
-        filtering.replace(filters, rules)

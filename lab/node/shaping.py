@@ -6,34 +6,28 @@ than to a peer passes it by. Classes and queues are changed in place: packets on
 
 from __future__ import annotations
 
-import fcntl
 import socket
-import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from . import netlink
-from .netlink import (
-    ABSENT,
-    CREATE,
-    EXCLUSIVE,
-    EXISTS,
-    REPLACE,
-    Message,
-    Netlink,
-    Refused,
-    attribute,
-    attributes,
-    nested,
+from pyroute2.netlink import NETLINK_ROUTE, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
+from pyroute2.netlink.rtnl import (
+    RTM_DELQDISC,
+    RTM_DELTCLASS,
+    RTM_DELTFILTER,
+    RTM_GETQDISC,
+    RTM_GETTCLASS,
+    RTM_NEWQDISC,
+    RTM_NEWTCLASS,
+    RTM_NEWTFILTER,
+    TC_H_ROOT,
 )
+from pyroute2.netlink.rtnl.tcmsg import cls_u32, sched_htb, sched_netem, tcmsg
+from pyroute2.netlink.rtnl.tcmsg.common import percent2u32, tick_in_usec
 
-LATE = ("delay_s", "jitter_s", "corrupt", "reorder")
-"""What netem is needed for."""
-SHAPED = ("rate_bits_per_s", *LATE)
-_NEW_QUEUE, _DELETE_QUEUE, _QUEUES, _NEW_CLASS, _DELETE_CLASS, _CLASSES = 36, 37, 38, 40, 41, 42
-_NEW_FILTER, _DELETE_FILTER = 44, 45
-_KIND, _OPTIONS, _STATS = 1, 2, 7
-_ROOT = 0xFFFFFFFF
+from .conditions import LATE
+from .kernel import ABSENT, EXISTS, Kernel, Refused, filled, unless
+
 _HTB = 0x1A0 << 16
 """Handle of the root; unlikely to be somebody else's."""
 _CABLE = 0xFFFF
@@ -44,10 +38,10 @@ _PROBE = 0x1C00 << 16
 _LOOPBACK = 1
 _FILTERS = 0x80000000
 """Handle of a peer's filter, less the minor number of its class."""
-_ETHERNET = 1
 _INFO = 1 << 16 | socket.htons(0x0800)
 """Filters of one priority, for IPv4."""
-_TICK_NS = 64
+_DESTINATION = 16
+"""Where in a packet it stands."""
 _NO_LIMIT = 400e9
 _BURST_S = 0.008
 """What a class may send at once makes up for a kernel that wakes late."""
@@ -56,7 +50,7 @@ _QUANTUM_BYTES = 60000
 _LONGEST_QUEUE = 50_000
 _LEAST_DELAY_S = 0.001
 """Where packets overtake others, those have to be late."""
-_GET_ADDRESS = 0x8915
+_ALL_OF_THEM = 0xFFFFFFFF
 
 
 class Shaped(NamedTuple):
@@ -71,23 +65,15 @@ class Shaped(NamedTuple):
     """How many packets wait for it now."""
 
 
-def device(address: str) -> int:
-    """Number of the device that has this address; 0: none has, as where a cable is out."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        for number, name in socket.if_nameindex():
-            try:
-                found = fcntl.ioctl(asking.fileno(), _GET_ADDRESS, struct.pack("256s", name.encode()[:15]))
-            except OSError:  # it has no address
-                continue
-            if socket.inet_ntoa(found[20:24]) == address:
-                return number
-    return 0
+def route() -> Kernel:
+    """A socket to what the kernel knows of devices and their queues."""
+    return Kernel(NETLINK_ROUTE, dict.fromkeys((RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER), tcmsg))
 
 
 class Shaping:
     """The queues of one device."""
 
-    def __init__(self, index: int, route: Netlink) -> None:
+    def __init__(self, index: int, route: Kernel) -> None:
         self._index, self._route = index, route
 
     def make(self, peers: Mapping[str, Mapping[str, float]], cable_bits_per_s: float | None) -> None:
@@ -102,7 +88,7 @@ class Shaping:
         self._add_root()
         cable = cable_bits_per_s or _NO_LIMIT
         self._class(_CABLE, _HTB, cable, cable)
-        queues = {handle for handle, _, _, _ in self._dumped(_QUEUES)}
+        queues = {one["handle"] for one in self._dumped(RTM_GETQDISC)}
         for address, asked in peers.items():
             number, most = _number(address), min(asked.get("rate_bits_per_s") or _NO_LIMIT, cable)
             self._class(number, _HTB | _CABLE, min(most, cable / len(peers)), most)
@@ -114,146 +100,126 @@ class Shaping:
     def remove(self) -> None:
         """Take the root away, if it is there, and all below it."""
         if self.stands():
-            self._do(_DELETE_QUEUE, 0, _HTB, _ROOT, b"")
+            self._do(RTM_DELQDISC, 0, _HTB, TC_H_ROOT)
 
     def stands(self) -> bool:
         """Whether the root is there."""
-        return any(handle == _HTB for handle, _, kind, _ in self._dumped(_QUEUES) if kind == "htb")
+        return any(one["handle"] == _HTB for one in self._dumped(RTM_GETQDISC) if one.get_attr("TCA_KIND") == "htb")
 
     def counted(self, peers: list[str]) -> dict[str, Shaped]:
         """What has left for each of these peers since its class was made."""
-        numbers = {_number(address): address for address in peers}
-        found = {}
-        for handle, _, _, body in self._dumped(_CLASSES):
-            address = numbers.get(handle & 0xFFFF) if handle & 0xFFFF0000 == _HTB else None
-            if address is not None:
-                found[address] = _shaped(dict(attributes(body)).get(_STATS, b""))
-        return found
+        numbers = {_HTB | _number(address): address for address in peers}
+        return {
+            numbers[one["handle"]]: _shaped(one.get_attr("TCA_STATS2"))
+            for one in self._dumped(RTM_GETTCLASS)
+            if one["handle"] in numbers
+        }
 
     def netems(self) -> list[dict[str, float]]:
         """What each netem below the root is set to, as it says itself."""
-        found = []
-        for handle, parent, kind, body in self._dumped(_QUEUES):
-            if kind == "netem" and parent & 0xFFFF0000 == _HTB and handle:
-                found.append(_late(dict(attributes(body)).get(_OPTIONS, b"")))
-        return found
+        return [
+            _late(one.get_attr("TCA_OPTIONS"))
+            for one in self._dumped(RTM_GETQDISC)
+            if one.get_attr("TCA_KIND") == "netem" and one["parent"] & 0xFFFF0000 == _HTB and one["handle"]
+        ]
 
     def knows(self, kind: str) -> bool:
         """Whether the kernel has queues of this kind; asked so that nothing is changed."""
-        head = struct.pack("=BxHiIII", 0, 0, _LOOPBACK, _PROBE, _ROOT, 0)
+        message = filled(tcmsg(), [("TCA_KIND", kind)], index=_LOOPBACK, handle=_PROBE, parent=TC_H_ROOT)
         try:
-            self._route.do(Message(_NEW_QUEUE, CREATE | EXCLUSIVE, head + attribute(_KIND, kind)))
+            self._route.do(RTM_NEWQDISC, message, NLM_F_CREATE | NLM_F_EXCL)
         except Refused as refused:  # it wants options where it knows the kind
             return refused.errno != ABSENT
-        self._route.do(Message(_DELETE_QUEUE, 0, head))
+        self._route.do(RTM_DELQDISC, filled(tcmsg(), index=_LOOPBACK, handle=_PROBE, parent=TC_H_ROOT))
         return True
 
     # -- one of each
 
     def _add_root(self) -> None:
-        options = nested(_OPTIONS, attribute(2, struct.pack("=5I", 3, 10, 0, 0, 0)))
         try:
-            self._do(_NEW_QUEUE, CREATE | EXCLUSIVE, _HTB, _ROOT, attribute(_KIND, "htb") + options)
+            options = sched_htb.get_parameters({"default": 0})
+            self._do(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, _HTB, TC_H_ROOT, "htb", options)
         except Refused as refused:
-            netlink.unless(EXISTS, refused)
+            unless(EXISTS, refused)
 
     def _class(self, number: int, parent: int, rate: float, most: float) -> None:
-        rates = b"".join(struct.pack("=BBHhHI", 0, _ETHERNET, 0, 0, 0, _rate32(bits)) for bits in (rate, most))
-        options = rates + struct.pack("=5I", _burst(rate), _burst(most), _QUANTUM_BYTES, 0, 0)
-        whole = [attribute(6 + place, struct.pack("=Q", int(bits / 8))) for place, bits in enumerate((rate, most))]
-        body = attribute(_KIND, "htb") + nested(_OPTIONS, attribute(1, options), *whole)
-        self._do(_NEW_CLASS, CREATE, _HTB | number, parent, body)
+        asked = {"rate": int(rate / 8), "burst": _burst(rate), "ceil": int(most / 8), "cburst": _burst(most)}
+        options = sched_htb.get_class_parameters({**asked, "quantum": _QUANTUM_BYTES})
+        self._do(RTM_NEWTCLASS, NLM_F_CREATE, _HTB | number, parent, "htb", options)
 
     def _netem(self, number: int, asked: Mapping[str, float], *, there: bool) -> None:
         handle = (_NETEM + number) << 16
         if not any(asked.get(name) for name in LATE):
             if there:
-                self._do(_DELETE_QUEUE, 0, handle, _HTB | number, b"")
+                self._do(RTM_DELQDISC, 0, handle, _HTB | number)
             return
         reorder, corrupt = asked.get("reorder", 0.0), asked.get("corrupt", 0.0)
         delay_s = max(asked.get("delay_s", 0.0), _LEAST_DELAY_S if reorder else 0.0)
-        jitter_s = asked.get("jitter_s", 0.0)
-        head = struct.pack("=6I", 0, _LONGEST_QUEUE, 0, 1 if reorder else 0, 0, 0)
-        inside = attribute(3, struct.pack("=2I", _share32(reorder), 0)) + attribute(
-            4, struct.pack("=2I", _share32(corrupt), 0)
-        )
-        inside += attribute(10, struct.pack("=q", round(delay_s * 1e9)))
-        inside += attribute(11, struct.pack("=q", round(jitter_s * 1e9)))
-        body = attribute(_KIND, "netem") + attribute(_OPTIONS, head + inside)
-        self._do(_NEW_QUEUE, CREATE | REPLACE, handle, _HTB | number, body)
+        times = {"delay": round(delay_s * 1e6), "jitter": round(asked.get("jitter_s", 0.0) * 1e6)}
+        options = sched_netem.get_parameters({**times, "limit": _LONGEST_QUEUE})
+        options["gap"] = 1 if reorder else 0
+        options["attrs"] = [  # what is not said stays as it was
+            ("TCA_NETEM_REORDER", {"prob_reorder": percent2u32(reorder * 100)}),
+            ("TCA_NETEM_CORRUPT", {"prob_corrupt": percent2u32(corrupt * 100)}),
+        ]
+        self._do(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_REPLACE, handle, _HTB | number, "netem", options)
 
     def _filter(self, number: int, address: str) -> None:
-        selector = struct.pack("=BBBxHHhhI", 1, 0, 1, 0, 0, 0, 0, 0)
-        selector += struct.pack("!II", 0xFFFFFFFF, struct.unpack("!I", socket.inet_aton(address))[0])
-        selector += struct.pack("=ii", 16, 0)
-        body = attribute(_KIND, "u32") + nested(_OPTIONS, attribute(1, _HTB | number), attribute(5, selector))
+        key = f"0x{socket.inet_aton(address).hex()}/0x{_ALL_OF_THEM:x}+{_DESTINATION}"
+        options = cls_u32.get_parameters({"target": _HTB | number, "keys": [key]})
         try:
-            self._do(_NEW_FILTER, CREATE | EXCLUSIVE, _FILTERS | number, _HTB, body, _INFO)
+            self._do(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_EXCL, _FILTERS | number, _HTB, "u32", options, info=_INFO)
         except Refused as refused:
-            netlink.unless(EXISTS, refused)
+            unless(EXISTS, refused)
 
     def _forget(self, number: int) -> None:
         """Have a peer go its own way again, and forget its class."""
         for kind, handle, parent, info in (
-            (_DELETE_FILTER, _FILTERS | number, _HTB, _INFO),
-            (_DELETE_CLASS, _HTB | number, 0, 0),
+            (RTM_DELTFILTER, _FILTERS | number, _HTB, _INFO),
+            (RTM_DELTCLASS, _HTB | number, 0, 0),
         ):
             try:
-                self._do(kind, 0, handle, parent, b"", info)
+                self._do(kind, 0, handle, parent, info=info)
             except Refused as refused:
-                netlink.unless(ABSENT, refused)
+                unless(ABSENT, refused)
 
     def _there(self) -> set[int]:
-        return {handle & 0xFFFF for handle, _, _, _ in self._dumped(_CLASSES) if handle & 0xFFFF0000 == _HTB}
+        handles = [one["handle"] for one in self._dumped(RTM_GETTCLASS)]
+        return {handle & 0xFFFF for handle in handles if handle & 0xFFFF0000 == _HTB}
 
-    def _do(self, kind: int, flags: int, handle: int, parent: int, body: bytes, info: int = 0) -> None:
-        self._route.do(Message(kind, flags, self._head(handle, parent, info) + body))
+    def _do(
+        self, kind: int, flags: int, handle: int, parent: int, what: str = "", options: Any = None, info: int = 0
+    ) -> None:
+        attributes = [("TCA_KIND", what), ("TCA_OPTIONS", options)] if what else []
+        message = filled(tcmsg(), attributes, index=self._index, handle=handle, parent=parent, info=info)
+        self._route.do(kind, message, flags)
 
-    def _head(self, handle: int = 0, parent: int = 0, info: int = 0) -> bytes:
-        return struct.pack("=BxHiIII", 0, 0, self._index, handle, parent, info)
-
-    def _dumped(self, kind: int) -> list[tuple[int, int, str, bytes]]:
-        """Handle, parent, kind and attributes of the queues or classes of the device."""
-        found = []
-        for body in self._route.dump(Message(kind, 0, self._head())):
-            index, handle, parent = struct.unpack_from("=iII", body, 4)
-            if index == self._index:
-                name = dict(attributes(body[20:])).get(_KIND, b"").rstrip(b"\0").decode()
-                found.append((handle, parent, name, body[20:]))
-        return found
+    def _dumped(self, kind: int) -> list[Any]:
+        """The queues or classes of the device."""
+        found = self._route.dump(kind, filled(tcmsg(), index=self._index))
+        return [one for one in found if one["index"] == self._index]
 
 
 def _number(address: str) -> int:
     """The minor number of a peer's class: peers are in one network, and differ at the end of their addresses."""
-    host: int = struct.unpack("!I", socket.inet_aton(address))[0] & 0x0FFF
-    return host or 0x0FFF
-
-
-def _rate32(bits: float) -> int:
-    return min(int(bits / 8), 0xFFFFFFFF)
+    return int.from_bytes(socket.inet_aton(address), "big") & 0x0FFF or 0x0FFF
 
 
 def _burst(bits: float) -> int:
-    """How long a class may send at once, in ticks of the kernel."""
-    return max(1, int(max(_BURST_S, _LEAST_BURST_BYTES * 8 / bits) * 1e9 / _TICK_NS))
+    """How many bytes a class may send at once."""
+    return max(_LEAST_BURST_BYTES, int(_BURST_S * bits / 8))
 
 
-def _share32(share: float) -> int:
-    return round(share * 0xFFFFFFFF)
+def _shaped(told: Any) -> Shaped:
+    basic, queue = told.get_attr("TCA_STATS_BASIC"), told.get_attr("TCA_STATS_QUEUE")
+    return Shaped(basic["bytes"], basic["packets"], queue["drops"], queue["overlimits"], queue["qlen"])
 
 
-def _shaped(data: bytes) -> Shaped:
-    told = dict(attributes(data))
-    basic, queue = told.get(1, b""), told.get(3, b"")
-    sent_bytes, packets = struct.unpack_from("=QI", basic) if len(basic) >= 12 else (0, 0)
-    waiting, _, dropped, _, held = struct.unpack_from("=5I", queue) if len(queue) >= 20 else (0,) * 5
-    return Shaped(sent_bytes, packets, dropped, held, waiting)
-
-
-def _late(options: bytes) -> dict[str, float]:
-    told = dict(attributes(options[24:]))
-    shares = {name: told.get(kind, b"") for name, kind in (("reorder", 3), ("corrupt", 4))}
-    times = {name: told.get(kind, b"") for name, kind in (("delay_s", 10), ("jitter_s", 11))}
-    found = {name: struct.unpack_from("=I", data)[0] / 0xFFFFFFFF for name, data in shares.items() if len(data) >= 4}
-    found |= {name: struct.unpack_from("=q", data)[0] / 1e9 for name, data in times.items() if len(data) >= 8}
+def _late(options: Any) -> dict[str, float]:
+    found = {
+        name: options[field] / tick_in_usec / 1e6 for name, field in (("delay_s", "delay"), ("jitter_s", "jitter"))
+    }
+    for name, kind in (("reorder", "TCA_NETEM_REORDER"), ("corrupt", "TCA_NETEM_CORRUPT")):
+        told = options.get_attr(kind)
+        found[name] = told[f"prob_{name}"] / _ALL_OF_THEM if told is not None else 0.0
     return {name: value for name, value in found.items() if value}

@@ -13,14 +13,13 @@ from contextlib import suppress
 from lab.engine.protocol import Channel, Engine
 from lab.errors import ClusterError
 from lab.node import wire
-from lab.node.deeds import DEADLINE_S
-from lab.node.fault_messages import Do, Done, LookAt, Undo
+from lab.node.apart import DEADLINE_S, Asked
+from lab.node.fault_messages import Done
 from lab.plan.cluster import ClusterInfo, Node
 from lab.run.conversation import Conversation
 
 ANSWER_S = DEADLINE_S + 5.0
 """An agent that has not answered by then does not."""
-Asked = Do | Undo | LookAt
 
 
 class DeedLine:

@@ -6,11 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lab.engine.library import library
 from lab.engine.protocol import Engine
 from lab.errors import ClusterError
-from lab.node.fault_messages import Do, LookAt, Undo
+from lab.node.apart import Asked
+from lab.node.fault_messages import Do, Done, LookAt, Undo
+from lab.node.library import LACKING
 from lab.plan.cluster import ClusterInfo, Node
-from lab.run.deed_line import Asked, ask_apart
+from lab.run.deed_line import ask_apart
 from lab.run.fault_journal import HEALING, FaultJournal
 
 if TYPE_CHECKING:
@@ -102,12 +105,17 @@ class ClusterGround:
     def _answer(self, node: str, asked: Asked) -> Mapping[str, Any]:
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
-        done = self.line.ask(node, asked) if self.line is not None else None
-        if done is None:
-            done = ask_apart(self._engine, self._info, self._node(node), asked)
+        done = self._done(node, asked)
+        if done.wrong == LACKING:
+            self._done(node, Do(_new_id(), "library", {"files": library()}))
+            done = self._done(node, asked._replace(id=_new_id()))
         if done.wrong:
             raise ClusterError(f"{node}: {done.wrong}")
         return done.found
+
+    def _done(self, node: str, asked: Asked) -> Done:
+        done = self.line.ask(node, asked) if self.line is not None else None
+        return done or ask_apart(self._engine, self._info, self._node(node), asked)
 
 
 def _new_id() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 
@@ -12,25 +11,24 @@ from lab.engine.docker.state import nodeless
 from lab.engine.doctor import Check, Wanted
 from lab.engine.gpus import gpu_checks, look, self_test_command, told_steps
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
+from lab.engine.library import library
+from lab.engine.payload import node_files, tar
 from lab.errors import LabError
-from lab.node import filtering, netlink, shaping
 from lab.node.recorder import build
 
+_FOLDER, _LENT = "/lab-probe", "lent.json"
 _PROBE = f"""
-import glob, json, sys, types
-package = sys.modules["node"] = types.ModuleType("node")
-package.__path__ = []
-for name, text in json.loads(sys.argv[1]).items():
-    module = sys.modules["node." + name] = types.ModuleType("node." + name)
-    module.__package__ = "node"
-    setattr(package, name, module)
-    exec(text, module.__dict__)
-from node import filtering, netlink, shaping
+import glob, json, sys
+sys.path.insert(0, "{_FOLDER}")
+from labnode import library
+with open("{_FOLDER}/{_LENT}") as lent:
+    library.apply(None, {{"files": json.load(lent)}})
 can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}.so"))}}
 try:
-    with netlink.Netlink(netlink.ROUTE) as route:
+    from labnode import filtering, shaping
+    with shaping.route() as route:
         can |= {{kind: shaping.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
-    with netlink.Netlink(netlink.NETFILTER) as filters:
+    with filtering.filters() as filters:
         asked = {{"loss": 0.5, "reset": 1}}
         filtering.replace(filters, filtering.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
         can["filters"] = True
@@ -39,9 +37,7 @@ except OSError:
 print(json.dumps(can))
 """
 """What is in an image, and what the kernel lets a container do to its own network: tried in one that has none."""
-_ANY_PYTHON = (
-    'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0" "$1"; done; echo {}'
-)
+_ANY_PYTHON = 'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0"; done; echo {}'
 _PROBE_DEADLINE_S = 30
 _GPU_DEADLINE_S = 300
 _MIN_API = (1, 40)
@@ -126,19 +122,17 @@ def _gpu_test(connection: Connection, image: str) -> list[Check]:
 def _inside(connection: Connection, image: str) -> list[Check]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
     host_config = connection.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
-    sources = {
-        module.__name__.rpartition(".")[2]: inspect.getsource(module) for module in (netlink, shaping, filtering)
-    }
     probe = connection.call(
         lambda: connection.api.create_container(
             image,
-            entrypoint=["/bin/sh", "-c", _ANY_PYTHON, _PROBE, json.dumps(sources)],
+            entrypoint=["/bin/sh", "-c", _ANY_PYTHON, _PROBE],
             user="0:0",
             host_config=host_config,
             labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
         )
     )["Id"]
     try:
+        connection.call(lambda: connection.api.put_archive(probe, "/", _sent()))
         connection.call(lambda: connection.api.start(probe))
         connection.call(lambda: connection.api.wait(probe, timeout=_PROBE_DEADLINE_S))
         can = json.loads(connection.call(lambda: connection.api.logs(probe, stderr=False)) or b"{}")
@@ -146,6 +140,12 @@ def _inside(connection: Connection, image: str) -> list[Check]:
         connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
     recorder = _recorder(image, built=can.get("recorder", False))
     return [recorder, *_links(can)]
+
+
+def _sent() -> bytes:
+    """What the probe needs, as a tar."""
+    files = {**node_files(), _LENT: json.dumps(library()).encode()}
+    return tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in files.items()})
 
 
 def _recorder(image: str, *, built: bool) -> Check:

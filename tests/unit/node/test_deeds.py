@@ -7,10 +7,12 @@ import selectors
 import sys
 import time
 import types
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab.node import deeds
+from lab.node import apart as processes_apart
+from lab.node import deeds, library
 from lab.node.config import Config
 from lab.node.deeds import Deeds
 from lab.node.fault_messages import Do, Done, LookAt, Undo
@@ -39,13 +41,18 @@ def answers(*asked: Do | Undo | LookAt) -> list[Done]:
     mine = Deeds(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
     for one in asked:
         mine.take(client, one)  # type: ignore[arg-type]
+    answered(mine, client, len(asked))
+    assert not mine.pids
+    return client.heard
+
+
+def answered(mine: Deeds, client: Listener, count: int) -> None:
+    """Serve as an agent does, until so many answers were heard."""
     end = time.monotonic() + 20
-    while len(client.heard) < len(asked) and time.monotonic() < end:
+    while len(client.heard) < count and time.monotonic() < end:
         with selectors.PollSelector() as selector:
             mine.register(selector)
             mine.pass_on({key.fd for key, _ in selector.select(1)})
-    assert not mine.pids
-    return client.heard
 
 
 def fails(context: object, said: dict[str, object]) -> dict[str, object]:
@@ -97,6 +104,56 @@ def test_a_process_that_is_killed_is_answered_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_process_that_takes_too_long_is_killed_and_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deeds, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(processes_apart, "DEADLINE_S", 0.2)
     deed(monkeypatch, apart=True, apply=lambda context, said: time.sleep(60))
     assert answers(Do("1", "test", {})) == [Done("1", {}, "it took longer than 0.2 s")]
+
+
+LINKS = "test_links_deed"
+
+
+def counts(context: object, said: dict[str, object]) -> dict[str, object]:
+    sys.modules[f"lab.node.{LINKS}"].__dict__["TIMES"] += 1
+    return {"times": sys.modules[f"lab.node.{LINKS}"].__dict__["TIMES"], "here": os.getpid()}
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]]]:
+    """Has an agent do deeds of links, whose module counts how often it was called; takes requests, gives answers."""
+    module = types.ModuleType(f"lab.node.{LINKS}")
+    module.__dict__.update(TIMES=0, apply=counts, undo=lambda context, said: os.kill(os.getpid(), 9))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(deeds.DEEDS, "links", LINKS)
+    client = Listener()
+    mine = Deeds(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
+
+    def serve(*asked: Do | Undo) -> list[Done]:
+        client.heard.clear()
+        for one in asked:
+            mine.take(client, one)  # type: ignore[arg-type]
+        answered(mine, client, len(asked))
+        return list(client.heard)
+
+    yield serve
+    for pid in mine.pids:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+def test_what_makes_links_is_lent_once_and_stays(served: Callable[..., list[Done]]) -> None:
+    assert served(Do("1", "links", {})) == [Done("1", {}, library.LACKING)]
+    lent = served(Do("2", "library", {"files": {}}), Do("3", "links", {}), Do("4", "links", {}))
+    assert [(done.found.get("times"), done.wrong) for done in lent] == [(None, ""), (1, ""), (2, "")]
+    assert lent[1].found["here"] == lent[2].found["here"] != os.getpid()
+
+
+def test_what_makes_links_may_be_killed_and_is_there_again_as_if_it_were_new(
+    served: Callable[..., list[Done]],
+) -> None:
+    served(Do("1", "library", {"files": {}}), Do("2", "links", {}))
+    assert served(Undo("3", "links", {}), Do("4", "links", {})) == [
+        Done("3", {}, "the process that was to do it was killed"),
+        Done("4", {}, library.LACKING),
+    ]
+    again = served(Do("5", "library", {"files": {}}), Do("6", "links", {}))
+    assert again[1].found["times"] == 1

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lab.node import filtering, link_probe, links, shaping
-from lab.node.netlink import ROUTE, Netlink
+from lab.node.conditions import ALL
 from tests.rates import reaches
 
 A, B = "10.77.0.2", "10.77.0.3"
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 def knows_netem() -> bool:
     try:
-        with Netlink(ROUTE) as route:
+        with shaping.route() as route:
             return shaping.Shaping(1, route).knows("netem")
     except OSError:
         return False
@@ -217,7 +217,7 @@ def test_a_rate_is_changed_in_place_and_gone_after_the_last_undo(pair: tuple[Nam
     a.deed(links.undo)
     assert a.deed(links.look)["parts"] == ["other"]
     assert reaches(lambda: rate_of_tcp(pair, 5_000_000), 5e7)
-    a.deed(links.undo, part=links.ALL)
+    a.deed(links.undo, part=ALL)
 
     found = a.deed(links.look)
     assert (found["parts"], found["shaped"], found["filtered"], found["left"]) == ([], False, False, {})
@@ -383,7 +383,7 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
 
     assert least_round_trip_s(a) == pytest.approx(0.1, rel=0.15)
     assert rate_of_tcp(pair, 2_000_000) < 1.1e7
-    a.deed(links.undo, part=links.ALL)
+    a.deed(links.undo, part=ALL)
     assert not a.deed(links.look)["shaped"]
 
 
