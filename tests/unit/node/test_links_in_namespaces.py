@@ -388,8 +388,11 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
 
 
 SUMS = """
-import os, time, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
+dist.barrier()
+print("connected", flush=True)
+sys.stdin.readline()
 for size in (256, 32768):
     tensor, took = torch.ones(size), []
     for _ in range(3):
@@ -403,17 +406,28 @@ os._exit(0)  # the other end may be gone
 
 
 @late
+@pytest.mark.timeout(1500)  # importing torch takes minutes in an emulated machine that has company
 def test_an_all_reduce_of_two_takes_four_ways_whatever_its_size(pair: tuple[Namespace, Namespace]) -> None:
     """As `scenarios/network/delay_10ms.yaml` says."""
     way_s = 0.5
     ranks = []
-    for rank, (end, peer) in enumerate(zip(pair, (B, A), strict=True)):
-        end.deed(links.apply, to={peer: {"delay_s": way_s}})
-        told = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": A, "MASTER_PORT": str(PORT)}
-        words = ["ip", "netns", "exec", end.name, sys.executable, "-c", SUMS]
-        env = {**os.environ, **told, "GLOO_SOCKET_IFNAME": end.device}
-        ranks.append(subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True))
-    told_of = [rank.communicate(timeout=240)[0].split() for rank in ranks]
+    try:
+        for rank, end in enumerate(pair):
+            told = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": A, "MASTER_PORT": str(PORT)}
+            words = ["ip", "netns", "exec", end.name, sys.executable, "-c", SUMS]
+            env = {**os.environ, **told, "GLOO_SOCKET_IFNAME": end.device}
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            ranks.append(subprocess.Popen(words, env=env, text=True, bufsize=1, **pipes))  # type: ignore[call-overload]
+        assert [rank.stdout.readline() for rank in ranks] == ["connected\n"] * 2
+        for end, peer in zip(pair, (B, A), strict=True):
+            end.deed(links.apply, to={peer: {"delay_s": way_s}})
+        for rank in ranks:
+            rank.stdin.write("\n")
+        told_of = [rank.stdout.read().split() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait(DEADLINE_S)
 
     assert [len(told) for told in told_of] == [2, 2]
     for size in zip(*told_of, strict=True):
