@@ -71,7 +71,8 @@ def add_conduct(parser: argparse.ArgumentParser) -> None:
         dest="timeout_s",
         type=types.duration,
         metavar="TIME",
-        help="call the run hung after this long, e.g. 90s; not counted while ranks are held",
+        help="call the run hung after this long, e.g. 90s; not counted while ranks are held, nor until a launcher "
+        "has started one, a minute at most",
     )
 
 

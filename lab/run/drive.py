@@ -226,11 +226,11 @@ class Driver:
         self._stop()
 
     def _deadline(self) -> float:
-        """The monotonic time at which the run has taken too long; it moves while ranks are held, or debugged."""
+        """The monotonic time at which the run has taken too long; it moves while no rank has started, or ranks are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
         held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, self.faults) if one is not None)
-        return self.began + self.plan.timeout_s + held_s
+        return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
     def _await_culprit(self) -> None:
         """After a first failure, learn what became of the others, and of the one whose fault it was."""

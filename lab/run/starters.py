@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
@@ -9,9 +10,12 @@ from lab.launcher.protocol import Starter, find_launcher
 from lab.node.messages import Exited, Output, Prepare
 from lab.node.start_messages import STARTER, WorkerStart
 from lab.plan.plan import Plan
+from lab.verdict.rank_facts import RankFacts
 
 _STDOUT = 1
 _LONGEST_LINE_BYTES = 1 << 16
+_START_S = 60.0
+"""The time limit of a run is that of its ranks: until starters have begun one, this much is not counted."""
 
 
 class Starters:
@@ -30,6 +34,7 @@ class Starters:
         """Says something to the agent of a node."""
         self.failed = False
         """Whether one has, by itself."""
+        self._took_s: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self._asked)
@@ -59,6 +64,15 @@ class Starters:
             if further is not None and further.node in self._workers:
                 self._asked[further.node] += 1
                 self.ask(further.node, self._with(Prepare(self._plan.run, ()), [further]))
+
+    def took_s(self, began: float, ranks: Sequence[RankFacts]) -> float:
+        """How long they have taken until now, or until a rank had started: seconds since that monotonic time."""
+        if self._took_s is not None:
+            return self._took_s
+        passed_s = min(time.monotonic() - began, _START_S) if self else 0.0
+        if not self or any(rank.started is not None for rank in ranks):
+            self._took_s = passed_s
+        return passed_s
 
     def again(self, node: str) -> None:
         """A node takes part anew: what has ended there is no more."""

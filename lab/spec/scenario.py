@@ -192,7 +192,7 @@ class Scenario:
     env: Mapping[str, str] = key(dict, late("lab.spec.environment", "environment"), "env: {GLOO_SOCKET_IFNAME: eth0}")
     """Environment variables added on every rank, exactly as written."""
     timeout_s: float = key(60.0, kinds.duration(MAX_TIMEOUT_S), "timeout: 2m", name="timeout", always=True)
-    """How long a run may take before it is hung."""
+    """How long a run may take before it is hung; until a launcher has started a rank, a minute of it is not counted."""
     cold: bool = key(False, kinds.boolean(), "cold: true")
     """Start a fresh interpreter for every worker instead of forking the warm agent."""
     one_user: bool = key(False, kinds.boolean(), "one_user: true")

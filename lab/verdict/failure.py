@@ -25,7 +25,7 @@ from lab.verdict.rank_facts import RankFacts
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
 from lab.verdict.unanswered import left_by
-from lab.words import format_duration, name_ranks
+from lab.words import format_duration, name_nodes, name_ranks
 
 
 def judge_failure(evidence: Evidence) -> Judgement:
@@ -40,9 +40,12 @@ def judge_failure(evidence: Evidence) -> Judgement:
     own = [rank for rank in failed if not lost_a_peer(rank)]
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
-        ranks = [rank.rank for rank in facts.ranks if rank.node == lost.node]
-        what = f"{lost.node} {lost.how} in mid-run"
-        culprit = Culprit(rank=ranks[0] if ranks else None, node=lost.node, error=what)
+        together = (one for one in facts.lost_nodes if one.how == lost.how and one.time <= lost.time + SEEN_LATER_S)
+        alike = {lost.node, *(one.node for one in together)}
+        ranks = [rank.rank for rank in facts.ranks if rank.node in alike]
+        what = f"{name_nodes(sorted(alike))} {lost.how if len(alike) == 1 else _of_several(lost.how)} in mid-run"
+        first = next((rank.rank for rank in facts.ranks if rank.node == lost.node), None)
+        culprit = Culprit(rank=first, node=lost.node, error=what)
         met = ", and the launcher's processes met there" if facts.starters and lost.node == HOST else ""
         return Judgement(verdict="failed", reason=f"{what}; {name_ranks(ranks)} ran there{met}", culprit=culprit)
     outside = blows(facts)
@@ -93,6 +96,11 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if missed is None:
         return _blame(victim, then)
     return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback, missed.kind)
+
+
+def _of_several(how: str) -> str:
+    """How several nodes were lost, from how one was."""
+    return how.replace("was ", "were ", 1).replace("its host", "their host")
 
 
 def _blame_starter(evidence: Evidence, starter: RankFacts) -> Judgement:

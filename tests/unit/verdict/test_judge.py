@@ -163,9 +163,17 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
         "node0 was killed by the kernel: out of memory in mid-run",
     ),
     "two nodes are lost: the earlier": (
-        RunFacts(ranks=[lost(0), lost(1)], lost_nodes=[dies(0, 6.0), dies(1, 5.0)]),
+        RunFacts(ranks=[lost(0), lost(1)], lost_nodes=[dies(0, 7.0), dies(1, 5.0)]),
         1,
         "node1 was killed",
+    ),
+    "nodes are lost together: all of them, and the earliest is the culprit": (
+        RunFacts(
+            ranks=[lost(0), lost(1), lost(2)],
+            lost_nodes=[dies(n, 5.0 + n % 2, f"was lost with its host host{n // 2}") for n in range(3)],
+        ),
+        0,
+        "node0 and node1 were lost with their host host0 in mid-run; ranks 0 and 1 ran there",
     ),
     "one raised well before a node was lost": (
         RunFacts(ranks=[raised(0, "ValueError: mine", 3.0), lost(1)], lost_nodes=[dies(1, 5.0)]),
