@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.engine.protocol import Request
-from lab.plan.plan import Plan
+from lab.launcher.protocol import Starter
+from lab.plan.plan import Plan, WorkerPlan
+from lab.report.alike import MANY, alike, form_of, nearly_alike, spans_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.run.options import DryRun
-from lab.words import clip, format_duration, plural
+from lab.words import clip, format_duration, name_nodes, plural
 
 _MOST_LETTERS = 160
 _SHOWN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -24,13 +27,15 @@ def dry_run_text(run: DryRun, style: Style) -> str:
 
 def requests_text(requests: Sequence[Request]) -> str:
     """Each thing that would be made, with all that is said of it; of several of a kind, only the first in full."""
-    lines, kinds = list[str](), set[str]()
+    lines, kinds = list[str](), Counter[str]()
     for request in requests:
         kind = request.what.split()[0]
-        alike = kind in kinds
-        lines += [f"would make {request.what}{', like the one before' if alike else ':'}"]
-        lines += [] if alike else _body_lines(request.body, "  ")
-        kinds.add(kind)
+        kinds[kind] += 1
+        if kinds[kind] == 1:
+            lines += [f"would make {request.what}:", *_body_lines(request.body, "  ")]
+        elif kinds[kind] <= MANY:
+            lines.append(f"would make {request.what}, like the one before")
+    lines += [f"would make {count - MANY} more of the kind {kind}" for kind, count in kinds.items() if count > MANY]
     return "\n".join(lines)
 
 
@@ -52,7 +57,6 @@ def plan_text(plan: Plan, style: Style) -> str:
         f"{'cold' if plan.cold else 'warm'}, {_backend(plan)}hung after {format_duration(plan.timeout_s)}"
     )
     whole = style._replace(width=None)  # a command line that is cut says nothing
-    rows = [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in plan.workers]
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
     tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]
     tail += [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
@@ -64,11 +68,36 @@ def plan_text(plan: Plan, style: Style) -> str:
         tail.append("trace: off")
     elif plan.trace.values is not None:
         tail.append(f"trace: values of up to {plan.trace.values} elements a call")
-    tables = [table_text(["node", *_SHOWN, "argv"], rows, whole)] if plan.ranks_planned else []
+    tables = [table_text(["node", *_SHOWN, "argv"], _worker_rows(plan.workers), whole)] if plan.ranks_planned else []
     if plan.starters:
-        started = [[starter.node, " ".join(starter.argv)] for starter in plan.starters]
+        started = _starter_rows(plan.starters)
         tables.append(table_text(["node", f"{plan.launcher.name} there"], started, whole))
     return "\n".join([head, f"script: {plan.scenario.script}", *tables, *tail])
+
+
+def _worker_rows(workers: Sequence[WorkerPlan]) -> list[list[str]]:
+    """A row for each worker; of many, one for all that differ in their place only."""
+    if len(workers) <= MANY:
+        return [[worker.node, *(worker.env[name] for name in _SHOWN), " ".join(worker.argv)] for worker in workers]
+    same = alike((at, (*(one.env[name] for name in _SHOWN[2:]), " ".join(one.argv))) for at, one in enumerate(workers))
+    rows = []
+    for places, told in same:
+        ours = [workers[at] for at in places]
+        locals_ = spans_text({int(one.env["LOCAL_RANK"]) for one in ours})
+        rows.append([name_nodes(one.node for one in ours), spans_text(one.rank for one in ours), locals_, *told])
+    return rows
+
+
+def _starter_rows(starters: Sequence[Starter]) -> list[list[str]]:
+    """A row for each starter; of many that differ in numbers only, the first ones and the last."""
+    told = [" ".join(one.argv) for one in starters]
+    if len(starters) <= MANY:
+        return [[one.node, words] for one, words in zip(starters, told, strict=True)]
+    shown = nearly_alike(alike(enumerate(told)), form_of)
+    return [
+        [name_nodes(starters[at].node for at in places), f"… {more} more like these" if more else words]
+        for places, words, more in shown
+    ]
 
 
 def _backend(plan: Plan) -> str:

@@ -226,7 +226,7 @@ class Driver:
         self._stop()
 
     def _deadline(self) -> float:
-        """The monotonic time at which the run has taken too long; it moves while no rank has started, or ranks are held."""
+        """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
         held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, self.faults) if one is not None)

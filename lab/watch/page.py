@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record
+from lab.report.alike import MANY
 from lab.report.html import bundle
 from lab.report.html.page import write_report
 from lab.report.palette import VERDICTS, operation_tones, rank_colour
@@ -19,7 +21,8 @@ from lab.report.picture.svg import svg_of
 from lab.trace.steps import Step
 from lab.watch.follow import Follower
 from lab.watch.now import Now
-from lab.words import clip, format_duration
+from lab.watch.ranks import alike_ranks
+from lab.words import clip, format_duration, name_nodes, name_ranks
 
 _SHOWN_S = 0.4
 """A picture stays for so long, so that eyes can follow."""
@@ -29,11 +32,14 @@ _WAITED_S = 0.5
 
 
 def state_of(now: Now) -> dict[str, Any]:
-    """What the page shows of a run, besides lines and pictures."""
+    """What the page shows of a run, besides lines and pictures; many ranks that do the same are shown as one."""
     size = len(now.ranks)
-    ops = {call.op for rank in now.ranks for call in rank.recent}
-    data = now.to_json()
-    for rank in data["ranks"]:
+    groups = [[rank] for rank in now.ranks] if size <= MANY else alike_ranks(now.ranks)
+    shown = [max(ranks, key=lambda rank: rank.since_s or 0.0) for ranks in groups]
+    ops = {call.op for rank in shown for call in rank.recent}
+    data = replace(now, ranks=tuple(shown)).to_json()
+    for rank, ranks in zip(data["ranks"], groups, strict=True):
+        rank["name"], rank["node"] = name_ranks(one.rank for one in ranks), name_nodes(one.node for one in ranks)
         rank["colour"] = rank_colour(rank["rank"], size)
         for call in rank["recent"]:
             call["took"] = "" if call["took_s"] is None else format_duration(call["took_s"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab.node.messages import Exited
@@ -98,6 +98,15 @@ def rank_now(
         rank=rank, node=node, state=state, told=clip(told, _LONGEST), place=clip(place, _LONGEST), since_s=since_s,
         waits_for=waits_for, bad=bad, calls=calls, recent=recent,
     )  # fmt: skip
+
+
+def alike_ranks(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
+    """Ranks that do the same at the same place together; those of which there are the fewest first."""
+    groups: dict[object, list[RankNow]] = {}
+    for rank in ranks:
+        others = tuple(other for other in rank.waits_for if other != rank.rank)
+        groups.setdefault((rank.told, rank.state, rank.place, rank.bad, others), []).append(rank)
+    return sorted(groups.values(), key=len)
 
 
 def _call_now(call: Call, held: Call | None, moment: Moment) -> CallNow:

@@ -11,6 +11,7 @@ from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
 from lab.watch.follow import Follower, Happening
 from lab.watch.now import Now, RankNow
+from lab.watch.ranks import alike_ranks
 from lab.words import clip, format_duration, name_nodes, name_ranks
 
 _ERASE_BELOW = "\x1b[J"
@@ -28,7 +29,7 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
     head: list[Part] = [(now.scenario, ("bold",)), (elapsed, ()), (f"  {now.engine}", ("dim",))]
     lines = [_fitted(head, width, style)]
     room = max(1, height - 1 - len(now.remarks) - now.stepping)
-    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= min(room, MANY) else _alike(now.ranks)
+    groups = [[rank] for rank in now.ranks] if len(now.ranks) <= min(room, MANY) else alike_ranks(now.ranks)
     shown = groups if len(groups) <= room else groups[: room - 1]
     named = [(f"{name_ranks(r.rank for r in ours):<8}", name_nodes(r.node for r in ours)) for ours in shown]
     names = max((len(nodes) for _, nodes in named), default=0) if width >= _ROOMY else 0
@@ -44,15 +45,6 @@ def now_lines(now: Now, style: Style, height: int) -> list[str]:
         keys = f"space: {now.next}   c: run on" if now.next else "nobody is held   c: run on"
         lines.append(_fitted([(keys, ("cyan", "bold") if now.next else ("dim",))], width, style))
     return lines[:height]
-
-
-def _alike(ranks: Sequence[RankNow]) -> list[list[RankNow]]:
-    """Ranks that do the same at the same place together; those of which there are the fewest first."""
-    groups: dict[object, list[RankNow]] = {}
-    for rank in ranks:
-        others = tuple(other for other in rank.waits_for if other != rank.rank)
-        groups.setdefault((rank.told, rank.state, rank.place, rank.bad, others), []).append(rank)
-    return sorted(groups.values(), key=len)
 
 
 def _rank_parts(ranks: Sequence[RankNow], who: str, nodes: str) -> list[Part]:

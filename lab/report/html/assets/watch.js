@@ -77,7 +77,7 @@ function showState(state) {
 
 function showRanks({ ranks, colours, over }) {
   const list = byId("ranks");
-  if (list.children.length !== ranks.length || !list.firstElementChild?.dataset.rank) {
+  if (changed(list, ranks.map(({ name }) => name))) {
     list.replaceChildren(...ranks.map(card));
     list.classList.toggle("many", ranks.length > 6);
   }
@@ -117,13 +117,13 @@ function arrow(from, to, width, height) {
 }
 
 function card(rank) {
-  const chip = element("b", { class: "chip" }, `rank ${rank.rank}`);
+  const chip = element("b", { class: "chip" }, rank.name);
   const parts = [
     element("p", { class: "who" }, chip, element("span", {})),
     element("p", { class: "told" }),
     element("p", { class: "since" }),
     element("p", { class: "place code" }),
-    element("ol", { class: "calls plain", "aria-label": `Last calls of rank ${rank.rank}` }),
+    element("ol", { class: "calls plain", "aria-label": `Last calls of ${rank.name}` }),
   ];
   const made = element("li", { class: "box", "data-rank": rank.rank }, ...parts);
   made.style.setProperty("--rank", rank.colour);
