@@ -44,7 +44,12 @@ _ROWS = (
     Need("gloo", "gloo itself, and shows what that refuses, or how PyTorch calls it",
          {"mpi": "torch-mpi carries out what gloo refuses, and PyTorch calls it otherwise",
           "nccl": "nccl has limits of its own, and PyTorch calls it otherwise"}),
+    Need("limited start", "a limit on how long ranks wait for each other at the start",
+         {"mpi": "MPI_Init waits for all ranks, and takes no limit"}),
+    Need("own ranks", "ranks that it starts itself",
+         {"mpi": '"... a rank started this process, and MPI knows only those that mpiexec starts"'}, r"\bmp\.spawn\("),
     Need("torchrun", "torchrun to start its ranks, maybe again", {"mpi": "only mpirun can start its ranks"}),
+    Need("restarts", "its ranks to be started again", {"mpi": "mpirun starts them once"}),
     Need("named backends", "each backend that it names",
          dict.fromkeys(BACKENDS, "`--backend` puts one in the place of all of them")),
 )

@@ -238,4 +238,4 @@ class Scenario:
     @property
     def needed(self) -> tuple[str, ...]:
         """What it needs of its backend, as far as that is said: by its launcher too."""
-        return (*self.needs, self.launcher.name)
+        return (*self.needs, self.launcher.name, *(("restarts",) if self.launcher.max_restarts else ()))

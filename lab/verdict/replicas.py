@@ -36,7 +36,7 @@ def find_unlike_replicas(evidence: Evidence) -> list[Finding]:
     """What differs between the replicas of each module: its parameters, or their order, or else their values."""
     findings = []
     for replicas in _replicas(evidence):
-        found = _other_parameters(replicas) or _other_order(replicas) or _apart(replicas, evidence)
+        found = _other_parameters(replicas, evidence) or _other_order(replicas) or _apart(replicas, evidence)
         found = found or _stepped_by_some(replicas, evidence)
         findings += [found] if found is not None else []
     return findings
@@ -53,12 +53,15 @@ def _replicas(evidence: Evidence) -> list[_Replicas]:
     return [_Replicas(modules) for modules in by_turn.values() if len(modules) > 1]
 
 
-def _other_parameters(replicas: _Replicas) -> Finding | None:
+def _other_parameters(replicas: _Replicas, evidence: Evidence) -> Finding | None:
     """Ranks whose module has another number of parameters than most, or one of another shape."""
     shapes = {rank: tuple(_kind(one) for one in module.parameters) for rank, module in replicas.modules.items()}
     if len(set(shapes.values())) == 1:
         return None
     _, odd = majority(shapes)
+    if not odd:
+        _, odd = majority(_compared(evidence))
+        odd = tuple(rank for rank in odd if rank in shapes)
     numbers = {len(of) for of in shapes.values()}
     if len(numbers) > 1:
         sentence = f"The replicas of {replicas.title} are not alike: "
@@ -70,6 +73,16 @@ def _other_parameters(replicas: _Replicas) -> Finding | None:
         shown = {rank: _shown(module.parameters[first]) for rank, module in replicas.modules.items()}
         sentence = f"The replicas of {replicas.title} are not alike: as {ordinal(first + 1)} parameter {_have(shown)}."
     return _finding("shape", sentence, replicas, odd)
+
+
+def _compared(evidence: Evidence) -> dict[int, tuple[object, ...]]:
+    """What each rank brought when DDP compared the shapes last, also one that ended before its module was on record."""
+    return {
+        rank: tuple(call.own[0].values)
+        for rank, trace in evidence.trace.ranks.items()
+        for call in trace.calls
+        if call.phase == "DDP()" and call.own and call.own[0].dtype == "int64" and call.own[0].values
+    }
 
 
 def _have(by_rank: Mapping[int, str]) -> str:

@@ -142,7 +142,9 @@ def all_reduce_sparse(comm: MPI.Intracomm, tensor: torch.Tensor) -> None:
     """Sum sparse tensors in place: every rank gets the entries of all, and adds up those of one place."""
     mine = tensor.coalesce()
     indices, values = mine.indices(), mine.values()
-    entries = comm.allgather(indices.shape[1])
+    counts = torch.empty(comm.size, dtype=torch.int64)
+    comm.Allgather(as_bytes(torch.tensor([indices.shape[1]])), as_bytes(counts))
+    entries = counts.tolist()
     all_indices = [indices.new_empty((indices.shape[0], count)) for count in entries]
     all_values = [values.new_empty((count, *values.shape[1:])) for count in entries]
     all_gather(comm, all_indices, indices)

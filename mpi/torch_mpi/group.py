@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch._C._distributed_c10d import (
@@ -28,10 +28,13 @@ from torch_mpi.buffers import Tensors, as_bytes, checked, put_back, to_read, to_
 from torch_mpi.callqueue import CallQueue
 from torch_mpi.identity import Identity
 from torch_mpi.library import MPI
+from torch_mpi.limits import Impatient, Limit, TimeUp
 from torch_mpi.one_machine import OneMachine
 from torch_mpi.reductions import Reduction, name_of, reduction_of
 from torch_mpi.works import DoneWork, FromAny, MessageWork, QueuedWork, reason_of
 
+Action = Callable[[MPI.Intracomm], None]
+"""Does a call by this communicator."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -52,31 +55,38 @@ class ProcessGroupMPI(Identity):
     """Ranks that call each other through MPI: an MPI communicator of its own."""
 
     @classmethod
-    def create(cls, ranks: Sequence[int]) -> ProcessGroupMPI | None:
+    def create(cls, ranks: Sequence[int], timeout: timedelta | None = None) -> ProcessGroupMPI | None:
         """Make a group of these ranks of the world, in this order; of all where there are none.
 
         All members have to call it, nobody else. A process that is not in the group gets None.
+
+        Args:
+            ranks: of the world.
+            timeout: how long a call may take; half an hour if nobody says. Making the group has no limit.
         """
-        world = lifetime.start()
-        return cls._of(world, ranks) if ranks else cls(world.Dup())
+        world, limit = lifetime.start(), Limit(timeout)
+        return cls._of(world, ranks, limit) if ranks else cls(world.Dup(), limit)
 
     @classmethod
-    def _of(cls, comm: MPI.Intracomm, ranks: Sequence[int]) -> ProcessGroupMPI | None:
+    def _of(cls, comm: MPI.Intracomm, ranks: Sequence[int], limit: Limit) -> ProcessGroupMPI | None:
         everybody = comm.Get_group()
         members = everybody.Incl(list(ranks))
         try:
             # Not Comm.Create, for which all ranks of the communicator would have to call it.
-            return cls(comm.Create_group(members)) if members.rank != MPI.UNDEFINED else None
+            return cls(comm.Create_group(members), limit) if members.rank != MPI.UNDEFINED else None
         finally:
             members.Free()
             everybody.Free()
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        super().__init__(int(comm.rank), int(comm.size))
+    def __init__(self, comm: MPI.Intracomm, limit: Limit) -> None:
+        super().__init__(int(comm.rank), int(comm.size), limit)
         comm.Set_errhandler(MPI.ERRORS_RETURN)  # which mpi4py makes exceptions of
         self._comm = comm
-        self._machine = OneMachine(comm)
+        self._impatient = cast("MPI.Intracomm", Impatient(comm, limit))
+        self._machine = OneMachine(comm, limit)
         self._queue = CallQueue("mpi-calls")
+        self._given_up = ""
+        """The call that was not done in time, if there was one: nothing can be done in this group any more."""
         self._collectives = 0
         lifetime.open_groups.add(self)
 
@@ -92,10 +102,10 @@ class ProcessGroupMPI(Identity):
         return self._all_reduce("all_reduce_coalesced", tensors, arguments.options(AllreduceOptions, opts))
 
     def _all_reduce(self, call: str, tensors: Tensors, opts: Any) -> Any:
-        comm, machine = self._comm, self._machine
+        machine = self._machine
         each = [(tensor, self._how(tensor, opts)) for tensor in tensors]
 
-        def action() -> None:
+        def action(comm: MPI.Intracomm) -> None:
             for tensor, how in each:
                 if how is None:
                     collectives.all_reduce_sparse(comm, tensor)
@@ -119,8 +129,8 @@ class ProcessGroupMPI(Identity):
             arguments.dense(arguments.listed(tensors)),
             arguments.options(BroadcastOptions, opts, root=root),
         )
-        comm, source = self._comm, arguments.member(opts.rootRank, self._size)
-        return self._do("broadcast", lambda: collectives.broadcast(comm, tensor, source), [tensor], opts)
+        source = arguments.member(opts.rootRank, self._size)
+        return self._do("broadcast", lambda comm: collectives.broadcast(comm, tensor, source), [tensor], opts)
 
     @_told
     def reduce(
@@ -130,26 +140,25 @@ class ProcessGroupMPI(Identity):
             arguments.dense(arguments.listed(tensors)),
             arguments.options(ReduceOptions, opts, root=root, op=op),
         )
-        comm, target, how = (
-            self._comm,
+        target, how = (
             arguments.member(opts.rootRank, self._size),
             reduction_of(name_of(opts.reduceOp), tensor.dtype),
         )
-        return self._do("reduce", lambda: collectives.reduce(comm, tensor, how, target), [tensor], opts)
+        return self._do("reduce", lambda comm: collectives.reduce(comm, tensor, how, target), [tensor], opts)
 
     @_told
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        comm, (tensor,) = self._comm, arguments.dense(arguments.listed(inputs))
+        (tensor,) = arguments.dense(arguments.listed(inputs))
         given = self._one_each(arguments.first_list(outputs), tensor)
-        return self._do("all_gather", lambda: collectives.all_gather(comm, given, tensor), given, opts, [tensor])
+        return self._do("all_gather", lambda comm: collectives.all_gather(comm, given, tensor), given, opts, [tensor])
 
     @_told
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         arguments.check_count(outputs, self._size, "lists of output tensors")
         lists = [self._one_each([each[place] for each in outputs], tensor) for place, tensor in enumerate(inputs)]
-        comm, tensors = self._comm, arguments.dense(inputs)
+        tensors = arguments.dense(inputs)
 
-        def action() -> None:
+        def action(comm: MPI.Intracomm) -> None:
             for given, tensor in zip(lists, tensors, strict=True):
                 collectives.all_gather(comm, given, tensor)
 
@@ -166,11 +175,11 @@ class ProcessGroupMPI(Identity):
         return self._all_gather_single("all_gather_into_tensor_coalesced", outputs, inputs, opts)
 
     def _all_gather_single(self, call: str, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
-        comm, pairs = self._comm, list(zip(arguments.dense(outputs), arguments.dense(inputs), strict=True))
+        pairs = list(zip(arguments.dense(outputs), arguments.dense(inputs), strict=True))
         for output, tensor in pairs:
             arguments.check_whole(self._size, whole=output, part=tensor)
 
-        def action() -> None:
+        def action(comm: MPI.Intracomm) -> None:
             for output, tensor in pairs:
                 collectives.all_gather_single(comm, output, tensor)
 
@@ -181,20 +190,20 @@ class ProcessGroupMPI(Identity):
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None
     ) -> Any:
         (tensor,), opts = arguments.dense(arguments.listed(inputs)), arguments.options(GatherOptions, opts, root=root)
-        comm, target, given = self._comm, arguments.member(opts.rootRank, self._size), arguments.first_list(outputs)
+        target, given = arguments.member(opts.rootRank, self._size), arguments.first_list(outputs)
         if self._rank == target:
             self._one_each(given, tensor)
-        return self._do("gather", lambda: collectives.gather(comm, given, tensor, target), given, opts, [tensor])
+        return self._do("gather", lambda comm: collectives.gather(comm, given, tensor, target), given, opts, [tensor])
 
     @_told
     def scatter(
         self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, root: int | None = None
     ) -> Any:
         (output,), opts = arguments.dense(arguments.listed(outputs)), arguments.options(ScatterOptions, opts, root=root)
-        comm, source, given = self._comm, arguments.member(opts.rootRank, self._size), arguments.first_list(inputs)
+        source, given = arguments.member(opts.rootRank, self._size), arguments.first_list(inputs)
         if self._rank == source:
             self._one_each(given, output)
-        return self._do("scatter", lambda: collectives.scatter(comm, output, given, source), [output], opts, given)
+        return self._do("scatter", lambda comm: collectives.scatter(comm, output, given, source), [output], opts, given)
 
     @_told
     def reduce_scatter(
@@ -208,9 +217,8 @@ class ProcessGroupMPI(Identity):
             self._one_each(arguments.first_list(inputs), output),
             reduction_of(name_of(opts.reduceOp), output.dtype),
         )
-        comm = self._comm
         return self._do(
-            "reduce_scatter", lambda: collectives.reduce_scatter(comm, output, given, how), [output], opts, given
+            "reduce_scatter", lambda comm: collectives.reduce_scatter(comm, output, given, how), [output], opts, given
         )
 
     @_told
@@ -223,12 +231,12 @@ class ProcessGroupMPI(Identity):
 
     def _reduce_scatter_single(self, call: str, outputs: Tensors, inputs: Tensors, opts: Any) -> Any:
         opts = arguments.options(ReduceScatterOptions, opts)
-        comm, pairs = self._comm, list(zip(arguments.dense(outputs), arguments.dense(inputs), strict=True))
+        pairs = list(zip(arguments.dense(outputs), arguments.dense(inputs), strict=True))
         for output, tensor in pairs:
             arguments.check_whole(self._size, whole=tensor, part=output)
         hows = [reduction_of(name_of(opts.reduceOp), output.dtype) for output in outputs]
 
-        def action() -> None:
+        def action(comm: MPI.Intracomm) -> None:
             for (output, tensor), how in zip(pairs, hows, strict=True):
                 collectives.reduce_scatter_single(comm, output, tensor, how)
 
@@ -238,8 +246,8 @@ class ProcessGroupMPI(Identity):
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         arguments.check_count(outputs, self._size, "output tensors")
         arguments.check_count(inputs, self._size, "input tensors")
-        comm, given, tensors = self._comm, arguments.dense(outputs), arguments.dense(inputs)
-        return self._do("all_to_all", lambda: collectives.all_to_all(comm, given, tensors), outputs, opts, tensors)
+        given, tensors = arguments.dense(outputs), arguments.dense(inputs)
+        return self._do("all_to_all", lambda comm: collectives.all_to_all(comm, given, tensors), outputs, opts, tensors)
 
     @_told
     def all_to_all_single(
@@ -250,12 +258,11 @@ class ProcessGroupMPI(Identity):
         input_split_sizes: Sequence[int] | None = None,
         opts: Any = None,
     ) -> Any:
-        comm = self._comm
         rows_out = arguments.rows_of(checked(output), output_split_sizes, self._size, "output")
         rows_in = arguments.rows_of(checked(tensor), input_split_sizes, self._size, "input")
         return self._do(
             "all_to_all_single",
-            lambda: collectives.all_to_all_single(comm, output, tensor, rows_out, rows_in),
+            lambda comm: collectives.all_to_all_single(comm, output, tensor, rows_out, rows_in),
             [output],
             opts,
             [tensor],
@@ -263,7 +270,7 @@ class ProcessGroupMPI(Identity):
 
     @_told
     def barrier(self, opts: Any = None, timeout: Any = None) -> Any:
-        return self._do("barrier", self._comm.Barrier, [], opts)
+        return self._do("barrier", lambda comm: comm.Barrier(), [], opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """A barrier that says who is missing; `torch.distributed.monitored_barrier` itself lets gloo alone do it."""
@@ -327,7 +334,7 @@ class ProcessGroupMPI(Identity):
             arrived(status)
 
         try:
-            return MessageWork(self._what(what), tensor, begin(), over)
+            return MessageWork(self._what(what), tensor, begin(), over, self._limit)
         except MPI.Exception as error:
             raise DistBackendError(f"{self._what(what)}: {reason_of(error)}") from error
 
@@ -343,7 +350,7 @@ class ProcessGroupMPI(Identity):
         device_types: Sequence[torch.device] | None = None,
     ) -> ProcessGroupMPI | None:
         """A group of some of this group's ranks; all of those have to call it."""
-        made = ProcessGroupMPI._of(self._comm, new_ranks)
+        made = ProcessGroupMPI._of(self._comm, new_ranks, Limit(timeout) if timeout else self._limit)
         if made is not None:
             made.setGroupName(group_name or f"{self._name}:split:{','.join(map(str, new_ranks))}")
             made.setGroupDesc(group_desc or "")
@@ -355,6 +362,8 @@ class ProcessGroupMPI(Identity):
         """Wait for the calls under way, and give the communicator back; torch calls this at `destroy_process_group`."""
         self._queue.close()
         lifetime.open_groups.discard(self)
+        if self._given_up:
+            return  # the communicator is in use, and the others may never come
         if self._comm != MPI.COMM_NULL and not MPI.Is_finalized():
             self._machine.close()
             self._comm.Free()
@@ -368,9 +377,7 @@ class ProcessGroupMPI(Identity):
     def _what(self, call: str) -> str:
         return f"mpi: {call} on rank {self._rank} of group {self._name or 'default_pg'!r}"
 
-    def _do(
-        self, call: str, action: Callable[[], None], result: Tensors, opts: Any, taken: Tensors | None = None
-    ) -> Any:
+    def _do(self, call: str, action: Action, result: Tensors, opts: Any, taken: Tensors | None = None) -> Any:
         """Do it now if the caller waits and nothing is under way, else after all that was called before.
 
         `taken` are the tensors that it takes, where these are not those that it fills.
@@ -380,34 +387,37 @@ class ProcessGroupMPI(Identity):
         event = profiled.begin(call, given if taken is None else taken)
         if event is None and opts is not None and not opts.asyncOp:
             try:
-                if self._queue.do_now(action):
+                if self._queue.do_now(lambda: self._attempt(call, action)):
                     return DoneWork(call, given)
             except Exception as error:
-                raise self._failed(call, error) from error
+                raise DistBackendError(f"{self._what(call)}: {reason_of(error)}") from error
         work = QueuedWork(self._what(call), given)
 
         def attempt() -> None:
             try:
-                action()
+                self._attempt(call, action)
             except Exception as error:  # whoever waits for the call is told
-                failed = self._failed(call, error)
-                failed.__cause__ = error
-                work.fail(failed)
+                work.fail(error)
             if event is not None:
                 profiled.end(event)
 
         self._queue.put(attempt, work.finish)
         return work
 
+    def _attempt(self, call: str, action: Action) -> None:
+        if self._given_up:
+            raise RuntimeError(f"nothing more can be done here since {self._given_up} timed out")
+        try:
+            action(self._impatient)
+        except TimeUp:
+            self._given_up = call
+            raise
+
     def _one_each(self, tensors: Tensors, mine: torch.Tensor) -> Tensors:
         return arguments.one_each(tensors, mine, self._rank, self._size)
 
     def _get_sequence_number_for_group(self) -> int:
         return self._collectives
-
-    def _failed(self, call: str, error: Exception) -> Exception:
-        failed: Exception = DistBackendError(f"{self._what(call)}: {reason_of(error)}")
-        return failed
 
 
 for _newer, _older in names.OLDER.items():  # what torch before 2.13 calls, and what of torch 2.13 has kept these names

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import ProcessGroup
 
+from torch_mpi.limits import Limit
+
 _CPU = torch.device("cpu")
 
 
@@ -22,9 +24,9 @@ class Identity(ProcessGroup):
 
     supports_coalescing = supports_splitting = supports_time_estimate = False
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(self, rank: int, size: int, limit: Limit) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # this constructor is not in torch's stubs
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._limit = rank, size, limit
         self._name = self._description = ""
 
     def rank(self) -> int:
@@ -70,7 +72,8 @@ class Identity(ProcessGroup):
         return False
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Do nothing: MPI's calls have no limit; `Work.wait` and `monitored_barrier` take one of their own."""
+        """From now on calls may take so long."""
+        self._limit.seconds = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import stat
 import sys
 from types import TracebackType
 from typing import NoReturn, Protocol
@@ -30,11 +31,13 @@ def start() -> MPI.Intracomm:
     """Start MPI unless it has been started, and return the communicator of all ranks.
 
     Raises:
-        RuntimeError: this MPI cannot be called from several threads, has ended, or knows nothing of the other ranks.
+        RuntimeError: this MPI cannot be called from several threads, has ended, or knows nothing of the other ranks, or
+            of this process.
     """
     if MPI.Is_finalized():
         raise RuntimeError("mpi: MPI has ended in this process, and cannot be started again")
     if not MPI.Is_initialized():
+        _check_own_start()
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RuntimeError("mpi: MPI was started without MPI_THREAD_MULTIPLE, which this backend needs")
@@ -47,6 +50,17 @@ def start() -> MPI.Intracomm:
         )
     _ending.watch()
     return world
+
+
+def _check_own_start() -> None:
+    """MPICH itself would end the process without a word that helps: the socket that mpiexec gave is not there."""
+    number = os.environ.get("PMI_FD", "")
+    try:
+        known = not number.isdecimal() or stat.S_ISSOCK(os.fstat(int(number)).st_mode)
+    except OSError:
+        known = False
+    if not known:
+        raise RuntimeError("mpi: a rank started this process, and MPI knows only those that mpiexec starts")
 
 
 class _Ending:

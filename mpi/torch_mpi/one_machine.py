@@ -6,13 +6,14 @@ whoever waits there keeps a core from those that are waited for.
 
 from __future__ import annotations
 
+import functools
 import os
-import time
 from collections.abc import Callable
 
 import torch
 
 from torch_mpi.library import MPI
+from torch_mpi.limits import Impatient, Limit
 from torch_mpi.reductions import COMBINE, Reduction
 
 LEAST_BYTES = 256 << 10
@@ -20,8 +21,6 @@ LEAST_BYTES = 256 << 10
 _PIECE_BYTES = 1 << 20
 """So much of a tensor is reduced at a time."""
 _HEAD_BYTES = 4096
-_YIELDS, _PAUSE_S = 50, 2e-5
-"""Whoever waits gives its core away so often, and then sleeps for so long at a time."""
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 
 
@@ -32,8 +31,8 @@ class OneMachine:
     of them have come to the next piece, which has the other half.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self._comm = comm
+    def __init__(self, comm: MPI.Intracomm, limit: Limit) -> None:
+        self._comm, self._limit = comm, limit
         self._window: MPI.Win | None = None
         self._asked = False
         self._heads: list[memoryview] = []
@@ -58,6 +57,7 @@ class OneMachine:
 
         Raises:
             ValueError: another rank brings a tensor of another size or type, or reduces it otherwise.
+            TimeUp: not all ranks came in time; nothing can be reduced here any more.
         """
         assert how.combine is not None
         head = data.nbytes, _TYPES.index(data.dtype), list(COMBINE.values()).index(how.combine)
@@ -76,6 +76,7 @@ class OneMachine:
             self._window = None
 
     def _open(self) -> None:
+        Impatient(self._comm, self._limit).Barrier()  # what follows has no limit
         here = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         alone = here.size == self._comm.size
         here.Free()
@@ -116,11 +117,12 @@ class OneMachine:
         self._window.Sync()
         self._heads[self._comm.rank][0] = self._moment
         for head in self._heads:
-            turns = 0
-            while head[0] < self._moment:
-                turns += 1
-                if turns < _YIELDS:
-                    os.sched_yield()
-                else:
-                    time.sleep(_PAUSE_S)
+            self._limit.wait(functools.partial(self._has_come, head))
         self._window.Sync()
+
+    def _has_come(self, head: memoryview) -> bool:
+        """Whether a rank has; a core is given away to it if not."""
+        come = bool(head[0] >= self._moment)
+        if not come:
+            os.sched_yield()
+        return come

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-import time
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,12 +15,16 @@ from torch._C._distributed_c10d import Work
 from torch.distributed import DistBackendError
 from torch.futures import Future
 
+from torch_mpi import adrift
 from torch_mpi.buffers import as_bytes
 from torch_mpi.library import MPI
+from torch_mpi.limits import Limit, TimeUp, wait
 
 FOR_EVER = timedelta(0)
-"""What PyTorch passes where a wait has no limit."""
-_LONGEST_PAUSE_S = 0.001
+"""What PyTorch passes where a wait has no limit of its own."""
+_dropped: deque[object] = deque(maxlen=64)
+"""Handles of small results that nothing of Python has any more."""
+_SMALL_BYTES = 1024
 
 
 class _Handle(Work):
@@ -33,6 +37,8 @@ class _Handle(Work):
         self._result = result
         self._error: Exception | None = None
         self._lock = threading.Lock()
+        self._over: Future[Exception | None] = Future()
+        """Is set when the call is, to what was wrong with it."""
         self._future: Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: timedelta = FOR_EVER) -> bool:
@@ -57,15 +63,20 @@ class _Handle(Work):
     def block_current_stream(self) -> None:
         self.wait()
 
-    def _late(self, timeout: timedelta) -> Exception:
-        late: Exception = DistBackendError(f"{self._what} was not done within {timeout.total_seconds():g} s")
-        return late
+    def _failed(self, error: BaseException) -> Exception:
+        failed: Exception = DistBackendError(f"{self._what}: {reason_of(error)}")
+        failed.__cause__ = error
+        return failed
 
-    def _settle(self, future: Future[list[torch.Tensor]]) -> None:
-        if self._error is None:
-            future.set_result(self._result)
-        else:
-            future.set_exception(self._error)
+    def _outcome(self, over: Future[Exception | None]) -> list[torch.Tensor]:
+        """What a future gives that depends on `over`: torch's C++ (as DDP's) takes the error of such for an error.
+
+        One that is given to `Future.set_exception` it takes for tensors, and crashes.
+        """
+        error = over.value()
+        if error is not None:
+            raise error
+        return self._result
 
 
 class DoneWork(_Handle):
@@ -79,7 +90,7 @@ class DoneWork(_Handle):
 
     def get_future(self) -> Future[list[torch.Tensor]]:
         future: Future[list[torch.Tensor]] = Future()
-        self._settle(future)
+        future.set_result(self._result)
         return future
 
 
@@ -90,23 +101,31 @@ class QueuedWork(_Handle):
         super().__init__(what, result)
         self._done = threading.Event()
 
-    def fail(self, error: Exception) -> None:
+    def __del__(self) -> None:
+        """Stay for a while: torch's C++ may still have it, as DDP does under Join, and ask for its future."""
+        if sum(tensor.nbytes for tensor in self._result) <= _SMALL_BYTES:
+            _dropped.append(self)
+
+    def fail(self, error: BaseException) -> None:
         """Say that the call failed; `finish` follows."""
-        self._error = error
+        self._error = self._failed(error)
 
     def finish(self) -> None:
         """Say that the call is over. Functions that wait for the future are called before this returns."""
         with self._lock:
             self._done.set()
-            future = self._future
-        if future is not None:
-            self._settle(future)
+            is_asked = self._future is not None
+        if is_asked:
+            self._over.set_result(self._error)
 
     def wait(self, timeout: timedelta = FOR_EVER) -> bool:
-        if not self._done.wait(_seconds(timeout)):
-            raise self._late(timeout)
+        seconds = _seconds(timeout)
+        if not self._done.wait(seconds):
+            raise self._failed(TimeUp(seconds or 0.0))
         if self._error is not None:
             raise self._error
+        if self._future is not None:
+            self._future.wait()  # DDP takes its value without waiting for it, after this
         return True
 
     def is_completed(self) -> bool:
@@ -116,10 +135,10 @@ class QueuedWork(_Handle):
         with self._lock:
             if self._future is not None:
                 return self._future
-            self._future = future = Future()
+            self._future = future = self._over.then(self._outcome)
             done = self._done.is_set()
         if done:
-            self._settle(future)
+            self._over.set_result(self._error)
         return future
 
 
@@ -133,14 +152,10 @@ class FromAny:
     def __init__(self, comm: MPI.Intracomm, room: torch.Tensor, tag: int) -> None:
         self._comm, self._room, self._tag = comm, room, tag
 
-    def Wait(self, status: MPI.Status | None = None) -> bool:
-        return self._take(self._comm.Mprobe(MPI.ANY_SOURCE, self._tag), status)
-
     def Test(self, status: MPI.Status | None = None) -> bool:
         message = self._comm.Improbe(MPI.ANY_SOURCE, self._tag)
-        return message is not None and self._take(message, status)
-
-    def _take(self, message: MPI.Message, status: MPI.Status | None) -> bool:
+        if message is None:
+            return False
         message.Recv(as_bytes(self._room), status)
         return True
 
@@ -149,57 +164,50 @@ class MessageWork(_Handle):
     """The handle of a message that is being sent or received."""
 
     def __init__(
-        self, what: str, tensor: torch.Tensor, request: MPI.Request | FromAny, arrived: Callable[[MPI.Status], None]
+        self,
+        what: str,
+        tensor: torch.Tensor,
+        request: MPI.Request | FromAny,
+        arrived: Callable[[MPI.Status], None],
+        limit: Limit,
     ) -> None:
         super().__init__(what, [tensor])
-        self._request = request
+        self._request, self._limit = request, limit
         self._arrived = arrived
         """Called once, when the message is there; raises what is wrong with it."""
         self._status = MPI.Status()
         self._done = False
-        _let_go_of_arrived()
+        adrift.let_go_of_done()
 
     def __del__(self) -> None:
         if not self._done:
-            _adrift.append((self._request, self._arrived))
+            adrift.keep(self._request, self._arrived)
 
     def wait(self, timeout: timedelta = FOR_EVER) -> bool:
-        limit_s = _seconds(timeout)
-        if limit_s is None:
-            with self._lock:
-                if not self._done:
-                    self._complete(self._request.Wait)
-        else:
-            self._wait_until(time.monotonic() + limit_s, timeout)
+        try:
+            wait(self.is_completed, _seconds(timeout) or self._limit.seconds)
+        except TimeUp as late:
+            raise self._failed(late) from late
         if self._error is not None:
             raise self._error
         return True
-
-    def _wait_until(self, end: float, timeout: timedelta) -> None:
-        pause_s = 1e-5
-        while not self.is_completed():
-            if time.monotonic() > end:
-                raise self._late(timeout)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def is_completed(self) -> bool:
         if not self._done and self._lock.acquire(blocking=False):  # else another thread waits for it
             try:
                 if not self._done:
-                    self._complete(self._request.Test)
+                    self._look()
             finally:
                 self._lock.release()
         return self._done
 
-    def _complete(self, ask: Callable[[MPI.Status], bool]) -> None:
+    def _look(self) -> None:
         try:
-            if ask(self._status):
+            if self._request.Test(self._status):
                 self._arrived(self._status)
                 self._done = True
         except Exception as error:
-            self._error, self._done = DistBackendError(f"{self._what}: {reason_of(error)}"), True
-            self._error.__cause__ = error
+            self._error, self._done = self._failed(error), True
 
     def source_rank(self) -> int:
         self.wait()
@@ -210,32 +218,17 @@ class MessageWork(_Handle):
     def get_future(self) -> Future[list[torch.Tensor]]:
         """A future, for which a thread of its own waits: MPI tells nobody by itself."""
         if self._future is None:
-            self._future = Future()
+            self._future = self._over.then(self._outcome)
             threading.Thread(target=self._wait_for_future, daemon=True, name="mpi-message").start()
         return self._future
 
     def _wait_for_future(self) -> None:
+        wrong: Exception | None = None
         try:
             self.wait()
-        except DistBackendError:
-            pass  # the future tells it
-        if self._future is not None:
-            self._settle(self._future)
-
-
-_adrift: list[tuple[MPI.Request | FromAny, object]] = []
-"""Messages under way that nobody waits for any more, with what keeps their memory, which MPI still reads or writes."""
-_adrift_lock = threading.Lock()
-
-
-def _let_go_of_arrived() -> None:
-    if _adrift and _adrift_lock.acquire(blocking=False):
-        try:
-            for one in list(_adrift):
-                if one[0].Test():
-                    _adrift.remove(one)
-        finally:
-            _adrift_lock.release()
+        except DistBackendError as error:
+            wrong = error
+        self._over.set_result(wrong)
 
 
 def reason_of(error: BaseException) -> str:

@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 
@@ -54,6 +56,60 @@ def check_time_limit_of_a_wait(rank: int, size: int) -> None:
         if rank == 1:
             dist.recv(torch.ones(1), 0, tag=7)
         dist.all_reduce(torch.ones(1))
+
+
+def check_time_limit_of_a_group(rank: int, size: int) -> None:
+    """Nobody but rank 0 calls anything in these groups."""
+    calls = {
+        "all_reduce": lambda group: dist.all_reduce(torch.ones(1), group=group),
+        "broadcast": lambda group: dist.broadcast(torch.ones(1), 1, group=group, async_op=True).wait(),
+        "all_gather": lambda group: dist.all_gather_object([None] * size, "a", group=group),
+        "reduce_scatter": lambda group: as_ddp_waits(
+            dist.reduce_scatter_tensor(torch.ones(1), torch.ones(size), group=group, async_op=True)
+        ),
+        "recv from 1": lambda group: dist.recv(torch.ones(1), 1, group=group),
+        "recv from any rank": lambda group: dist.recv(torch.ones(1), group=group),
+    }
+    for name, call in calls.items():
+        group = dist.new_group(timeout=timedelta(seconds=0.1))
+        if rank == 0:
+            said = refused(lambda call=call, group=group: call(group))
+            assert re.search(rf"{name}.* on rank 0 .* timed out after 0.1 s", said), said
+            if "recv" not in name:
+                assert f"since {name}" in refused(lambda group=group: dist.barrier(group))
+    large = dist.new_group(timeout=timedelta(seconds=0.1))
+    if rank == 0:
+        assert "timed out" in refused(lambda: dist.all_reduce(torch.ones(1 << 17), group=large))
+
+
+def as_ddp_waits(work: dist.Work) -> None:
+    work.get_future().wait()
+
+
+def check_what_a_group_is_given_later(rank: int, size: int) -> None:
+    group = dist.new_group()
+    group.set_timeout(timedelta(seconds=0.1))
+    if rank == 0:
+        assert "timed out after 0.1 s" in refused(lambda: dist.barrier(group))
+
+
+def check_training_that_is_not_waited_for(rank: int, size: int) -> None:
+    """An error of a call that DDP waits for in C++ is raised by backward."""
+    group = dist.new_group(timeout=timedelta(seconds=2))
+    model = DistributedDataParallel(torch.nn.Linear(2, 1), process_group=group)
+    loss = model(torch.ones(2)).sum()
+    if rank == 0:
+        assert "all_reduce on rank 0" in refused(loss.backward)
+
+
+def check_uneven_batches(rank: int, size: int) -> None:
+    """Under Join the C++ of DDP alone keeps the handle of a call, and asks it later."""
+    model = DistributedDataParallel(torch.nn.Linear(2, 1))
+    with Join([model], divide_by_initial_world_size=False):
+        for _ in range(3 + rank):
+            model.zero_grad()
+            model(torch.ones(2)).sum().backward()
+    assert model.module.weight.grad.tolist() == [[1.0, 1.0]]
 
 
 def check_ring_of_messages(rank: int, size: int) -> None:
@@ -123,7 +179,7 @@ def check_time_limit_of_a_message(rank: int, size: int) -> None:
         work = dist.irecv(room, 0, tag=9)
         assert work is not None
         assert not work.is_completed()
-        assert "was not done within 0.02 s" in refused(lambda: work.wait(timedelta(seconds=0.02)))
+        assert "timed out after 0.02 s" in refused(lambda: work.wait(timedelta(seconds=0.02)))
         dist.send(torch.ones(1), 0, tag=9)
         assert work.wait(timedelta(seconds=60))
         assert room.item() == 5.0

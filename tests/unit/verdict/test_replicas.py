@@ -65,6 +65,17 @@ def test_a_shape_of_its_own_is_told_and_in_a_failed_run_blamed(made: TraceMaker)
     assert culprit.rank == 0
 
 
+def test_a_rank_that_ended_before_its_module_was_on_record_counts_by_what_ddp_compared(made: TraceMaker) -> None:
+    sizes = {0: (4, 4, 4, 1), 1: (8, 4, 4, 1), 2: (4, 4, 4, 1)}
+    for rank, own in sizes.items():
+        made.mark(rank, "DDP()", 1, 4)
+        made.call(rank, "broadcast", 2, 3, [own], [sizes[0]], dtype="int64", root=0)
+    for rank in (1, 2):
+        module(made, rank, [["a.weight", list(sizes[rank][:2])]], buckets=[])
+    [finding] = found(made)
+    assert (finding.kind, finding.ranks, finding.others) == ("shape", (1,), (2,))
+
+
 def test_a_parameter_that_only_one_rank_has_is_named(made: TraceMaker) -> None:
     for rank in range(3):
         module(made, rank, [*PARAMETERS, ["extra.bias", [4]]] if rank == 1 else PARAMETERS, buckets=[])
