@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from lab import Cluster
 from lab.errors import LabError, RanksFailed, RanksHung, UsageError
@@ -23,7 +21,14 @@ Call = Callable[..., list[Any]]
 
 @pytest.fixture
 def called(make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A cluster of three nodes whose records are the test's."""
+    """A cluster of three nodes whose records are the test's.
+
+    What is sent to it finds torch here: each process that looks for tests would import it at the top, for a second.
+    """
+    global torch, dist
+    import torch
+    import torch.distributed as dist
+
     monkeypatch.chdir(tmp_path)
     cluster = make_cluster(nodes=3)
     yield cluster

@@ -71,28 +71,37 @@ def test_a_warm_interpreter_of_several_on_a_node_says_the_same_too(both: Callabl
 # -- environment variables
 
 
+EFFECTS: dict[str, tuple[str, object]] = {
+    "OMP_NUM_THREADS": ("1", 1),
+    "PYTHONPATH": ("/opt/of/the/test/a:/opt/of/the/test/b", ["/opt/of/the/test/a", "/opt/of/the/test/b"]),
+    "TZ": ("XYZ-5", ["XYZ", 5]),
+    "PYTHONWARNINGS": ("error::UserWarning", [["error::UserWarning"], True]),
+    "PYTHONDONTWRITEBYTECODE": ("1", True),
+    "TORCH_DISTRIBUTED_DEBUG": ("DETAIL", "DebugLevel.DETAIL"),
+    "ANY_VARIABLE": ("ä value = with 'all' kinds of \"signs\"", "ä value = with 'all' kinds of \"signs\""),
+}
+"""Variable -> value, and what it brings about."""
+
+
 @pytest.mark.local_first
 @pytest.mark.parametrize(
-    ("name", "value", "effect"),
-    [
-        ("OMP_NUM_THREADS", "1", 1),
-        ("PYTHONPATH", "/opt/of/the/test/a:/opt/of/the/test/b", ["/opt/of/the/test/a", "/opt/of/the/test/b"]),
-        ("TZ", "Asia/Tokyo", None),
-        pytest.param("TZ", "XYZ-5", ["XYZ", 5], marks=pytest.mark.long),
-        ("PYTHONWARNINGS", "error::UserWarning", [["error::UserWarning"], True]),
-        pytest.param("PYTHONDONTWRITEBYTECODE", "1", True, marks=pytest.mark.long),
-        ("TORCH_DISTRIBUTED_DEBUG", "DETAIL", "DebugLevel.DETAIL"),
-        ("ANY_VARIABLE", "ä value = with 'all' kinds of \"signs\"", "ä value = with 'all' kinds of \"signs\""),
-    ],
+    "names", [pytest.param([*EFFECTS], id="all"), *(pytest.param([name], marks=pytest.mark.long) for name in EFFECTS)]
 )
-def test_a_variable_of_the_scenario_has_the_effect_that_it_has_on_a_fresh_interpreter(
-    both: Callable[..., tuple[Facts, Facts]], name: str, value: str, effect: object
+def test_variables_of_the_scenario_have_the_effect_that_they_have_on_a_fresh_interpreter(
+    both: Callable[..., tuple[Facts, Facts]], names: list[str]
 ) -> None:
-    warm_facts, cold_facts = both("variables.py", env={name: value})
+    warm_facts, cold_facts = both("variables.py", env={name: EFFECTS[name][0] for name in names})
 
     assert warm_facts == cold_facts
-    if effect is not None:
-        assert warm_facts[name] == effect
+    assert {name: warm_facts[name] for name in names} == {name: EFFECTS[name][1] for name in names}
+
+
+@pytest.mark.long
+@pytest.mark.local_first
+def test_a_zone_that_is_named_is_that_of_a_fresh_interpreter(both: Callable[..., tuple[Facts, Facts]]) -> None:
+    warm_facts, cold_facts = both("variables.py", env={"TZ": "Asia/Tokyo"})
+
+    assert warm_facts == cold_facts
 
 
 @pytest.mark.local_first
