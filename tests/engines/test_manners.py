@@ -70,7 +70,7 @@ def test_exit_codes_arrive_as_the_system_gives_them(run: Run, code: int, seen: i
     ("way", "result_of"),
     [
         (("loads_data",), 120.0),
-        (("spawns",), "01"),
+        pytest.param(("spawns",), "01", marks=pytest.mark.long),  # as test_own_stores, and the lesson rendezvous/spawn
         (("uses_a_pool", "fork"), [0, 1, 4, 9, 16]),
         pytest.param(("uses_a_pool", "spawn"), [0, 1, 4, 9, 16], marks=pytest.mark.long),
         pytest.param(("uses_a_pool", "forkserver"), [0, 1, 4, 9, 16], marks=pytest.mark.long),
@@ -89,8 +89,11 @@ def test_workers_can_have_processes_and_threads_of_their_own(run: Run, way: tupl
 
 
 @pytest.mark.local_first
-def test_a_global_ddp_model_does_not_hang_the_end_and_open_files_are_flushed(run: Run, tmp_path: Path) -> None:
-    for _ in range(8):  # the end of the model and a thread of gloo used to wait for each other, now and then
+@pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.long)])
+def test_a_global_ddp_model_does_not_hang_the_end_and_open_files_are_flushed(
+    run: Run, tmp_path: Path, times: int
+) -> None:
+    for _ in range(times):  # the end of the model and a thread of gloo used to wait for each other, now and then
         assert run("leaves_ddp_behind.py").passed
     read = tmp_path / "read.py"
     read.write_text(
