@@ -87,10 +87,15 @@ def tier_of(nodeid: str) -> str:
 
 
 def group_of(item: pytest.Item, tier: str) -> str:
-    """With whom a test has to be in one process: there each node of a shared cluster imports torch; empty: nobody."""
+    """With whom a test has to be in one process, where they share what is costly to make; empty: with nobody.
+
+    Elsewhere each node of a cluster imports torch, and everywhere what a process's first training imports besides.
+    """
     shared = [engine for engine in ELSEWHERE if item.get_closest_marker(engine)]
     if tier in ("engines", "hostile") and shared:
         return f"{tier}-{shared[0]}"
+    if tier == "engines" and (item.get_closest_marker("trains") or "lesson" in getattr(item, "fixturenames", ())):
+        return "engines-local"
     return tier if tier in ("docker", "browser") else ""
 
 

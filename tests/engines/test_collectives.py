@@ -50,6 +50,7 @@ def test_ranks_are_node_major_and_every_worker_knows_where_it_is(
     assert {rank.notes["group_world_size"] for rank in result.ranks} == {str(nodes)}
 
 
+@pytest.mark.trains
 @pytest.mark.local_first
 @pytest.mark.parametrize(("nodes", "nproc_per_node"), SIZES)
 def test_ddp_training_ends_with_the_same_parameters_on_every_rank(

@@ -25,6 +25,7 @@ from lab.spec.launching import Launching
 from tests.engines.conftest import each_recorder, lines_of, written
 
 Run = Callable[..., Result]
+pytestmark = pytest.mark.trains
 Raise = __import__("lab.fault.kinds.raise", fromlist=["KIND"]).KIND
 
 

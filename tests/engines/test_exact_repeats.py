@@ -18,6 +18,7 @@ from lab.record.read import Record
 from lab.trace.model import Call, Trace
 from tests.engines.conftest import each_recorder
 
+pytestmark = pytest.mark.trains
 RANK = 2
 REPEATS = 10
 POINTS = {

@@ -196,6 +196,7 @@ def test_a_scenario_file_says_all_this_in_yaml(run: Run, cluster: object, tmp_pa
     assert len(result.ranks) == 6
 
 
+@pytest.mark.trains
 def test_replicas_that_a_hand_written_training_lets_drift_fail_the_run(run: Run) -> None:
     same = run("replicas.py", "same", expect=Expect(replicas="equal"))
     apart = run("replicas.py", "apart", expect=Expect(replicas="equal"))

@@ -74,6 +74,7 @@ WAITING: dict[str, tuple[int, str, int | None, str, str]] = {
 """Way of `waiting.py` -> number of ranks, kind, culprit, words of its line, words of the sentence."""
 
 
+@pytest.mark.trains
 @pytest.mark.local_first
 @pytest.mark.parametrize("way", WAITING)
 def test_who_kept_the_others_waiting_is_found_where_stacks_alone_do_not_tell(run: Run, hang: Run, way: str) -> None:

@@ -88,6 +88,7 @@ def test_workers_can_have_processes_and_threads_of_their_own(run: Run, way: tupl
     assert result.ranks[0].log == ""
 
 
+@pytest.mark.trains
 @pytest.mark.local_first
 @pytest.mark.parametrize("times", [3, pytest.param(8, marks=pytest.mark.long)])
 def test_a_global_ddp_model_does_not_hang_the_end_and_open_files_are_flushed(

@@ -16,6 +16,7 @@ from tests.engines.conftest import each_recorder, lines_of, trace_of
 from tests.engines.lessons import Lesson
 
 Run = Callable[..., Result]
+pytestmark = pytest.mark.trains
 
 
 @pytest.mark.long

@@ -233,6 +233,7 @@ def test_modules_beside_the_script_may_have_names_that_the_agent_has_imported(ru
     assert run(tmp_path / "main.py", nodes=1).ranks[0].log == "3\n"
 
 
+@pytest.mark.trains
 @pytest.mark.local_first
 def test_parts_of_torch_that_an_agent_imported_for_an_earlier_run_change_nothing_for_the_next(
     run: Run, engine: str, tmp_path: Path
