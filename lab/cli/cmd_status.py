@@ -10,9 +10,11 @@ from lab.engine.protocol import Engine
 from lab.engine.select import Choice, available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.keys.problems import did_you_mean
-from lab.plan.cluster import ClusterInfo
+from lab.plan.cluster import ClusterInfo, Node
 from lab.report.cluster_view import cluster_json, cluster_text
 from lab.run.lock import holder_of
+
+_AT_ONCE = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,10 +44,14 @@ def _nothing(name: str | None, engines: list[Engine], silent: dict[Choice, Engin
 
 
 def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
-    used: dict[str, int | None] = {}
-    for node in info.nodes:
+    """What each node uses; several are asked at once, for whoever answers waits most of the time."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def used(node: Node) -> int | None:
         try:
-            used[node.name] = engine.memory_bytes(node)
+            return engine.memory_bytes(node)
         except LabError:
-            used[node.name] = None
-    return used
+            return None
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        return dict(zip((node.name for node in info.nodes), pool.map(used, info.nodes), strict=True))
