@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from lab.words import format_duration
 _PING_S = 5.0
 _TICK_S = 1.0
 _PAUSE_S = 2.0
+_MOST_PATIENT = 4.0
 
 
 class Conversation:
@@ -101,6 +103,11 @@ class Conversation:
     def listen_for(self, done: Callable[[], bool], seconds: float) -> bool:
         """As `listen`, for at most this many seconds."""
         return self.listen(done, time.monotonic() + seconds)
+
+    def listen_patiently(self, done: Callable[[], bool], seconds: float) -> bool:
+        """As `listen_for`, up to four times as long where so many processes want each core of this machine."""
+        wanted = os.getloadavg()[0] / (os.cpu_count() or 1)
+        return self.listen_for(done, seconds * min(max(1.0, wanted), _MOST_PATIENT))
 
     def await_nodes(self, done: Callable[[], bool], deadline_s: float, awaited: Callable[[], str]) -> None:
         """As `listen_for`, for something that has to happen; `awaited` says who was waited for, and to do what.

@@ -235,8 +235,8 @@ class Driver:
     def _await_culprit(self) -> None:
         """After a first failure, learn what became of the others, and of the one whose fault it was."""
         self.agents.look()
-        self.agents.listen_for(self._all_over, _FAILURE_GRACE_S)
-        if not self.agents.listen_for(self._explained, _CULPRIT_GRACE_S):
+        self.agents.listen_patiently(self._all_over, _FAILURE_GRACE_S)
+        if not self.agents.listen_patiently(self._explained, _CULPRIT_GRACE_S):
             self._collect_stacks()
 
     def _explained(self) -> bool:
@@ -284,7 +284,7 @@ class Driver:
         for hard, patience_s in ((False, _TERM_GRACE_S), (True, _STOP_DEADLINE_S)):
             if not self._all_over():
                 self.agents.say_all(Stop(self.plan.run, hard))
-                self.agents.listen_for(self._all_over, patience_s)
+                self.agents.listen_patiently(self._all_over, patience_s)
 
     def _cancel(self) -> None:
         self.agents.say_all(Stop(self.plan.run, hard=True))

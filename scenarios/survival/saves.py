@@ -6,6 +6,7 @@ By default it is written beside the older one and put into its place when it is 
 import io
 import os
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -18,6 +19,7 @@ except ImportError:
     note = print
 
 PATIENCE_S = 3.0
+LONGEST_S = 20.0
 IN_PLACE = "in-place" in sys.argv
 
 
@@ -45,6 +47,16 @@ def found(path):
     return training.next
 
 
+def await_the_others(rank, world_size):
+    """Until all but the last rank have looked: what rank 0 found has the last one go on, and write."""
+    (shared_folder() / f"looked-{rank}").touch()
+    end = time.monotonic() + LONGEST_S
+    while rank == 0 and time.monotonic() < end:
+        if all((shared_folder() / f"looked-{other}").exists() for other in range(world_size - 1)):
+            return
+        time.sleep(0.01)
+
+
 def main():
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -60,7 +72,9 @@ def main():
             dist.barrier(group=impatient)
     except RuntimeError as error:
         print(f"rank {rank} has lost the others: {str(error).splitlines()[0][:120]}", flush=True)
-    note("found", found(checkpoint))
+    what = found(checkpoint)
+    await_the_others(rank, world_size)
+    note("found", what)
 
 
 if __name__ == "__main__":
