@@ -19,6 +19,8 @@ from lab.words import listing, name_link, name_ranks
 _RESET = re.compile(
     r"\[(?P<address>[0-9a-fA-F.:]+)\]:\d+: (?:Connection reset by peer|Software caused connection abort)"
 )
+_REFUSED = re.compile(r"SO_ERROR: Connection refused, remote=\[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
+"""A peer listens before it says where: nobody there is one that has ended, or a connection that does not come about."""
 _CLOSED = re.compile(r"Connection closed by peer \[(?P<address>[0-9a-fA-F.:]+)\]:\d+")
 _STORE = re.compile(r"DistNetworkError: .*(?:Connection reset by peer|Software caused connection abort)")
 Together = Callable[[int, str], bool]
@@ -52,29 +54,32 @@ def broken_link(facts: RunFacts, failed: Sequence[RankFacts], together: Together
         return None
     left = {rank.node for rank in facts.ranks if rank.left}
     at = {rank.node: rank.raised for rank in reversed(failed)}
-    broken = list[set[str]]()
+    broken, how = list[set[str]](), ""
     for rank in failed:
-        met = _RESET.search(rank.error)
+        refused = _REFUSED.search(rank.error)
+        met = _RESET.search(rank.error) or refused
         closed = None if met else _CLOSED.search(rank.error)
         met = met or closed
         peer = facts.network.addresses.get(met["address"], "") if met else ""
         peer = store if store != rank.node and _STORE.search(rank.error) else peer
+        peer = "" if peer == rank.node else peer
         told_later = peer not in at or (at[peer] or 0.0) > (rank.raised or 0.0)
         if closed and told_later:
             told_later = together(rank.rank, peer) and not any(gave_up(one) for one in failed if one.node == peer)
-        if not broken and (not peer or peer in left or not told_later or gave_up(rank)):
+        if not broken and (not peer or peer in left or not told_later or (gave_up(rank) and not refused)):
             return None
         if peer and told_later and {rank.node, peer} not in broken:
+            how = how or ("refused" if refused else "reset")
             broken.append({rank.node, peer})
     common = set.intersection(*broken) if len(broken) > 1 else set[str]()
     links = listing(" and ".join(sorted(pair)) for pair in broken)
-    sentence = f"the connection between {links} was reset while both were there: it broke by itself"
+    sentence = f"the connection between {links} was {how} while both were there: it broke by itself"
     if len(common) == 1:
         (node,) = common
         ranks = tuple(rank.rank for rank in facts.ranks if rank.node == node)
         others = listing(sorted(set().union(*broken) - common))
         sentence = (
-            f"the connections of {node} to {others} were reset while all were there; {name_ranks(ranks)} ran there"
+            f"the connections of {node} to {others} were {how} while all were there; {name_ranks(ranks)} ran there"
         )
         return Finding(kind="connection_reset", sentence=f"{sentence}.", ranks=ranks)
     link = name_link(*broken[0]) if len(broken) == 1 else ""

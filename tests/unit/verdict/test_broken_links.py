@@ -12,6 +12,8 @@ from lab.verdict.rank_facts import RankFacts
 _TEXTS = {
     "reset": "RuntimeError: [pair.cc:537] Read error [10.0.0.{}]:5041: Connection reset by peer. This is typical",
     "aborted": "RuntimeError: [pair.cc:537] Read error [10.0.0.{}]:5041: Software caused connection abort. This is typ",
+    "refused": "RuntimeError: Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: SO_ERROR: "
+    "Connection refused, remote=[10.0.0.{}]:11180$0",
     "closed": "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.{}]:5041. This is typical",
 }
 
@@ -34,6 +36,19 @@ def test_a_connection_that_was_reset_while_both_ranks_were_there_names_nobody() 
     assert (found.kind, found.ranks) == ("connection_reset", ())
     assert found.link == "node0 - node2"
     assert found.headline.startswith("the connection between node0 and node2 was reset while both were there")
+
+
+def test_a_connection_that_was_refused_while_both_ranks_were_there_names_the_link() -> None:
+    found = _found((0, "refused", 1, 1.0), (1, "reset", 0, 1.1))
+    assert found is not None
+    assert (found.kind, found.ranks, found.link) == ("connection_reset", (), "node0 - node1")
+    assert found.headline.startswith("the connection between node0 and node1 was refused while both were there")
+    assert _found((0, "refused", 1, 1.1), (1, "reset", 0, 1.0)).link == "node0 - node1"  # type: ignore[union-attr]
+    assert _found((1, "closed", 2, 1.0), (0, "refused", 1, 1.2)) is None  # it listens no more
+
+
+def test_within_a_node_there_is_no_link() -> None:
+    assert _found((0, "reset", 0, 1.0), (1, "closed", 0, 1.2)) is None
 
 
 def test_that_others_have_ended_well_does_not_explain_a_reset_and_that_the_peer_has_does() -> None:
