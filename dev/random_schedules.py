@@ -47,6 +47,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--engine", choices=("docker", "local"), default="docker")
     parser.add_argument("--count", type=int, default=200)
+    parser.add_argument(
+        "--seed", type=int, default=SEED, help=f"of the first scenario; others count on (default: {SEED})"
+    )
     parser.add_argument("--kinds", default="", help="draw these alone, e.g. kill,pause")
     parser.add_argument("--most", type=int, default=2, help="most faults at once")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin no further one after so long")
@@ -59,7 +62,7 @@ def main() -> int:
         for number, path in enumerate(SCENARIOS):
             count = len(range(number, arguments.count, len(SCENARIOS)))
             try:
-                for one in run_scenario(path, count, SEED + number, until, arguments):
+                for one in run_scenario(path, count, arguments.seed + number, until, arguments):
                     told.append(one)
                     out.write(json.dumps(one) + "\n")
                     out.flush()

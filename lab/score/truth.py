@@ -73,18 +73,19 @@ def _truth(what: FaultKind, nodes: list[str], detection: Detection) -> Injected:
     if what.ranks:
         return Injected(**known, ranks=what.ranks)
     pairs = pairs_of(what, nodes)
-    if not pairs:
-        return Injected(**known, nodes=what.nodes, alone=len(what.nodes) == 1)
+    links = tuple(sorted(name_link(*pair) for pair in pairs))
+    if not (pairs and isinstance(what, LinkFault)):
+        return Injected(**known, nodes=what.nodes, links=links, alone=len(what.nodes) == 1)
     off = outside_of_most(nodes, pairs)
     ends = tuple(sorted({node for pair in pairs for node in pair}))
-    links = tuple(sorted(name_link(*pair) for pair in pairs))
     return Injected(**known, nodes=off or ends, links=links, alone=bool(off))
 
 
 def pairs_of(what: FaultKind, nodes: Sequence[str]) -> set[frozenset[str]]:
-    """Pairs of nodes between which a fault of links has something not as it was; none of another kind."""
+    """Pairs of nodes between which a fault has something not as it was; one whose cable is out has it so with all."""
     if not isinstance(what, LinkFault):
-        return set()
+        cut = what.nodes if "cut_off" in what.shown_as else ()
+        return {frozenset((node, peer)) for node in cut for peer in nodes if peer != node}
     pairs, tables = set(), what.tables({node: node for node in nodes})
     for node, told in tables.items():
         peers = {peer for side in ("to", "from") for peer, condition in told.get(side, {}).items() if condition}

@@ -117,13 +117,19 @@ def test_who_names_the_link_that_was_broken_is_right_and_who_names_another_is_no
         *clocks,
         _ended(1, 0.3, error=text, traceback=f"Traceback (most recent call last):\n{text}", raised=AT + 0.2),
     ]
-    for said, outcome in (("node1 - node2", "right"), ("node2", "right"), ("node0 - node2", "wrong")):
-        record = broken_run(tmp_path / said, {"reset": said}, *facts)
+    for kind, said, outcome in (
+        ("reset", "node1 - node2", "right"),
+        ("reset", "node2", "right"),
+        ("reset", "node0 - node2", "wrong"),
+        ("disconnect", "node2", "right"),
+        ("disconnect", "node0", "wrong"),
+    ):
+        record = broken_run(tmp_path / kind / said, {kind: said}, *facts)
         culprit = record.result().culprit
         assert culprit is not None
         assert (culprit.link, culprit.rank, culprit.cause) == ("node1 - node2", None, "connection_reset")
         [mark] = mark_run(record)
-        assert (mark.culprit, mark.right_kind) == (outcome, outcome == "right")
+        assert (mark.culprit, mark.right_kind) == (outcome, (kind, outcome) == ("reset", "right"))
 
 
 def test_where_nothing_came_of_it_and_nobody_is_named_nothing_is_missed(tmp_path: Path) -> None:
