@@ -4,17 +4,19 @@ import sys
 
 import torch
 import torch.distributed as dist
+from layers import linear
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 STEPS, WIDTH, LAYERS, ROWS = int(sys.argv[1]), 512, 4, 192
+ON_DEVICE = "device" in sys.argv
 
 
 def main():
     dist.init_process_group("gloo")
     torch.manual_seed(0)
-    model = nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
+    model = nn.Sequential(*(layer for _ in range(LAYERS) for layer in (linear(WIDTH, ON_DEVICE), nn.ReLU())))
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for layer in model:
         if isinstance(layer, nn.Linear):

@@ -4,9 +4,11 @@ import sys
 
 import torch
 import torch.distributed as dist
+from layers import linear
 from torch import nn
 
 STEPS, WIDTH, LAYERS, ROWS, MICRO_BATCHES = int(sys.argv[1]), 512, 2, 64, 8
+ON_DEVICE = "device" in sys.argv
 
 
 def one_forward_one_backward(stage, stages):
@@ -50,7 +52,7 @@ def main():
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
-    module = nn.Sequential(*(layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh())))
+    module = nn.Sequential(*(layer for _ in range(LAYERS) for layer in (linear(WIDTH, ON_DEVICE), nn.Tanh())))
     optimizer = torch.optim.Adam(module.parameters(), lr=0.001)
     inputs = torch.randn(MICRO_BATCHES, ROWS, WIDTH)
     for _ in range(STEPS):

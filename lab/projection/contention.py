@@ -1,7 +1,7 @@
 """Time on cores that ranks share: how far work came in a stretch of a record, had each rank had a core of its own.
 
-Where more ranks work at a moment than their machine has cores, each gets its part of them: of n ranks on c cores, c/n.
-Calls that are under way are work too: on one machine every byte is carried by its cores. A clock that runs that much
+Where more cores are wanted at a moment than their machine has, each rank gets its part of them: of n ranks on c cores,
+c/n. Calls that are under way want cores too: on one machine every byte is carried by them. A clock that runs that much
 slower in such moments tells what each stretch would have taken alone. It stands still nowhere.
 """
 
@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from lab.trace.timing import Span
 
@@ -32,20 +33,28 @@ class Machine:
         return min(1.0, self.cores / wanting) if working > 0 and wanting > 0 else 1.0
 
 
+class Working(NamedTuple):
+    """Stretches of time in which something wanted cores."""
+
+    spans: Sequence[Span]
+    wanting: float = 1.0
+    """Of how many cores each of them, on average."""
+
+
 class Clock:
     """Runs as fast as what works beside one another gets cores."""
 
-    def __init__(self, working: Iterable[Span], machine: Machine | None) -> None:
-        """From the spans in which something worked, each on one core; None where nobody knows of cores."""
-        changes: list[tuple[float, int]] = []
-        for begin, end in working if machine is not None else ():
-            if end > begin:
-                changes += [(begin, 1), (end, -1)]
+    def __init__(self, working: Iterable[Working], machine: Machine | None) -> None:
+        """From all that worked; None where nobody knows of cores."""
+        changes: list[tuple[float, float]] = []
+        for one in working if machine is not None else ():
+            for begin, end in one.spans:
+                if end > begin:
+                    changes += [(begin, one.wanting), (end, -one.wanting)]
         changes.sort()
         self._times: Sequence[float] = [time for time, _ in changes]
-        self.counts = list(accumulate(change for _, change in changes))
-        """How many worked, from each change on."""
-        self._rates = [1.0 if machine is None else machine.rate(count) for count in self.counts]
+        counts = accumulate(change for _, change in changes)
+        self._rates = [1.0 if machine is None else machine.rate(count) for count in counts]
         self._told = [0.0]
         for number in range(1, len(changes)):
             passed = self._times[number] - self._times[number - 1]
@@ -62,17 +71,21 @@ class Clock:
         """Seconds that passed on it."""
         return max(0.0, self.at(end) - self.at(begin))
 
+    def of(self, spans: Iterable[Span]) -> float:
+        """Seconds that passed on it in all of them together."""
+        return sum(self.between(begin, end) for begin, end in spans)
 
-def machine_of(own: Sequence[Span], moving: Sequence[Span], cores: int, part: float) -> Machine:
-    """The machine of ranks that worked in these spans, while data moved in those, and that ran in such a part of them.
 
-    Where they ran less than what their own number leaves each, others worked there too: as many as explain it.
+def machine_of(working: Sequence[Working], cores: int, part: float) -> Machine:
+    """The machine of what worked in these spans, and ran in such a part of the time in which it wanted a core.
+
+    Where that is less than what their own number leaves each, others worked there too: as many as explain it.
     """
-    passed = sum(end - begin for begin, end in own)
+    wanted = sum(one.wanting * (end - begin) for one in working for begin, end in one.spans)
     low, high = 0.0, _MOST_OTHERS
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        clock = Clock([*own, *moving], Machine(cores, middle))
-        given = sum(clock.between(begin, end) for begin, end in own)
-        low, high = (middle, high) if given > part * passed else (low, middle)
+        clock = Clock(working, Machine(cores, middle))
+        given = sum(one.wanting * clock.of(one.spans) for one in working)
+        low, high = (middle, high) if given > part * wanted else (low, middle)
     return Machine(cores, low)

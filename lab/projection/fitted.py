@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from lab.operations import operation
 from lab.projection.contention import Clock
 from lab.projection.costs import Cost, Layout, Pattern, choices, pattern_of
-from lab.projection.program import lane_of
+from lab.projection.flights import Flight
 from lab.trace.alpha_beta import Line, line_through
-from lab.trace.steps import Step
 from lab.trace.traffic import size_of
 
 
@@ -26,6 +25,8 @@ class Sample:
     bytes: float
     seconds: float
     """Median, from when the last rank had entered and what was before it was over; on cores of its own."""
+    ran_s: float
+    """How long the threads that carry them ran for each, in the mean."""
     count: int
     each: tuple[float, ...] = ()
     """What each of those took that are in the steps of the program."""
@@ -59,53 +60,61 @@ class Fit:
             yield sample, self.line.seconds(cost.rounds, cost.bytes)
 
 
-def samples_of(steps: Sequence[Step], clock: Clock, settled: Collection[int] = ()) -> list[Sample]:
-    """By operation, ranks and size; the first of each is left out where others follow. `settled`: those of the program.
+def samples_of(flights: Sequence[Flight], clock: Clock, settled: Collection[int], ran: float) -> list[Sample]:
+    """By operation, ranks and size; the first of each is left out where others follow.
+
+    Args:
+        flights: of a run.
+        clock: of its cores.
+        settled: numbers of the collectives and messages of its program.
+        ran: for what part of the time that they took by the clock the threads that carry them ran.
 
     Of messages only those count that were waited for, if there are any: of one that is fetched late nobody knows how
     long it took.
     """
     taken: dict[tuple[str, int, int], list[tuple[bool, bool, float]]] = defaultdict(list)
-    free: dict[str, float] = {}
-    for step in sorted((step for step in steps if step.state == "completed"), key=lambda step: step.ready or 0.0):
-        receiver = step.calls.get(step.destination) if step.message and step.destination is not None else None
-        ends = [call.end for call in ((receiver,) if receiver is not None else step.calls.values())]
-        told = [end for end in ends if end is not None]
-        if step.ready is None or len(told) < len(ends):
-            continue
-        lane, ranks = lane_of(step), len(step.expected)
-        ready, before = step.ready, free.get(lane, -math.inf)
-        seconds = sum(clock.between(max(ready, before), end) for end in told) / len(told)
-        free[lane] = max(*told, before)
-        if ranks > 1 and seconds > 0:
-            late = receiver is not None and receiver.begin == ready
-            taken[step.op, ranks, size_of(step)].append((late, step.number in settled, seconds))
+    for flight in flights:
+        step = flight.step
+        seconds = sum(clock.between(flight.begin, end) for end in flight.ends.values()) / len(flight.ends)
+        if seconds > 0:
+            within = step.number in settled
+            taken[step.op, len(step.expected), size_of(step)].append((flight.late, within, seconds))
     found = []
     for (op, ranks, size), all_of_it in sorted(taken.items()):
         measured = [one for one in all_of_it if not one[0]] or all_of_it
         kept = [seconds for _, _, seconds in measured[1:] or measured]
         each = tuple(seconds for _, within, seconds in measured if within)
-        found.append(Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), count=len(kept), each=each))
+        ran_s = ran * sum(kept) / len(kept)
+        found.append(
+            Sample(op=op, ranks=ranks, bytes=size, seconds=median(kept), ran_s=ran_s, count=len(kept), each=each)
+        )
     return found
 
 
-def fit_all(samples: Iterable[Sample], library: str) -> dict[str, Fit]:
-    """By operation. Where one alone does not tell alpha from bandwidth, it has those of all together."""
+def fit_all(samples: Iterable[Sample], library: str, crowded: bool = False) -> dict[str, Fit]:
+    """By operation. Where one alone does not tell alpha from bandwidth, it has those of all together.
+
+    What is not called in the steps of the program counts only where they do not tell: there are few such calls.
+    Where it was crowded, a call costs what its threads ran: its time says how long they were queued for a core.
+    """
+    if crowded:
+        samples = [replace(sample, seconds=sample.ran_s) for sample in samples]
     by_op: dict[str, list[Sample]] = defaultdict(list)
     for sample in samples:
         by_op[sample.op].append(sample)
     together = [sample for of_op in by_op.values() for sample in of_op]
     fits = {}
     for op, of_op in by_op.items():
-        alone = _tells_both(of_op, library)
-        used = of_op if alone else together
+        stepping = [sample for sample in of_op if sample.each]
+        alone = next((some for some in (stepping, of_op) if some and _tells_both(some, library)), None)
+        used = alone or together
         fits[op] = Fit(
             op=op,
             library=library,
             algorithm=recorded_algorithm(op, library),
             line=_through(used, library),
             samples=tuple(of_op),
-            shared=not alone and len(by_op) > 1,
+            shared=alone is None and len(by_op) > 1,
         )
     return fits
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from lab.errors import LabError
 from lab.operations import operation
+from lab.projection.actions import Transfer
 from lab.projection.costs import Pattern, pattern_of
-from lab.projection.program import OPTIMIZER, Program, Transfer
+from lab.projection.program import OPTIMIZER, Program
 from lab.trace.model import Trace
 from lab.words import plural
 

@@ -16,7 +16,9 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
+from lab.projection.actions import Action, Begin, Key, Transfer, Wait, Work
 from lab.projection.contention import Clock
+from lab.projection.flights import Flight, lane_of
 from lab.projection.waits import waits_of
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
@@ -26,55 +28,6 @@ from lab.trace.traffic import size_of
 WARMUP = 1
 """Steps that are left out after the first optimizer step, where there are enough: caches fill, DDP cuts its buckets."""
 OPTIMIZER = "step"
-
-
-class Key(NamedTuple):
-    """Which collective or message of a training step it is."""
-
-    lane: str
-    """The group, or sender, receiver and tag of a message: what is in one lane goes one after the other."""
-    number: int
-    """From 0."""
-
-
-class Work(NamedTuple):
-    """Own work."""
-
-    seconds: float
-    """On a core of its own."""
-    phase: str
-    """The innermost mark around it; empty outside."""
-
-
-class Begin(NamedTuple):
-    """A call is made, and the rank goes on."""
-
-    key: Key
-
-
-class Wait(NamedTuple):
-    """The rank goes on when its call is over."""
-
-    key: Key
-
-
-Action = Work | Begin | Wait
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A collective or a message of the program."""
-
-    op: str
-    ranks: tuple[int, ...]
-    """Who takes part; of a message sender and receiver."""
-    size: float
-    """Bytes, as nccl-tests counts them."""
-    group: str
-    """Name of its group."""
-    phase: str
-    """The mark within which it is called."""
-    root: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +41,21 @@ class Program:
     """What each step took, median of the ranks."""
     own_s: Sequence[float]
     """Own work of each step, the mean over the ranks, on cores of their own."""
+    took_s: Mapping[Key, Sequence[Mapping[int, float]]]
+    """By call, in each step and for each rank: how long its data was on its way, on cores of its own."""
     settled: frozenset[int]
-    """Numbers of the collectives and messages in them."""
+    """Numbers of the collectives and messages in the steps."""
     left_out: int
     """Steps that were not alike, or the first ones."""
     ranks: int
+
+
+class Own(NamedTuple):
+    """How own work is told."""
+
+    clock: Clock
+    wanting: float
+    """In what part of it a rank wanted a core."""
 
 
 class _Turn(NamedTuple):
@@ -103,10 +66,20 @@ class _Turn(NamedTuple):
     seconds: float
 
 
-def program_of(trace: Trace, steps: Sequence[Step], clock: Clock) -> Program | None:
-    """The program of a run; None where it has no two training steps that are alike."""
+def program_of(
+    trace: Trace, steps: Sequence[Step], flights: Sequence[Flight], clock: Clock, wanting: float
+) -> Program | None:
+    """The program of a run; None where it has no two training steps that are alike.
+
+    Args:
+        trace: of the run.
+        steps: its collectives and messages.
+        flights: when their data was on its way.
+        clock: of its cores.
+        wanting: in what part of its own work a rank wanted a core.
+    """
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-    turns = {number: _turns(rank, step_of, clock) for number, rank in trace.ranks.items()}
+    turns = {number: _turns(rank, step_of, Own(clock, wanting)) for number, rank in trace.ranks.items()}
     count = min((len(of_rank) for of_rank in turns.values()), default=0)
     kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for number in range(count):
@@ -124,6 +97,7 @@ def program_of(trace: Trace, steps: Sequence[Step], clock: Clock) -> Program | N
         own_s=[
             sum(_own(of_rank[place].actions) for of_rank in chosen.values()) / len(chosen) for place in range(len(kept))
         ],
+        took_s=_taken(chosen, flights, clock),
         settled=frozenset(
             step.number for of_rank in chosen.values() for turn in of_rank for step in turn.steps.values()
         ),
@@ -145,22 +119,23 @@ def own_work(trace: Trace) -> list[Span]:
     return spans
 
 
-def data_on_its_way(steps: Sequence[Step]) -> list[Span]:
-    """When data was on its way, a span for each rank that took part."""
-    spans: list[Span] = []
-    for step in steps:
-        ready = step.ready
-        if ready is None:
-            continue
-        receiver = step.calls.get(step.destination) if step.message and step.destination is not None else None
-        for call in step.calls.values():  # a send ends when somebody looks at it, long after the receive perhaps
-            until = call.end if receiver is None else receiver.end
-            if until is not None:
-                spans.append((max(ready, call.begin), until))
-    return spans
+def _taken(
+    turns: Mapping[int, Sequence[_Turn]], flights: Sequence[Flight], clock: Clock
+) -> dict[Key, list[dict[int, float]]]:
+    by_step = {id(flight.step): flight for flight in flights}
+    found: dict[Key, list[dict[int, float]]] = defaultdict(list)
+    for place in range(min(map(len, turns.values()))):
+        steps = {key: step for of_rank in turns.values() for key, step in of_rank[place].steps.items()}
+        for key, step in steps.items():
+            flight = by_step.get(id(step))
+            ends = (
+                {} if flight is None else {rank: clock.between(flight.begin, end) for rank, end in flight.ends.items()}
+            )
+            found[key].append(ends)
+    return found
 
 
-def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Clock) -> list[_Turn]:
+def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], own: Own) -> list[_Turn]:
     ends = sorted(mark.end for mark in rank.marks if mark.name == OPTIMIZER and mark.end is not None)
     waits, marks = waits_of(rank), _phases(rank.marks)
     turns, calls, place = [], rank.calls, 0
@@ -170,7 +145,7 @@ def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Cloc
         first = place
         while place < len(calls) and calls[place].begin < end:
             place += 1
-        turns.append(_turn((begin, end), calls[first:place], step_of, waits, clock, marks))
+        turns.append(_turn((begin, end), calls[first:place], step_of, waits, own, marks))
     return turns
 
 
@@ -179,7 +154,7 @@ def _turn(
     calls: Sequence[Call],
     step_of: Mapping[tuple[int, int], Step],
     waits: Mapping[int, Span],
-    clock: Clock,
+    own: Own,
     phases: Sequence[tuple[float, str]],
 ) -> _Turn:
     begin, end = span
@@ -199,7 +174,7 @@ def _turn(
         step = step_of.get((call.rank, call.index))
         if step is None:
             continue
-        actions += _work(at, time, clock, phases)
+        actions += _work(at, time, own, phases)
         at = max(at, time, until)
         if kind == 0:
             lane = lane_of(step)
@@ -207,27 +182,20 @@ def _turn(
             lanes[lane] += 1
             found[key] = step
         actions.append(Begin(keys[call.index]) if kind == 0 else Wait(keys[call.index]))
-    actions += _work(at, end, clock, phases)
+    actions += _work(at, end, own, phases)
     return _Turn(actions, found, end - begin)
 
 
-def lane_of(step: Step) -> str:
-    """What goes one after the other: the collectives of a group, the messages from one rank to another with one tag."""
-    if not step.message:
-        return step.group.name
-    tags = {call.tag for call in step.calls.values()}
-    return f"{step.source}>{step.destination} {min(tags)} {step.group.name}"
-
-
-def _work(begin: float, end: float, clock: Clock, phases: Sequence[tuple[float, str]]) -> list[Action]:
+def _work(begin: float, end: float, own: Own, phases: Sequence[tuple[float, str]]) -> list[Action]:
     """Own work between two moments, cut where a mark begins or ends."""
     found: list[Action] = []
     place = bisect_right(phases, begin, key=itemgetter(0))
     while begin < end:
         until = min(end, phases[place][0]) if place < len(phases) else end
-        seconds = clock.between(begin, until)
+        seconds = own.clock.between(begin, until)
         if seconds > 0:
-            found.append(Work(seconds, phases[place - 1][1] if place else ""))
+            idle_s = (until - begin) * (1 - own.wanting)
+            found.append(Work(seconds * own.wanting, phases[place - 1][1] if place else "", idle_s))
         begin, place = until, place + 1
     return found
 
@@ -274,7 +242,7 @@ def _kind(step: Step) -> tuple[object, ...]:
 
 
 def _own(actions: Sequence[Action]) -> float:
-    return sum(action.seconds for action in actions if isinstance(action, Work))
+    return sum(action.whole_s for action in actions if isinstance(action, Work))
 
 
 def _transfers(turns: Mapping[int, Sequence[_Turn]]) -> dict[Key, Transfer]:

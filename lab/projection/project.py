@@ -10,16 +10,18 @@ from statistics import median
 
 from lab.errors import LabError
 from lab.operations import operation
+from lab.projection.actions import Action, Key, Transfer, Work
 from lab.projection.contention import Machine
 from lab.projection.costs import Layout, Pattern, choices, pattern_of
 from lab.projection.fitted import Fit, fit_all, pooled_error, recorded_algorithm, recorded_cost
+from lab.projection.flights import AT_ONCE
 from lab.projection.growth import Growth, growth_of
 from lab.projection.networks import MEASURED, Target
-from lab.projection.program import Action, Key, Transfer, Work
-from lab.projection.replay import Replayed, World, replay
+from lab.projection.replay import replay
 from lab.projection.result import Call, Projection, Row
 from lab.projection.source import Source
 from lab.projection.stages import pipeline_of, with_stages
+from lab.projection.world import Replayed, World
 from lab.words import plural
 
 PLAYERS = 32
@@ -58,7 +60,7 @@ def project(
     growth = growth_of(base.program, base.trace)
     used = {transfer.op for transfer in base.program.transfers.values()}
     samples = [sample for source in sources for sample in source.samples if sample.op in used]
-    fits = fit_all(samples, base.library)
+    fits = fit_all(samples, base.library, any(source.crowded for source in sources))
     recorded = _Network(None, base.library, base.library, fits)
     network = recorded if target is None else _Network(target, library or "nccl", base.library, fits)
     checks = [_check(source, growth, recorded) for source in sources]
@@ -120,12 +122,15 @@ class _Network:
         """How its calls vary, by operation; of a network that was not measured nobody knows."""
         return {op: fit.spread for op, fit in self.fits.items()} if self.target is None else {}
 
+    def recorded_s(self, op: str, ranks: int, size: float) -> float:
+        """What such a call ought to have taken on record."""
+        cost = recorded_cost(op, ranks, size, self.recorded)
+        return self.fits[op].line.seconds(cost.rounds, cost.bytes) if ranks > 1 and op in self.fits else 0.0
+
     def call(self, op: str, ranks: int, size: float, grown: bool) -> Call:
         """How long one takes, and by what algorithm."""
         if self.target is None:
-            cost = recorded_cost(op, ranks, size, self.recorded)
-            seconds = self.fits[op].line.seconds(cost.rounds, cost.bytes) if ranks > 1 and op in self.fits else 0.0
-            return Call(op=op, ranks=ranks, bytes=size, count=1, seconds=seconds,
+            return Call(op=op, ranks=ranks, bytes=size, count=1, seconds=self.recorded_s(op, ranks, size),
                         algorithm=recorded_algorithm(op, self.recorded))  # fmt: skip
         pattern = pattern_of(operation(op))
         layout = Layout(ranks, min(self.target.racks, ranks) if grown else 1)
@@ -142,16 +147,21 @@ class _Grown:
     turns: Mapping[int, Sequence[Sequence[Action]]]
     transfers: Mapping[Key, Transfer]
     calls: Mapping[Key, Call]
+    parts: Mapping[Key, Sequence[Mapping[int, float]]]
     common: frozenset[str]
     copies: int
     weight: float
+    carrying: float
 
     def replayed(self, machine: Machine | None, network: _Network, slower: float = 1.0) -> Replayed:
         return replay(
             World(
                 turns=self.turns,
                 transfers=self.transfers,
+                parts=self.parts if network.target is None else {},
                 spread=network.spread,
+                at_once=AT_ONCE.get(network.library, 1),
+                carrying=self.carrying,
                 seconds={key: call.seconds * slower for key, call in self.calls.items()},
                 copies=self.copies,
                 common=self.common,
@@ -186,12 +196,17 @@ def _grow(source: Source, ranks: int, growth: Growth, network: _Network) -> _Gro
         for key, transfer in transfers.items()
         if transfer.group in growth.groups and pattern_of(operation(transfer.op)) is not Pattern.MESSAGE
     )
-    return _Grown(turns, transfers, calls, common, copies, weight)
+    parts = {
+        key: [{rank: one / ought for rank, one in of_step.items()} for of_step in program.took_s.get(key, ())]
+        for key, transfer in transfers.items()
+        if (ought := network.recorded_s(transfer.op, len(transfer.ranks), transfer.size)) > 0
+    }
+    return _Grown(turns, transfers, calls, parts, common, copies, weight, source.carrying)
 
 
 def _scaled(action: Action, growth: Growth, factor: float) -> Action:
     if isinstance(action, Work):
-        return Work(action.seconds * growth.work(action.phase, factor), action.phase)
+        return action.times(growth.work(action.phase, factor))
     return action
 
 

@@ -1,82 +1,35 @@
 """Replays programs: what ranks do when their work and their calls take other times, and what then a step takes.
 
-The ranks on record, and copies of them, go through recorded steps, drawn by chance for all ranks of a copy together, so
-that whoever is late now and then is late there too, and all wait for the latest. Where ranks share the cores of a
-machine, what works at a moment gets its part of them, as in `lab.projection.contention`.
+The ranks on record go through their recorded steps again, and copies of them do so in other orders, all ranks of a copy
+together: so whoever is late now and then is late there too, and the more there are, the later is the latest, for whom
+all wait. Where ranks share the cores of a machine, what works at a moment gets its part of them, as in
+`lab.projection.contention`.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import random
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import NamedTuple
 
 from lab.errors import LabError
 from lab.operations import Who, operation
-from lab.projection.contention import Machine
-from lab.projection.program import Action, Begin, Key, Transfer, Work
+from lab.projection.actions import Action, Begin, Key, Transfer, Work
+from lab.projection.world import Player, Replayed, World
 from lab.words import plural
 
-_STEPS = 12
-"""Training steps that are replayed, one after the other."""
+_STEPS = 24
+"""At most so many training steps count in a replay; those on record do, each once, where they are no more."""
 _FEWEST = 4
 _ACTIONS = 100_000
 """Where there is so much to do, fewer steps are replayed, so that nobody waits for long."""
 _SETTLED = 2
-"""Of them the first do not count: there is nothing behind which they could wait."""
+"""So many go before them: there is nothing behind which the first could wait."""
 _SEED = 7
-
-
-class Player(NamedTuple):
-    """Who goes through the steps of a recorded rank."""
-
-    rank: int
-    """On record."""
-    copy: int
-    """From 0: which of those that go through the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What is replayed."""
-
-    turns: Mapping[int, Sequence[Sequence[Action]]]
-    """By rank on record, what it did in each step."""
-    transfers: Mapping[Key, Transfer]
-    seconds: Mapping[Key, float]
-    """What each transfer takes when nothing else goes on."""
-    spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """By operation: parts of that which it takes, to draw from."""
-    copies: int = 1
-    """Of each rank."""
-    common: frozenset[str] = frozenset()
-    """Lanes in which all copies take part in the same transfer; of others each copy has its own."""
-    weight: float = 1.0
-    """Ranks that each player stands for, where cores are shared."""
-    machine: Machine | None = None
-    """That all ranks share; None: each has cores of its own."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """What came of it; seconds of one training step, mean of the ranks but for the first."""
-
-    step_s: float
-    """Median."""
-    steps_s: tuple[float, ...]
-    """Of each step that counts."""
-    own_s: float
-    """Own work, with what its part of the cores makes of it."""
-    exposed_s: float
-    """In which a rank was held up by calls while data was on its way to it or from it."""
-    waiting_s: float
-    """In which it was held up and none was: it waited for others."""
-    hidden_s: float
-    """In which data was on its way, and it went on."""
 
 
 @dataclass(slots=True)
@@ -88,7 +41,8 @@ class _Move:
     """That take part."""
     entered: set[Player] = field(default_factory=set)
     begun: bool = False
-    over: bool = False
+    left: set[Player] = field(default_factory=set)
+    """For whom it is over."""
     held: list[Player] = field(default_factory=list)
     """Who waits for it."""
 
@@ -112,6 +66,8 @@ class _State:
 
 Name = tuple[int, int, Key]
 """Of a transfer: its training step, its copy, and which it is."""
+Lane = tuple[int, str]
+"""Of a copy."""
 
 
 def replay(world: World) -> Replayed:
@@ -130,13 +86,19 @@ class _Replay:
         self.world = world
         self.random = random.Random(_SEED)
         actions = world.copies * sum(len(steps[0]) for steps in world.turns.values())
-        self.steps = max(_FEWEST, min(_STEPS, _ACTIONS // max(1, actions)))
+        recorded = len(next(iter(world.turns.values())))
+        self.steps = _SETTLED + max(_FEWEST, min(_STEPS, recorded, _ACTIONS // max(1, actions)))
         self.states = {Player(rank, copy): _State() for rank in world.turns for copy in range(world.copies)}
-        self.draws: list[list[float]] = [[] for _ in range(world.copies)]
-        """By copy and step: which of the recorded steps it is, from 0 to 1; the same for all ranks of a copy."""
+        self.orders = [self._order(copy, recorded) for copy in range(world.copies)]
+        """By copy and step: which of the recorded steps it is."""
         self.moves: dict[Name, _Move] = {}
-        self.lanes: dict[tuple[int, str], list[Name]] = defaultdict(list)
+        self.lanes: dict[Lane, deque[Name]] = defaultdict(deque)
+        """What has not begun."""
+        self.carried: Counter[tuple[Lane, Player]] = Counter()
+        """So much of each lane is on its way to each."""
         self.jobs: list[tuple[float, int, float, Callable[[], None]]] = []
+        self.pauses: list[tuple[float, int, Callable[[], None]]] = []
+        """What wants no core, with when it ends."""
         self.now, self.clock, self.weight, self.number = 0.0, 0.0, 0.0, 0
 
     def run(self) -> Replayed:
@@ -144,32 +106,46 @@ class _Replay:
             self._next_step(player)
         for player in self.states:
             self._go_on(player)
-        while self.jobs:
-            until, _, weight, done = heapq.heappop(self.jobs)
-            rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
-            self.now += max(0.0, until - self.clock) / rate
-            self.clock = max(self.clock, until)
-            self.weight -= weight
-            done()
+        while self.jobs or self.pauses:
+            self._advance()()
         stuck = sum(state.step < self.steps for state in self.states.values())
         if stuck:
             raise LabError(f"the run cannot be replayed: {plural(stuck, 'rank')} would wait for what nobody begins")
         return self._result()
+
+    def _advance(self) -> Callable[[], None]:
+        """Let time pass until something is done; what then is to be done."""
+        rate = 1.0 if self.world.machine is None else self.world.machine.rate(self.weight)
+        ends = self.now + max(0.0, self.jobs[0][0] - self.clock) / rate if self.jobs else math.inf
+        if self.pauses and self.pauses[0][0] <= ends:
+            until, _, done = heapq.heappop(self.pauses)
+            self.clock += (until - self.now) * rate
+            self.now = until
+            return done
+        until, _, weight, done = heapq.heappop(self.jobs)
+        self.now, self.clock = ends, max(self.clock, until)
+        self.weight -= weight
+        return done
 
     def _job(self, seconds: float, weight: float, done: Callable[[], None]) -> None:
         self.number += 1
         self.weight += weight
         heapq.heappush(self.jobs, (self.clock + seconds, self.number, weight, done))
 
+    def _order(self, copy: int, recorded: int) -> list[int]:
+        """Of the first copy that of the record, if there are not too many."""
+        counted = self.steps - _SETTLED
+        order = list(range(recorded))
+        if copy or recorded > counted:
+            self.random.shuffle(order)
+        return [order[(step - _SETTLED) % recorded] for step in range(self.steps)]
+
     def _next_step(self, player: Player) -> None:
         state = self.states[player]
         state.step, state.place = state.step + 1, 0
         state.spent.append(defaultdict(float))
-        draws = self.draws[player.copy]
-        if state.step == len(draws):
-            draws.append(self.random.random())
-        turns = self.world.turns[player.rank]
-        state.actions = turns[int(draws[state.step] * len(turns))]
+        if state.step < self.steps:
+            state.actions = self.world.turns[player.rank][self.orders[player.copy][state.step]]
 
     def _go_on(self, player: Player) -> None:
         """Do what can be done at once, up to own work, or to a wait for what is not over."""
@@ -183,8 +159,8 @@ class _Replay:
             action = state.actions[state.place]
             state.place += 1
             if isinstance(action, Work):
-                if action.seconds > 0:
-                    self._work(player, action.seconds)
+                if action.whole_s > 0:
+                    self._work(player, action)
                     return
                 continue
             name = self._name(state.step, player, action.key)
@@ -195,8 +171,15 @@ class _Replay:
                 self._changes(player, held=True)
                 return
 
-    def _work(self, player: Player, seconds: float) -> None:
-        self._job(seconds, self.world.weight, lambda: self._go_on(player))
+    def _work(self, player: Player, work: Work) -> None:
+        def compute() -> None:
+            self._job(work.seconds, self.world.weight, lambda: self._go_on(player))
+
+        if work.idle_s > 0:
+            self.number += 1
+            heapq.heappush(self.pauses, (self.now + work.idle_s, self.number, compute))
+        else:
+            compute()
 
     def _changes(self, player: Player, held: bool | None = None, moves: int = 0) -> None:
         """What a player did until now is counted."""
@@ -219,33 +202,53 @@ class _Replay:
         self.moves[name].entered.add(player)
         self._begin_next((copy, key.lane))
 
-    def _begin_next(self, lane: tuple[int, str]) -> None:
-        """Begin the first transfer of a lane, if all whom it needs are there."""
+    def _begin_next(self, lane: Lane) -> None:
+        """Begin the next transfers of a lane, if all whom they need are there and have a thread for them."""
         queue = self.lanes[lane]
-        if not queue:
-            return
-        move, key = self.moves[queue[0]], queue[0][2]
-        if move.begun or not self._complete(move):
-            return
-        move.begun = True
-        takers = self._takers(queue[0])
-        for player in takers:
-            self._changes(player, moves=1)
+        while queue:
+            name = queue[0]
+            takers = self._takers(name)
+            if not self._complete(self.moves[name]) or any(
+                self.carried[lane, player] >= self.world.at_once for player in takers
+            ):
+                return
+            queue.popleft()
+            self.moves[name].begun = True
+            chance = self.random.random()
+            for player in takers:
+                self.carried[lane, player] += 1
+                self._changes(player, moves=1)
+                self._carry(lane, name, player, chance)
+
+    def _carry(self, lane: Lane, name: Name, player: Player, chance: float) -> None:
+        """A transfer to one of its players, until it is over there."""
+        move, key = self.moves[name], name[2]
 
         def done() -> None:
-            move.over = True
-            queue.pop(0)
-            for player in takers:
-                self._changes(player, moves=-1)
-            held, move.held = move.held, []
-            for player in held:
+            move.left.add(player)
+            self.carried[lane, player] -= 1
+            self._changes(player, moves=-1)
+            if player in move.held:
+                move.held.remove(player)
                 self._changes(player, held=False)
                 self._go_on(player)
             self._begin_next(lane)
 
-        busy = self.world.weight * move.players if self.world.machine is not None else 0.0
-        spread = self.world.spread.get(move.transfer.op)
-        self._job(self.world.seconds[key] * (self.random.choice(spread) if spread else 1.0), busy, done)
+        wanting = self.world.weight * self.world.carrying if self.world.machine is not None else 0.0
+        self._job(self.world.seconds[key] * self._part(name, player, chance), wanting, done)
+
+    def _part(self, name: Name, player: Player, chance: float) -> float:
+        """What a transfer takes there, as a part of what it ought to take: what it was in the step that is replayed.
+
+        One in which several copies take part takes for all what it took in the step of one of them, who take turns: as
+        its ranks wait for one another within it, its time varies for all alike.
+        """
+        step, _, key = name
+        if recorded := self.world.parts.get(key):
+            copy = step % self.world.copies if key.lane in self.world.common else player.copy
+            return recorded[self.orders[copy][step]].get(player.rank, 1.0)
+        spread = self.world.spread.get(self.world.transfers[key].op)
+        return spread[int(chance * len(spread))] if spread else 1.0
 
     def _takers(self, name: Name) -> list[Player]:
         _, copy, key = name
@@ -264,7 +267,7 @@ class _Replay:
     def _free(self, move: _Move, player: Player) -> bool:
         """Whether one that waits for a transfer may go on: who only gives does not wait for who takes."""
         op = operation(move.transfer.op)
-        return move.over or (op.taker is Who.ROOT and player.rank != move.transfer.root)
+        return player in move.left or (op.taker is Who.ROOT and player.rank != move.transfer.root)
 
     def _result(self) -> Replayed:
         steps = range(_SETTLED, self.steps)

@@ -11,7 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from lab.errors import LabError
-from lab.projection.program import OPTIMIZER, Action, Begin, Key, Program, Transfer, Wait, Work
+from lab.projection.actions import Action, Begin, Key, Transfer, Wait, Work
+from lab.projection.program import OPTIMIZER, Program
 
 FORWARD, BACKWARD = "F", "B"
 _ENDS = (OPTIMIZER, "zero_grad")
@@ -120,28 +121,28 @@ def _model(stage: int, stages: int, pipeline: Pipeline) -> int:
 
 
 class _Taken(NamedTuple):
-    """What a stage on record took for what, in one step, in seconds."""
+    """What a stage on record took for what, in one step."""
 
-    forward: float
+    forward: Work
     """Of a micro-batch, mean."""
-    backward: float
-    optimizer: float
+    backward: Work
+    optimizer: Work
     blocking: bool
     """Whether it waits for a message that it sends at once."""
 
 
 def _taken(actions: Sequence[Action], batches: int) -> _Taken:
-    sums = {FORWARD: 0.0, BACKWARD: 0.0, OPTIMIZER: 0.0}
+    sums = {FORWARD: Work(0.0, ""), BACKWARD: Work(0.0, ""), OPTIMIZER: Work(0.0, OPTIMIZER)}
     for action in actions:
         if isinstance(action, Work):
             kind = BACKWARD if action.phase == "backward" else OPTIMIZER if action.phase in _ENDS else FORWARD
-            sums[kind] += action.seconds
-    if not sums[BACKWARD]:  # no mark tells it; it takes about twice as long as forward
-        sums[FORWARD], sums[BACKWARD] = sums[FORWARD] / 3, 2 * sums[FORWARD] / 3
+            sums[kind] = sums[kind].plus(action)
+    if not sums[BACKWARD].whole_s:  # no mark tells it; it takes about twice as long as forward
+        sums[FORWARD], sums[BACKWARD] = sums[FORWARD].times(1 / 3), sums[FORWARD].times(2 / 3)
     waited = {(one.key, type(other)) for one, other in pairwise(actions) if isinstance(one, Begin)}
     begun = {key for key, _ in waited}
     blocking = bool(begun) and all((key, Wait) in waited for key in begun)
-    return _Taken(sums[FORWARD] / batches, sums[BACKWARD] / batches, sums[OPTIMIZER], blocking)
+    return _Taken(sums[FORWARD].times(1 / batches), sums[BACKWARD].times(1 / batches), sums[OPTIMIZER], blocking)
 
 
 def _stage(
@@ -171,7 +172,7 @@ def _stage(
         way = 1 if kind == FORWARD else -1
         if 0 <= stage - way < stages:
             receive(stage - way, number)
-        actions.append(Work(taken.forward if kind == FORWARD else taken.backward, ""))
+        actions.append(taken.forward if kind == FORWARD else taken.backward)
         if 0 <= stage + way < stages:
             send(stage + way, number)
-    return [*actions, *(Wait(key) for key in sends), Work(taken.optimizer, OPTIMIZER)]
+    return [*actions, *(Wait(key) for key in sends), taken.optimizer]

@@ -2,7 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+NUMBERS = ("ran", "queued", "beside", "beside_queued")
+"""Of a `cpu` line."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """What threads had of the cores between the first and the last time that their rank looked."""
+
+    ran_s: float = 0.0
+    """How long they ran, added up."""
+    queued_s: float = 0.0
+    """How long they waited for a core, though they had something to do."""
+    begin: float = 0.0
+    """When their rank first looked, seconds."""
+    end: float = 0.0
+    """When it last did; the same where it looked only once."""
+    _first: tuple[int, int] | None = None
+
+    @property
+    def wanted_s(self) -> float:
+        """How long they ran or waited for a core."""
+        return self.ran_s + self.queued_s
+
+    def look(self, time: float, ran: int, queued: int) -> None:
+        """Take how long they had run and waited for a core until now, nanoseconds."""
+        if self._first is None:
+            self._first, self.begin, self.end = (ran, queued), time, time
+        elif ran >= self._first[0] and queued >= self._first[1]:
+            self.ran_s, self.queued_s = (ran - self._first[0]) / 1e9, (queued - self._first[1]) / 1e9
+            self.end = time
 
 
 @dataclass(slots=True)
@@ -13,19 +44,16 @@ class Cores:
     """Identity of the kernel that the rank ran under: ranks of one kernel share a machine."""
     count: int = 0
     """On which it might run; 0 where its trace does not tell."""
-    ran_s: float = 0.0
-    """How long the thread that trains ran, between the first and the last time that it looked."""
-    queued_s: float = 0.0
-    """How long it waited for a core in that time, though it had something to do."""
-    _first: tuple[int, int] | None = None
+    own: Ran = field(default_factory=Ran)
+    """Of the thread that trains."""
+    beside: Ran = field(default_factory=Ran)
+    """Of the other threads of its process, which carry its calls."""
 
     def start(self, clock: str, count: int) -> None:
         """Take what the first line of a trace says: whose clock it has, and how many cores there are."""
         self.kernel, self.count = clock.partition(" ")[0], count
 
-    def look(self, ran: int, queued: int) -> None:
-        """Take how long its thread had run and waited for a core until now, nanoseconds."""
-        if self._first is None:
-            self._first = ran, queued
-        elif ran >= self._first[0] and queued >= self._first[1]:
-            self.ran_s, self.queued_s = (ran - self._first[0]) / 1e9, (queued - self._first[1]) / 1e9
+    def look(self, time: float, ran: int, queued: int, beside: int, beside_queued: int) -> None:
+        """Take the `NUMBERS` of a line; older recorders tell only of the thread that trains, 0 for the rest."""
+        self.own.look(time, ran, queued)
+        self.beside.look(time, beside, beside_queued)

@@ -18,6 +18,7 @@ from lab.record.read import Record
 from lab.record.started import ranks_of
 from lab.trace.buckets import assign_buckets
 from lab.trace.clocks import Reading
+from lab.trace.cores import NUMBERS
 from lab.trace.exchanges import align
 from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
@@ -100,7 +101,7 @@ class RankReader:
             "store": self._store, "module": self.modules.calls, "norms": self.modules.norms, "threads": self._threads,
             "hook": self.modules.hook, "weights": lambda line: self.modules.turn(line, self._seconds(line)),
             "gc": lambda line: self.result.collections.append(self._ending(line)),
-            "cpu": lambda line: self.result.cores.look(number(line, "ran"), number(line, "queued")),
+            "cpu": lambda line: self.result.cores.look(self._seconds(line), *(number(line, name) for name in NUMBERS)),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
         first = next(self._lines(), {}) if path is not None else {}

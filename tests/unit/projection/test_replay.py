@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import LabError
-from lab.projection.contention import Clock, Machine, machine_of
-from lab.projection.program import Action, Begin, Key, Transfer, Wait, Work
-from lab.projection.replay import Replayed, World, replay
+from lab.projection.actions import Action, Begin, Key, Transfer, Wait, Work
+from lab.projection.contention import Clock, Machine, Working, machine_of
+from lab.projection.replay import replay
+from lab.projection.world import Replayed, World
 
 A, B = Key("0", 0), Key("0", 1)
 
@@ -43,6 +44,20 @@ def test_what_runs_beside_backward_is_hidden_as_far_as_there_is_work() -> None:
 def test_calls_of_one_group_go_one_after_the_other() -> None:
     program: list[Action] = [Begin(A), Begin(B), Work(0.01, ""), Wait(A), Wait(B)]
     assert replayed([program] * 2, {A: 0.02, B: 0.03}).step_s == pytest.approx(0.05)
+
+
+def test_a_group_with_two_threads_carries_two_calls_at_once() -> None:
+    keys = [Key("0", number) for number in range(3)]
+    program: list[Action] = [*map(Begin, keys), Work(0.001, ""), *map(Wait, keys)]
+    seconds = dict(zip(keys, (0.02, 0.03, 0.02), strict=True))
+    assert replayed([program] * 2, seconds, at_once=2).step_s == pytest.approx(0.04)
+
+
+def test_a_call_is_over_for_each_rank_when_it_was_on_record() -> None:
+    program: list[Action] = [Begin(A), Wait(A), Work(0.01, "")]
+    found = replayed([program] * 2, {A: 0.02}, parts={A: [{0: 0.5, 1: 1.0}]})
+    assert found.step_s == pytest.approx(0.03)
+    assert found.waiting_s == pytest.approx(0.005)  # rank 0 is 10 ms early at the next call
 
 
 def test_a_rank_waits_for_the_slower_one() -> None:
@@ -98,6 +113,13 @@ def test_ranks_that_share_cores_take_longer_for_their_work() -> None:
     assert replayed([program] * 4, {A: 0.0}, machine=Machine(2), weight=2.0).step_s == pytest.approx(0.04)
 
 
+def test_work_that_wants_no_core_is_not_slowed_by_those_who_do() -> None:
+    program: list[Action] = [Work(0.01, "", idle_s=0.02), Begin(A), Wait(A)]
+    assert replayed([program] * 4, {A: 0.0}, machine=Machine(2)).step_s == pytest.approx(0.04)
+    idle: list[Action] = [Work(0.0, "", idle_s=0.02), Begin(A), Wait(A)]
+    assert replayed([idle] * 8, {A: 0.0}, machine=Machine(2)).step_s == pytest.approx(0.02)
+
+
 def test_transfers_take_the_cores_that_ranks_share() -> None:
     program: list[Action] = [Begin(A), Wait(A)]
     assert replayed([program] * 4, {A: 0.01}, machine=Machine(2)).step_s == pytest.approx(0.02)
@@ -116,22 +138,27 @@ def test_a_program_that_nobody_goes_on_with_is_refused() -> None:
 
 
 def test_a_clock_of_shared_cores_runs_slower_while_more_work_than_there_are_cores() -> None:
-    clock = Clock([(0, 10), (0, 10), (5, 10), (5, 15)], Machine(2))
+    clock = Clock([Working([(0, 10), (0, 10), (5, 10), (5, 15)])], Machine(2))
     assert clock.between(0, 5) == pytest.approx(5)
     assert clock.between(5, 10) == pytest.approx(2.5)
     assert clock.between(10, 20) == pytest.approx(10)
     assert clock.between(-3, 0) == pytest.approx(3)
 
 
+def test_what_wants_half_a_core_counts_half() -> None:
+    clock = Clock([Working([(0, 10)] * 2), Working([(0, 10)] * 4, 0.5)], Machine(2))
+    assert clock.between(0, 10) == pytest.approx(5)
+
+
 def test_without_cores_on_record_a_clock_is_a_clock() -> None:
-    clock = Clock([(0, 10)] * 9, None)
+    clock = Clock([Working([(0, 10)] * 9)], None)
     assert clock.between(2, 7) == 5
 
 
 def test_who_runs_less_than_the_ranks_leave_each_other_is_not_alone_on_the_machine() -> None:
-    own = [(0.0, 10.0)] * 4
-    assert machine_of(own, [], cores=2, part=0.5).others == pytest.approx(0, abs=0.1)
-    assert machine_of(own, [], cores=2, part=0.25).others == pytest.approx(4, abs=0.1)
+    own = [Working([(0.0, 10.0)] * 4)]
+    assert machine_of(own, cores=2, part=0.5).others == pytest.approx(0, abs=0.1)
+    assert machine_of(own, cores=2, part=0.25).others == pytest.approx(4, abs=0.1)
     clock = Clock(own, Machine(2, others=4))
     assert clock.between(0, 10) == pytest.approx(2.5)
 
