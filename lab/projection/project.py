@@ -66,29 +66,30 @@ def project(
     checks = [_check(source, growth, recorded) for source in sources]
     off = max(abs(math.log((row.measured_s or row.step_s) / row.step_s)) for row in checks)
     sizes = ranks or [count for count in WORLDS if not count % growth.replica and count <= growth.most]
-    machine = _machine(sources, others) if target is None else None
+    machines = _machines(sources, others) if target is None else []
     return Projection(
         runs=tuple((source.run, source.program.ranks) for source in sources),
         network=target.name if target is not None else MEASURED,
         library=network.library,
-        machine=machine,
+        machine=machines[0] if machines else None,
         fits=fits,
         error=network.error,
         checks=tuple(checks),
-        rows=tuple(_row(base, count, growth, network, machine, off) for count in sorted(set(sizes))),
+        rows=tuple(_row(base, count, growth, network, machines, off) for count in sorted(set(sizes))),
         assumed=growth.assumed,
         steps=len(base.program.steps_s),
         left_out=base.program.left_out,
     )
 
 
-def _machine(sources: Sequence[Source], others: float | None) -> Machine | None:
-    """That of the largest run, with as many others on it as there were beside the runs on average."""
+def _machines(sources: Sequence[Source], others: float | None) -> list[Machine]:
+    """That of the largest run, with as many others on it as beside the runs on average, as few, and as many at most."""
     base = sources[-1].machine
     if base is None:
-        return None
+        return []
     found = [source.machine.others for source in sources if source.machine is not None]
-    return replace(base, others=sum(found) / len(found) if others is None else others)
+    told = [sum(found) / len(found), min(found), max(found)] if others is None else [others]
+    return [replace(base, others=one) for one in told]
 
 
 def _check_alike(one: Source, other: Source) -> None:
@@ -215,11 +216,17 @@ def _check(source: Source, growth: Growth, network: _Network) -> Row:
     ranks = source.program.ranks
     own = growth if growth.stages else growth_of(source.program, source.trace)
     return _told(
-        source, ranks, _grow(source, ranks, own, network), source.machine, network, 0.0, source.program.steps_s
+        source,
+        ranks,
+        _grow(source, ranks, own, network),
+        [source.machine] if source.machine else [],
+        network,
+        0.0,
+        source.program.steps_s,
     )
 
 
-def _row(source: Source, ranks: int, growth: Growth, network: _Network, machine: Machine | None, off: float) -> Row:
+def _row(source: Source, ranks: int, growth: Growth, network: _Network, machines: Sequence[Machine], off: float) -> Row:
     if ranks % growth.replica or not 2 <= ranks <= growth.most:
         allowed = f"multiples of {growth.replica}" if growth.replica > 1 else "2 and more"
         raise LabError(
@@ -231,7 +238,7 @@ def _row(source: Source, ranks: int, growth: Growth, network: _Network, machine:
         source,
         ranks,
         _grow(source, ranks, growth, network),
-        machine,
+        machines,
         network,
         off,
         source.program.steps_s if same else (),
@@ -242,16 +249,18 @@ def _told(
     source: Source,
     ranks: int,
     grown: _Grown,
-    machine: Machine | None,
+    machines: Sequence[Machine],
     network: _Network,
     off: float,
     measured_s: Sequence[float],
 ) -> Row:
+    machine = machines[0] if machines else None
     found = grown.replayed(machine, network)
     fast, slow = (grown.replayed(machine, network, 1 + sign * network.error).step_s for sign in (-1, 1))
-    moved = (slow - fast) / 2 / found.step_s
+    least, most = (grown.replayed(one, network).step_s for one in machines[1:] or (machine, machine))
+    moved, beside = ((high - low) / 2 / found.step_s for low, high in ((fast, slow), (least, most)))
     distance = 1 + _WIDENING * max(0.0, math.log2(ranks / source.program.ranks))
-    wide = distance * math.sqrt(moved**2 + off**2 + _variation(source.program.steps_s) ** 2)
+    wide = distance * math.sqrt(moved**2 + beside**2 + off**2 + _variation(source.program.steps_s) ** 2)
     kinds = Counter((call.op, call.ranks, call.bytes, call.algorithm, call.seconds) for call in grown.calls.values())
     return Row(
         ranks=ranks,

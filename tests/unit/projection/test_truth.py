@@ -56,3 +56,18 @@ def test_every_world_on_record_is_replayed_as_it_was(tmp_path: Path) -> None:
     found, _ = projected(tmp_path, Truth(cores=2, others=3, jitter=0.2))
     for row in found.checks:
         assert row.step_s == pytest.approx(row.measured_s, rel=0.05)
+
+
+def test_the_interval_knows_that_other_programs_were_not_always_as_many(tmp_path: Path) -> None:
+    def width(*others: float) -> float:
+        folder = tmp_path / str(others)
+        makers = [
+            simulated(folder / str(ranks), ranks, Truth(cores=2, others=count))[0]
+            for ranks, count in zip((2, 4), others, strict=True)
+        ]
+        sources = [source_of(str(maker.path), read_trace(maker.record())) for maker in makers]
+        row = project(sources, [8], None).rows[0]
+        return row.high_s / row.low_s
+
+    assert width(4, 4) < 1.05
+    assert width(1, 7) > 1.3
