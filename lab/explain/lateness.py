@@ -21,7 +21,7 @@ _LEAST_JUMPS = 3
 _LEAST_PART = 3 / 4
 """Of all that is as late, this part of the time is the rank's,"""
 _MOST_CHANCE = 0.02
-"""and so many of such steps that this is how likely it is for any rank to have them by chance."""
+"""More likely than that it is chance that any rank has so many of such steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +60,26 @@ def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
     return found
 
 
-def jumps_of(rank: int, late: Sequence[Lateness], ranks: int) -> tuple[list[Lateness], float]:
-    """Steps to which a rank came far later than anybody does as a rule, and how late others are as a rule, seconds.
+@dataclass(frozen=True, slots=True)
+class Jumps:
+    """Steps to which one rank came far later than anybody does as a rule."""
 
-    None where it may be chance that they are this one's and no other's.
-    """
+    late: Sequence[Lateness] = ()
+    usual_s: float = 0.0
+    """How late others are as a rule, seconds."""
+    by_chance: bool = True
+    """Whether it may be chance that they are this rank's."""
+
+
+def jumps_of(rank: int, late: Sequence[Lateness], ranks: int) -> Jumps:
+    """Those of a rank, of so many ranks; none where they are few, or not most of what all others were as late."""
     again = [one for one in late if not one.first]
-    usual = median([one.longest for one in again if one.call.rank != rank] or [0.0])
-    jumps = [one for one in again if one.longest >= max(JUMP_S, _TIMES * usual)]
+    usual_s = median([one.longest for one in again if one.call.rank != rank] or [0.0])
+    jumps = [one for one in again if one.longest >= max(JUMP_S, _TIMES * usual_s)]
     mine = [one for one in jumps if one.call.rank == rank]
-    part = sum(one.total for one in mine) >= _LEAST_PART * sum(one.total for one in jumps)
-    if len(mine) < _LEAST_JUMPS or not part or _by_chance(len(mine), len(jumps), ranks) > _MOST_CHANCE:
-        return [], usual
-    return mine, usual
+    if len(mine) < _LEAST_JUMPS or sum(one.total for one in mine) < _LEAST_PART * sum(one.total for one in jumps):
+        return Jumps()
+    return Jumps(mine, usual_s, _by_chance(len(mine), len(jumps), ranks) > _MOST_CHANCE)
 
 
 def _by_chance(mine: int, every: int, ranks: int) -> float:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from operator import attrgetter
 
-from lab.explain.lateness import Lateness, collected_in, jumps_of, lateness_at
+from lab.explain.lateness import Jumps, collected_in, jumps_of, lateness_at
 from lab.trace.steps import Step
 from lab.trace.timing import Share, share_of
 from lab.verdict.evidence import Evidence
@@ -25,6 +25,8 @@ LEAST_SHARE = 0.1
 """Even without its worst step, it has to cost each of the others this part of the time that the steps span,"""
 NOW_AND_THEN_SHARE = 0.05
 """or this part, where it is late now and then and nobody else is so late,"""
+GREAT_SHARE = 1 / 3
+"""or this part, where its being late now and then might be chance by the number of these steps alone,"""
 LEAST_S = 0.1
 """and at least this many seconds altogether."""
 _MOST_SHARES = 4
@@ -44,14 +46,15 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     slow = max(costs, key=costs.__getitem__)
     others = tuple(rank for rank in evidence.trace.ranks if rank != slow)
     window, mine = _window(meetings), [one for one in noticed if one.call.rank == slow]
-    jumps, usual_s = jumps_of(slow, late, len(evidence.trace.ranks))
-    seldom = 2 * len(jumps) < len(meetings) and sum(one.total for one in jumps) >= MOST_PART * costs[slow]
+    jumps = jumps_of(slow, late, len(evidence.trace.ranks))
+    seldom = 2 * len(jumps.late) < len(meetings) and sum(one.total for one in jumps.late) >= MOST_PART * costs[slow]
     often = len(mine) >= max(LEAST_STEPS, LEAST_PART * len(noticed)) and costs[slow] >= LEAST_PART * sum(costs.values())
-    if often and not (jumps and seldom):
+    if often and not (seldom and jumps.late and not jumps.by_chance):
         how = f"came last to {len(mine)} of the {plural(len(noticed), 'step')} in which anybody waited, and"
         share = LEAST_SHARE
     else:
-        mine, how, share = jumps, _late(jumps, usual_s, len(meetings) - 1, seldom=seldom), NOW_AND_THEN_SHARE
+        mine, how = list(jumps.late), _late(jumps, len(meetings) - 1, seldom=seldom)
+        share = GREAT_SHARE if jumps.by_chance else NOW_AND_THEN_SHARE
     each = sum(one.total for one in mine) / len(others)
     again = each - max((one.total for one in mine), default=0.0) / len(others)  # one step may have been an accident
     if again < max(LEAST_S, share * window):
@@ -62,7 +65,7 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         f"Rank {slow} {how} cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
         f"{each / window:.0%} of the time"
     )
-    if turns and mine is not jumps:
+    if turns and mine != jumps.late:
         sentence += f": {format_duration(each / turns)} in each of {plural(turns, 'training step')}"
     sentence += f". It entered them at {place}." if place else "."
     sentence += collected_in(mine, evidence.trace)
@@ -72,11 +75,11 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _late(jumps: Sequence[Lateness], usual_s: float, steps: int, *, seldom: bool) -> str:
+def _late(jumps: Jumps, steps: int, *, seldom: bool) -> str:
     """`was late now and then: by 34 ms to 61 ms at 8 of 60 steps, where 3 ms is usual, which`."""
-    ends = (format_duration(pick((one.longest for one in jumps), default=0.0)) for pick in (min, max))
-    usual = f", where {format_duration(usual_s)} is usual" if usual_s >= NOISE_S / 2 else ""
-    by = f"by {' to '.join(dict.fromkeys(ends))} at {len(jumps)} of {plural(steps, 'step')}{usual}, which"
+    ends = (format_duration(pick((one.longest for one in jumps.late), default=0.0)) for pick in (min, max))
+    usual = f", where {format_duration(jumps.usual_s)} is usual" if jumps.usual_s >= NOISE_S / 2 else ""
+    by = f"by {' to '.join(dict.fromkeys(ends))} at {len(jumps.late)} of {plural(steps, 'step')}{usual}, which"
     return f"was late now and then: {by}" if seldom else f"was late {by}"
 
 

@@ -82,6 +82,7 @@ def in_turns(folder: Path, late: dict[int, tuple[int, float]], ranks: int = 3) -
     [
         (dict.fromkeys((4, 9, 12, 20, 31), (1, 50.0)), True),
         (dict.fromkeys((4, 9, 12, 20), (1, 50.0)), False),  # of three ranks any one has four of four now and then
+        (dict.fromkeys((4, 9, 12), (1, 400.0)), True),  # it is most of the time, however few they are
         ({4: (1, 50.0), 9: (1, 50.0), 12: (0, 50.0), 20: (2, 50.0), 25: (1, 50.0), 31: (0, 50.0)}, False),
         (dict.fromkeys((4, 9, 12, 20, 31), (1, 50.0)) | {7: (2, 190.0)}, False),
     ],
