@@ -60,7 +60,10 @@ def test_a_node_that_is_cut_off_is_named_by_what_kernels_say(make_cluster: MakeC
     "incident",
     [
         *("nic_flap", "gc_pauses"),
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("switch", "slow_link", "storage_slow")),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("switch", "slow_link", "slow_compute", "storage_slow")
+        ),
     ],
 )
 def test_what_others_break_on_purpose_is_localised(lesson: Lesson, incident: str) -> None:
