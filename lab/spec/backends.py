@@ -35,6 +35,8 @@ _ROWS = (
          r"\bmonitored_barrier\b"),
     Need("compared calls", "PyTorch to compare the calls of all ranks (TORCH_DISTRIBUTED_DEBUG=DETAIL)",
          {"mpi": "PyTorch does that for groups of gloo, nccl, xccl and ucc only"}),
+    Need("calls apart", "a call to take no messages of another kind of call",
+         {"mpi": "MPI counts the calls of a group, whatever they are: of two different ones each may be done"}),
     Need("noticed ends", "calls that fail when a peer has ended",
          {"mpi": "a call goes on waiting, and so does MPI_Finalize, which waits for all ranks"}),
     Need("size by the script", "groups whose rank and size the script says",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +14,8 @@ from torch_mpi.library import MPI
 
 DEFAULT = timedelta(minutes=30)
 """That of torch, for backends without one of their own."""
-_TURNS = 50
-"""So often in a row somebody asks whether a call is done, before pauses begin."""
+_TURNS = 200
+"""So often somebody asks whether a call is done and gives the core away, before pauses begin."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _GROWTH = 2e-5, 1e-3, 1.1
 
 
@@ -49,6 +50,7 @@ def wait(is_done: Callable[[], bool], seconds: float) -> None:
     for _ in range(_TURNS):
         if is_done():
             return
+        os.sched_yield()
     end, pause_s = time.monotonic() + seconds, _FIRST_PAUSE_S
     while not is_done():
         if time.monotonic() > end:
