@@ -55,6 +55,11 @@ class RunOptions(PlanOptions):
     calls: CallLine | None = None
     """Carries calls of functions to ranks, which run them in the place of the script; its folder is not shipped."""
 
+    def __post_init__(self) -> None:
+        """Take a folder that is given as text."""
+        folders = {"runs": Path(self.runs), "outputs": None if self.outputs is None else Path(self.outputs)}
+        vars(self).update(folders)
+
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Each of several scenarios that are run one after the other, with the options of its run."""
         from lab.record.plan import Turn  # a run that is made alone has none

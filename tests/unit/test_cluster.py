@@ -72,6 +72,11 @@ def test_a_run_keeps_its_cluster_where_asked():
     assert engine.clusters["c"].run is None
 
 
+def test_folders_may_be_given_as_text(tmp_path):
+    result = Cluster(name="c", engine=FakeEngine()).run(SCRIPT, runs=f"{tmp_path}/runs", outputs=f"{tmp_path}/made")
+    assert result.path.parent == tmp_path / "runs"
+
+
 def test_a_cluster_of_a_dead_run_is_removed_with_a_word():
     engine, said = FakeEngine(), []
     engine.create("c", Shape(nodes=2), run="20200101-old", announce=lambda text: None)
