@@ -103,7 +103,7 @@ def test_down_in_mid_run_ends_the_run_with_a_clear_word_and_leaves_nothing(lab: 
     assert "is busy with a run of hold" in down.err
     ended = run.end()
     assert ended.code == 1
-    assert "was removed in mid-run" in ended.out, ended.said
+    assert "removed in mid-run" in ended.out, ended.said
     assert "Traceback" not in ended.said
     assert lab.leftovers() == []
 

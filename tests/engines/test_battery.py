@@ -153,7 +153,7 @@ def comparable(lines: Lines) -> tuple[Lines, Lines]:
         {key: plain(value) for key, value in line.items() if key != "t" and (key != "ov" or line["i"] not in partial)}
         for line in lines
     ]
-    begun = [line for line in kept if line["k"] not in ("start", "end")]
+    begun = [line for line in kept if line["k"] not in ("start", "end", "gc")]
     ended = sorted((line for line in kept if line["k"] == "end"), key=lambda line: line["i"])
     return begun, ended
 

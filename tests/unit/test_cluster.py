@@ -23,8 +23,7 @@ from tests.unit.fake_engine import END, FakeEngine, exits, prints
 
 
 @pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def own_state(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "s.py").write_text("print()\n")

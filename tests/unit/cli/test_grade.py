@@ -21,13 +21,11 @@ Lab = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """One on which every submission notes the same."""
     engine = FakeEngine({rank: [notes("sum", 3), exits()] for rank in (0, 1)})
     for name in ("docker", "local"):
         monkeypatch.setitem(select.OPENERS, name, lambda: engine)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path / "local"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     for name, text in {

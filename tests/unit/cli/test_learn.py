@@ -34,12 +34,11 @@ def no_local() -> None:
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lab:
+def lab(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Lab:
     """Runs a verb with the words, and with what standard input, a pipe, holds."""
     engine = FakeEngine({rank: [notes("x", rank + 2), exits()] for rank in range(2)})
     monkeypatch.setitem(select.OPENERS, "docker", lambda: engine)
     monkeypatch.setitem(select.OPENERS, "local", no_local)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("LAB_PROGRESS", raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,7 @@ READY = [
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The only engine there is; of two images that it has ready, one is in use."""
 
     def no_local() -> None:
@@ -32,8 +32,6 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     monkeypatch.setattr(engine, "discard", lambda one: "a container uses it" if one.name.endswith("2") else "")
     monkeypatch.setitem(select.OPENERS, "docker", lambda: engine)
     monkeypatch.setitem(select.OPENERS, "local", no_local)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path / "local"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("import os\n")

@@ -13,11 +13,10 @@ from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a scenario, and an engine whose rank 1 fails."""
     engine = FakeEngine({0: [prints("zero\n"), notes("x", 1), exits()], 1: [prints("one\n", 2), exits(3)]})
     monkeypatch.setitem(select.OPENERS, "docker", lambda: engine)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")

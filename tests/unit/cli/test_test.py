@@ -16,12 +16,10 @@ Lab = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The engine that the verb finds; a second rank fails."""
     engine = FakeEngine({1: [exits(1)]})
     monkeypatch.setitem(select.OPENERS, "docker", lambda: engine)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path / "local"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s").mkdir()

@@ -25,13 +25,11 @@ from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     """The engine that every verb finds."""
     engine = FakeEngine({0: [prints("zero\n"), notes("x", 1), exits()], 1: [prints("one\n", 2), exits()]})
     monkeypatch.setitem(select.OPENERS, "docker", lambda: engine)
     monkeypatch.setitem(select.OPENERS, "local", no_local)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path / "local"))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s").mkdir()

@@ -48,8 +48,7 @@ class NoGuard:
 
 
 @pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     engine = FakeEngine()
     monkeypatch.setattr("lab.pytest_plugin.pool.select_engine", lambda choice: (engine, ""))
     monkeypatch.setattr("lab.pytest_plugin.pool.Guard", NoGuard)

@@ -31,8 +31,7 @@ class Config:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def folder(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "s").mkdir()
     (tmp_path / "s" / "s.py").write_text("print()\n")
     return tmp_path

@@ -52,8 +52,7 @@ class Run:
 
 
 @pytest.fixture
-def elastic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def elastic(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> Run:
     return Run(tmp_path, TORCHRUN)
 
 
@@ -94,9 +93,8 @@ def test_a_node_that_somebody_is_starting_is_not_taken_in_before_it_is_ready(ela
 
 
 def test_the_labs_own_launcher_takes_nobody_in_and_does_without_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     run = Run(tmp_path, LAB)
     run.lose("node2")
     assert not run.members.enough

@@ -23,8 +23,7 @@ from tests.unit.suite.cases import scenario
 
 
 @pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def own_state(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.py").write_text("print()\n")
