@@ -77,7 +77,12 @@ function showState(state) {
 
 function showRanks({ ranks, colours, over }) {
   const list = byId("ranks");
-  if (changed(list, ranks.map(({ name }) => name))) {
+  if (
+    changed(
+      list,
+      ranks.map(({ name }) => name),
+    )
+  ) {
     list.replaceChildren(...ranks.map(card));
     list.classList.toggle("many", ranks.length > 6);
   }
