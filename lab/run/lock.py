@@ -14,6 +14,7 @@ from typing import Any
 from lab.engine.home import state_folder
 from lab.errors import ClusterBusy, ClusterError
 from lab.plan.cluster import ClusterInfo
+from lab.waiting import wait_until
 from lab.words import format_duration
 
 _POLL_S = 0.02
@@ -86,15 +87,15 @@ class ClusterLock:
         )
 
     def _acquire(self, fd: int, wait_s: float) -> None:
-        end = time.monotonic() + max(wait_s, 0.1)  # somebody may just be looking who holds it
-        while True:
+        def is_mine() -> bool:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
             except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise self._busy(wait_s) from None
-                time.sleep(_POLL_S)
+                return False
+            return True
+
+        if not wait_until(is_mine, max(wait_s, 0.1), _POLL_S):  # somebody may just be looking who holds it
+            raise self._busy(wait_s)
 
     def _busy(self, wait_s: float) -> ClusterBusy:
         holder = self.holder() or {}
