@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lab.cluster import Cluster
     from lab.errors import LabError
     from lab.lesson.take import learn
-    from lab.node.note import note
+    from lab.node.rank.note import note
     from lab.result import Result
     from lab.spec.scenario import Scenario
     from lab.suite.start import run_suite
@@ -32,7 +32,7 @@ _HOMES = {
     "Scenario": "lab.spec.scenario",
     "distributed": "lab.testing.distributed",
     "learn": "lab.lesson.take",
-    "note": "lab.node.note",
+    "note": "lab.node.rank.note",
     "run_suite": "lab.suite.start",
 }
 

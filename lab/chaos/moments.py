@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.fault.when import PHASES, When
-from lab.node.messages import Note
+from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record
 from lab.trace.model import RankTrace

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _SHIM = '''"""What `import lab` gives a script inside a node."""
 
-from labnode.note import note
+from labnode.rank.note import note
 
 __all__ = ["note"]
 '''

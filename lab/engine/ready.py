@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
-from lab.node import wire
-from lab.node.messages import Hello, Ready
+from lab.node.messages import wire
+from lab.node.messages.agent import Hello, Ready
 from lab.plan.cluster import RUNNING, ClusterInfo
 from lab.words import format_duration, name_nodes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from lab.node.backend_messages import Named
+from lab.node.messages.backend import Named
 from lab.verdict.finding import Finding
 from lab.words import clip, listing, name_ranks
 

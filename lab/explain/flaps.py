@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lab.node.tcp_messages import BLINK_S, Connections
+from lab.node.messages.tcp import BLINK_S, Connections
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 from statistics import median
 
-from lab.node.tcp_messages import Connections
+from lab.node.messages.tcp import Connections
 from lab.verdict.cut import outside_of_most
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding

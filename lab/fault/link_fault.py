@@ -13,7 +13,7 @@ from lab.fault.links import Broken, Link, link, link_at_start, on_link, tables
 from lab.keys import kinds
 from lab.keys.declare import dump_keys, key, keys_of, read_keys
 from lab.keys.value import Value
-from lab.node.conditions import LATE, NO_NETEM
+from lab.node.deeds.conditions import LATE, NO_NETEM
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"

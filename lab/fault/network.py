@@ -25,7 +25,7 @@ from lab.keys.kinds import Kind, choice, list_of, read_text
 from lab.keys.problems import Reading
 from lab.keys.value import Value
 from lab.keys.world import node
-from lab.node.conditions import together
+from lab.node.deeds.conditions import together
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from lab.errors import LabError, UsageError
 from lab.functions.lend import is_own
 from lab.functions.printed import Printed
 from lab.functions.session import Failed, Session, decode
-from lab.node import calls as node_calls
+from lab.node.rank import calls as node_calls
 from lab.record.result import Result
 from lab.run.calls import CallLine
 from lab.run.observe import Observer

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from lab.errors import RanksFailed
-from lab.node.call_messages import Failure, Place
+from lab.node.messages.call import Failure, Place
 from lab.report.harmless import harmless
 from lab.verdict.peers import is_loss
 from lab.words import name_ranks

@@ -41,7 +41,7 @@ class Loan:
     """A module for a rank."""
 
     body: bytes
-    """See `call_messages.Lent`."""
+    """See `lab.node.messages.call.Lent`."""
     shown: dict[str, str] = field(default_factory=dict)
     """Where files are here, by what ranks call them."""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.functions.lend import called, is_own
-from lab.node.call_frames import LIMIT_BYTES
-from lab.node.call_messages import How
+from lab.node.messages.call import How
+from lab.node.rank.call_frames import LIMIT_BYTES
 from lab.words import format_limit
 
 ORIGINAL = "__lab_function__"
@@ -24,7 +24,7 @@ ORIGINAL = "__lab_function__"
 IN_NODE = "__lab_in_node__"
 """Attribute of a class or function whose place is taken, on ranks, by what it names: `module:name`."""
 _REWRITER = "_pytest.assertion.rewrite"
-_ASSERTIONS = "labnode.call_assertions"
+_ASSERTIONS = "labnode.rank.call_assertions"
 _FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"
 
 
@@ -58,7 +58,7 @@ def pack_call(
     settings: Callable[[], Mapping[str, Any]] = dict,
     variables: bool = False,
 ) -> bytes:
-    """A call for `labnode.calls`.
+    """A call for `labnode.rank.calls`.
 
     Args:
         packed: says where source files are; takes what was seen.

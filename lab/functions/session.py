@@ -14,9 +14,9 @@ from lab.errors import LabError, RanksFailed, RanksHung
 from lab.functions.failures import all_lost_a_peer
 from lab.functions.lend import lend
 from lab.functions.values import Misread, read_value
-from lab.node import call_frames as frames
-from lab.node.call_messages import Answered, Failure, Ready, Wanted
-from lab.node.typed import Misfit, read
+from lab.node.messages.call import Answered, Failure, Ready, Wanted
+from lab.node.messages.typed import Misfit, read
+from lab.node.rank import call_frames as frames
 from lab.record.result import Result
 from lab.run.calls import CallLine
 from lab.words import name_ranks

@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from lab.launcher.protocol import Layout, Starter
-from lab.node import chosen_backend
-from lab.node.start_messages import PYTHON, STUB
+from lab.node.messages.start import PYTHON, STUB
+from lab.node.rank import chosen_backend
 
 _ASKS = "HYDRA_LAUNCH: "
 """So begins a line of `mpiexec -launcher manual` that is the command of a proxy, to be started on its node."""

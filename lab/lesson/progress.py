@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lab.engine.home import state_folder
 from lab.errors import LabError, UsageError
-from lab.node.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read
 
 FOLDER_VARIABLE = "LAB_PROGRESS"
 """Environment variable: the folder where progress is kept, such as one that a class on one machine shares."""

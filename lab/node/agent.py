@@ -18,17 +18,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import clock, messages, output_messages, outputs, processes, strays, typed, warm, watch_messages, wire, workplace
+from . import clock, holding, outputs, processes, store, strays, warm, watched, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
-from .deeds import Deeds
-from .fault_messages import Do, LookAt, Release, Undo
+from .deeds.doing import Deeds
 from .heap import Heap
-from .holding import release
+from .messages import agent as messages
+from .messages import typed, wire
+from .messages.fault import Do, LookAt, Release, Undo
+from .messages.output import Fetch
+from .messages.terminal import Grant, Input, Window
+from .messages.watch import Follow, LetGo
 from .noderun import NodeRun
-from .store import StoreError
-from .terminal_messages import Grant, Input, Window
-from .watched import let_go
 
 _TICK_S = 1.0
 _MEMORY_TICK_S = 0.05
@@ -63,22 +64,22 @@ class Agent:
             messages.Hello: self._greet,
             messages.Claim: self._claim,
             messages.Files: lambda _, files: self._run_of(files).place.take(files),
-            watch_messages.Follow: lambda _, asked: self._run_of(asked).watched.follow(asked),
+            Follow: lambda _, asked: self._run_of(asked).watched.follow(asked),
             messages.Prepare: self._prepare,
             messages.Go: lambda _, go: self._run_of(go).go(),
-            watch_messages.LetGo: lambda _, asked: let_go(self._run_of(asked).workers, asked),
+            LetGo: lambda _, asked: watched.let_go(self._run_of(asked).workers, asked),
             messages.Ping: lambda _, ping: self._run_of(ping),
             **clock.ACTIONS,
             messages.Stop: lambda _, stop: self._run_of(stop).stop(signal.SIGKILL if stop.hard else signal.SIGTERM),
             messages.Stacks: self._ask_for_stacks,
             messages.Check: lambda _, check: self._run_of(check).check(check),
             messages.Finish: self._finish,
-            output_messages.Fetch: self._fetch,
+            Fetch: self._fetch,
             Input: lambda _, given: self._run_of(given).heard.give(given),
             Grant: lambda _, grant: self._run_of(grant).heard.grant(grant),
             Window: lambda _, window: self._run_of(window).heard.resize(window),
             **dict.fromkeys((Do, Undo, LookAt), self.deeds.take),
-            Release: lambda _, asked: release(self._run_of(asked).workers, asked),
+            Release: lambda _, asked: holding.release(self._run_of(asked).workers, asked),
         }
 
     def handle(self, connection: Connection, message: wire.Message | wire.Malformed) -> None:
@@ -95,8 +96,8 @@ class Agent:
         try:
             action(connection, message)
         except Exception as error:
-            reason = str(error) if isinstance(error, (StoreError, OSError)) else f"{type(error).__name__}: {error}"
-            connection.send(messages.Refused(run, what, reason))
+            why = str(error) if isinstance(error, (store.StoreError, OSError)) else f"{type(error).__name__}: {error}"
+            connection.send(messages.Refused(run, what, why))
 
     def _greet(self, connection: Connection, hello: messages.Hello) -> None:
         import torch
@@ -142,7 +143,7 @@ class Agent:
         made = self.outputs.told()
         connection.send(made) if made is not None else self._leave_nothing(connection, run)
 
-    def _fetch(self, connection: Connection, fetch: output_messages.Fetch) -> None:
+    def _fetch(self, connection: Connection, fetch: Fetch) -> None:
         run = self._run_of(fetch)
         for piece in self.outputs.pieces(fetch.paths) if self.outputs else ():
             connection.send(piece)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .clock_messages import AskTime, TimeTold
 from .connection import Connection
-from .messages import Claimed
+from .messages.agent import Claimed
+from .messages.clock import AskTime, TimeTold
 from .recorder.journal import clock_id
 
 

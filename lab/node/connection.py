@@ -7,7 +7,7 @@ import select
 import selectors
 import socket
 
-from . import wire
+from .messages import wire
 
 _BACKLOG_BYTES = 1 << 20
 """Workers are not read while more than this waits to be sent: their pipes fill and they wait, nothing is lost."""

@@ -7,15 +7,17 @@ import selectors
 import time
 from collections.abc import Callable, Sequence
 
-from . import joined, limits, messages, processes, tcp, warm, wire
+from . import joined, limits, processes, tcp, warm
 from .config import Config
-from .fault_messages import Reached
-from .joined_messages import Joining, Leaving
+from .messages import agent as messages
+from .messages import wire
+from .messages.fault import Reached
+from .messages.joined import Joining, Leaving
+from .messages.start import STARTER
+from .messages.terminal import ANSWERS, Grant, Input, Taken, Window
+from .messages.worker import Imported, Raised
 from .rank_process import Worker
-from .start_messages import STARTER
 from .statement import waiting_statements
-from .terminal_messages import ANSWERS, Grant, Input, Taken, Window
-from .worker_messages import Imported, Raised
 
 _READ_BYTES = 1 << 16
 

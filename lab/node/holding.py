@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from .fault_messages import Release
+from .messages.fault import Release
+from .messages.start import WorkerStart
 from .rank_process import Worker
-from .start_messages import WorkerStart
 
 
 def with_triggers(start: WorkerStart, triggers: Iterable[dict[str, Any]]) -> WorkerStart:

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 
-from . import processes, wire
-from .joined_messages import MOST_OF_A_WORKER, Joined, Joining, Leaving, number_of
-from .joining import STACK_SIGNAL
-from .messages import Exited, Note, Stack, Trace
+from . import processes
+from .messages import wire
+from .messages.agent import Exited, Note, Stack, Trace
+from .messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, number_of
+from .messages.worker import Raised
+from .rank.joining import STACK_SIGNAL
 from .statement import Letter
 from .trace_file import TraceFile
-from .worker_messages import Raised
 
 _MOST_AT_A_TIME = 256
 """So many of a node are read at a time: each takes three descriptors."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from signal import SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM
 
 from . import processes
+from .messages.start import STARTER, WorkerStart
 from .rank_process import Worker
-from .start_messages import STARTER, WorkerStart
 from .stub import SIZE_BYTES, SOCKET_VARIABLE
 from .users import Users
 

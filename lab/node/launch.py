@@ -14,13 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import calls, inlet, joining, processes, starter, statement, trace_file, warm, worker, write_filter
-from .messages import Claim
+from . import inlet, processes, starter, statement, trace_file, warm
+from .deeds import write_filter
+from .deeds.write_filter import Served
+from .messages.agent import Claim
+from .messages.start import STARTER, WorkerStart
+from .messages.terminal import ANSWERS, CALLED, OWN, TERMINAL
+from .rank import calls, joining, worker
 from .rank_process import Worker
-from .start_messages import STARTER, WorkerStart
-from .terminal_messages import ANSWERS, CALLED, OWN, TERMINAL
 from .users import Users
-from .write_filter import Served
 
 _PIPE_BYTES = 1 << 20
 _F_SETPIPE_SZ = 1031
@@ -182,9 +184,8 @@ def _become_worker(
             for fd in {*kept} - {gate, -1}:
                 os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
-            code = (
-                f"import sys; sys.path.append({context.import_root!r}); from labnode.worker import start_cold as s; s()"
-            )
+            importing = f"import sys; sys.path.append({context.import_root!r}); from labnode.rank import worker"
+            code = f"{importing}; worker.start_cold()"
             os.execv(sys.executable, [sys.executable, "-u", "-c", code])
         spec["missing"] = warm.missing_modules()
         worker.prepare_fork(changed)

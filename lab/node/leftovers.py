@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
-from . import messages, processes, wire
-from .joined_messages import LeftRunning
+from . import processes
+from .messages import agent as messages
+from .messages import wire
+from .messages.joined import LeftRunning
 from .rank_process import Worker
 
 _MOST = 16

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from . import processes
 from .config import NOTES_BYTES
-from .messages import Claim, Limited
+from .messages.agent import Claim, Limited
 from .rank_process import Worker
 
 

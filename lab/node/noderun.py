@@ -13,15 +13,12 @@ from functools import partial
 from typing import Any
 
 from . import (
-    check,
     hearing,
     holding,
     joins,
     launch,
     leftovers,
     limits,
-    messages,
-    note,
     outputs,
     processes,
     remove,
@@ -29,12 +26,14 @@ from . import (
     store,
     strays,
     users,
-    wire,
     workplace,
 )
 from .config import Config
+from .messages import agent as messages
+from .messages import wire
+from .messages.start import WorkerStart
+from .rank import check, note
 from .rank_process import Worker
-from .start_messages import WorkerStart
 from .watch import Watch
 from .watched import Watched
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from .messages import Finish
-from .output_messages import SHARED, Made, MadeFile, Piece
+from .messages.agent import Finish
+from .messages.output import SHARED, Made, MadeFile, Piece
 from .workplace import Workplace
 
 MOST_FILES = 2000

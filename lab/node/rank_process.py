@@ -10,9 +10,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from . import inlet, processes, trace_file, worker
-from .messages import Exited
-from .worker_messages import Raised
+from . import inlet, processes, trace_file
+from .messages.agent import Exited
+from .messages.worker import Raised
+from .rank import worker
 
 _STACK_LIMIT_BYTES = 256 * 1024
 _STACK_READS = 16

@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
-from . import worker
-from .start_messages import PYTHON, STUB, WorkerStart
+from .messages.start import PYTHON, STUB, WorkerStart
+from .rank import worker
 
 _STUB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stub.py")
 _COLD = """\

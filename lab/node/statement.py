@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, get_args
 
-from . import wire
-from .worker_messages import Imported, Statement
+from .messages import wire
+from .messages.worker import Imported, Statement
 
 DEEPEST = 100
 """How many lists and mappings may lie within each other in a note."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from .messages import Claim
-from .start_messages import STARTER
+from .messages.agent import Claim
+from .messages.start import STARTER
 
 FIRST_UID = 20000
 """Uid of the worker with local rank 0; those after it follow."""

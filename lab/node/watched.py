@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+from .messages.watch import EVERY_RANK, Follow, LetGo
 from .rank_process import Worker
-from .watch_messages import EVERY_RANK, Follow, LetGo
 
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03
 

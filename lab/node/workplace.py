@@ -11,7 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Callable
 
-from .messages import Files
+from .messages.agent import Files
 from .remove import remove_tree
 from .users import Users
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from lab.node.typed import Misfit, read
+from lab.node.messages.typed import Misfit, read
 from lab.plan.room import Room
 from lab.words import format_limit
 

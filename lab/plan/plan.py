@@ -9,8 +9,9 @@ from lab.errors import UsageError
 from lab.frozen import dataclass
 from lab.keys.problems import did_you_mean
 from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
-from lab.node import chosen_backend, rendezvous, warm
+from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
+from lab.node.rank import chosen_backend, rendezvous
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import refuse_unfit
 from lab.plan.gpus import gpu_variables

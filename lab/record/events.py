@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.node.backend_messages import Named
-from lab.node.joined_messages import Joined, LeftRunning, is_joined, worker_of
-from lab.node.messages import Exited, Halted, Limited, Note, Stack, Started
-from lab.node.start_messages import STARTER
+from lab.node.messages.agent import Exited, Halted, Limited, Note, Stack, Started
+from lab.node.messages.backend import Named
+from lab.node.messages.joined import Joined, LeftRunning, is_joined, worker_of
+from lab.node.messages.start import STARTER
+from lab.node.messages.tcp import Connections
+from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
-from lab.node.tcp_messages import Connections
-from lab.node.thread_messages import ThreadRaised
-from lab.node.typed import Misfit, read
 from lab.record.layout import MOST_RANKS
 
 _LATEST = 1e11
@@ -84,8 +84,6 @@ class TimedOut(NamedTuple):
     time: float
     timeout_s: float | None = None
     """How long that was, where the plan does not say."""
-    starting_s: float = 0.0
-    """How long launchers had taken to start the first rank, which does not count."""
 
 
 class Cancelled(NamedTuple):

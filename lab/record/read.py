@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
+from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
-from lab.node.typed import Misfit, read
 from lab.record.events import Event, read_event
 from lab.record.held import is_held
 from lab.record.index import Piece, read_index

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
-from lab.node.typed import read
+from lab.node.messages.typed import read
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
 from lab.spec.scenario import Verdict
 from lab.words import clip

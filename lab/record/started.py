@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.errors import RecordError
-from lab.node.typed import read
+from lab.node.messages.typed import read
 from lab.record.layout import MOST_RANKS, STARTED
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class StartedRank:
     worker: int = 0
     """Rank of the worker that started it, or that it is."""
     process: int | None = None
-    """Its number among processes that joined a group (`lab/node/joined_messages.py`); None: it is the worker itself."""
+    """Its number among processes that joined a group (`lab/node/messages/joined.py`); None: it is the worker itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lab.node.messages import Started
+from lab.node.messages.agent import Started
 from lab.record.events import Event
 from lab.score.detection import Detection, find_detections
 from lab.words import capital, format_duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lab.node.tcp_messages import Connections
+from lab.node.messages.tcp import Connections
 from lab.record.events import Event
 from lab.report.style import Style
 from lab.report.table import table_text

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
-from lab.node.terminal_messages import TERMINAL
+from lab.node.messages.terminal import TERMINAL
 from lab.record.rows import Rows
 from lab.report.alike import MANY, alike, form_of
 from lab.report.bottom import Bottom, fit

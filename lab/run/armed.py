@@ -9,7 +9,7 @@ from typing import Any
 
 from lab.fault.fault import Fault, fault_data, fault_sentence
 from lab.fault.when import When
-from lab.node.fault_messages import Reached
+from lab.node.messages.fault import Reached
 from lab.record import events
 from lab.record.result import Expectation
 

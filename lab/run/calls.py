@@ -9,13 +9,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lab.node.messages import Exited, Output
-from lab.node.start_messages import WorkerStart
-from lab.node.terminal_messages import CALLED, Input, Taken
+from lab.node.messages.agent import Exited, Output
+from lab.node.messages.start import WorkerStart
+from lab.node.messages.terminal import CALLED, Input, Taken
 from lab.run.stdin import Stdin
 
 if TYPE_CHECKING:
-    from lab.node import wire
+    from lab.node.messages import wire
     from lab.plan.plan import WorkerPlan
     from lab.run.conversation import Conversation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lab.node.messages import Check, Exited
+from lab.node.messages.agent import Check, Exited
 from lab.plan.plan import Plan
 from lab.plan.present import HOST
 from lab.run.collect import Collector

@@ -6,12 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from lab.errors import ClusterBusy, NodeLost
-from lab.node import wire
-from lab.node.backend_messages import Named
-from lab.node.clock_messages import TimeTold
-from lab.node.fault_messages import Done, Reached
-from lab.node.joined_messages import Joined, LeftRunning
-from lab.node.messages import (
+from lab.node.messages import wire
+from lab.node.messages.agent import (
     Busy,
     Claimed,
     Cleaning,
@@ -27,11 +23,15 @@ from lab.node.messages import (
     Started,
     Trace,
 )
-from lab.node.output_messages import Made, Piece
-from lab.node.start_messages import STARTER
-from lab.node.tcp_messages import Connections
-from lab.node.terminal_messages import ANSWERS, Breakpoint, Continued, Taken
-from lab.node.thread_messages import ThreadRaised
+from lab.node.messages.backend import Named
+from lab.node.messages.clock import TimeTold
+from lab.node.messages.fault import Done, Reached
+from lab.node.messages.joined import Joined, LeftRunning
+from lab.node.messages.output import Made, Piece
+from lab.node.messages.start import STARTER
+from lab.node.messages.tcp import Connections
+from lab.node.messages.terminal import ANSWERS, Breakpoint, Continued, Taken
+from lab.node.messages.thread import ThreadRaised
 from lab.record.events import Clock, Event, Fault, FaultHealed, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.attempts import Attempts

@@ -11,8 +11,8 @@ from functools import partial
 
 from lab.engine.protocol import Channel, Engine, Trouble
 from lab.errors import EngineUnavailable, LabError, NodeLost, RecordError
-from lab.node import wire
-from lab.node.messages import Ping, Request
+from lab.node.messages import wire
+from lab.node.messages.agent import Ping, Request
 from lab.record import events
 from lab.run.collect import Collector
 from lab.words import format_duration

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import ClusterError
-from lab.node import wire
-from lab.node.apart import DEADLINE_S, Asked
-from lab.node.fault_messages import Done
+from lab.node.deeds.apart import DEADLINE_S, Asked
+from lab.node.messages import wire
+from lab.node.messages.fault import Done
 from lab.plan.cluster import ClusterInfo, Node
 from lab.run.conversation import Conversation
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from lab.engine.protocol import Channel, Engine
 from lab.errors import NodeLost
-from lab.node.messages import Claim, Files, Go, Prepare, Stacks, Stop
-from lab.node.start_messages import Store
-from lab.node.watch_messages import Follow
+from lab.node.messages.agent import Claim, Files, Go, Prepare, Stacks, Stop
+from lab.node.messages.start import Store
+from lab.node.messages.watch import Follow
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.plan.present import HOST
@@ -218,8 +218,7 @@ class Driver:
         self.stdin.end()
         if not in_time:
             self.agents.look()
-            starting_s = self.starters.took_s(self.began, self.facts.ranks)
-            self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s, starting_s))
+            self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s))
             self._collect_stacks()
         elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):
             self._await_culprit()

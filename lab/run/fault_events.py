@@ -8,8 +8,8 @@ from typing import Any
 
 from lab.fault.fault import Fault
 from lab.fault.when import When
-from lab.node.fault_messages import Reached
-from lab.node.messages import Output
+from lab.node.messages.agent import Output
+from lab.node.messages.fault import Reached
 from lab.verdict.expectations import equal
 from lab.verdict.patterns import TooLong, found_in
 from lab.words import format_value

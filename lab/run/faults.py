@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import LabError
 from lab.fault.when import START
-from lab.node.fault_messages import Done, Reached, Release
-from lab.node.messages import Output, Started
+from lab.node.messages.agent import Output, Started
+from lab.node.messages.fault import Done, Reached, Release
 from lab.record import events
 from lab.record.result import Expectation
 from lab.run.armed import APPLYING, FAILED, HEALED, HEALING, IN_FORCE, WAITING, Armed

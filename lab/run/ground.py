@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.library import library
 from lab.engine.protocol import Engine
 from lab.errors import ClusterError
-from lab.node.apart import Asked
-from lab.node.fault_messages import Do, Done, LookAt, Undo
-from lab.node.library import LACKING
+from lab.node.deeds.apart import Asked
+from lab.node.deeds.library import LACKING
+from lab.node.messages.fault import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
 from lab.run.deed_line import ask_apart
 from lab.run.fault_journal import HEALING, FaultJournal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from lab.node.fault_messages import Reached
+from lab.node.messages.fault import Reached
 
 
 class HeldRanks:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lab.errors import LabError, RecordError
-from lab.node.messages import Finish
-from lab.node.output_messages import Fetch
+from lab.node.messages.agent import Finish
+from lab.node.messages.output import Fetch
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.outputs import LIMIT_BYTES, Outputs

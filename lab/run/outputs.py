@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from lab.node.output_messages import SHARED, Made, MadeFile, Piece
+from lab.node.messages.output import SHARED, Made, MadeFile, Piece
 from lab.words import format_bytes, format_limit, plural
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.errors import UsageError
-from lab.node.messages import Files
+from lab.node.messages.agent import Files
 from lab.words import format_bytes, format_limit
 
 _LIMIT_BYTES = 64 * 1024 * 1024

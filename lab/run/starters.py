@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from lab.launcher.protocol import Starter, find_launcher
-from lab.node.messages import Exited, Output, Prepare
-from lab.node.start_messages import STARTER, WorkerStart
+from lab.node.messages.agent import Exited, Output, Prepare
+from lab.node.messages.start import STARTER, WorkerStart
 from lab.plan.plan import Plan
 from lab.verdict.rank_facts import RankFacts
 

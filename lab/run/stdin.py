@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lab.node.start_messages import WorkerStart
-from lab.node.terminal_messages import FED, NOTHING, Input, Taken
+from lab.node.messages.start import WorkerStart
+from lab.node.messages.terminal import FED, NOTHING, Input, Taken
 
 if TYPE_CHECKING:
-    from lab.node import wire
+    from lab.node.messages import wire
     from lab.plan.plan import Plan, WorkerPlan
     from lab.run.conversation import Conversation
 
@@ -38,7 +38,7 @@ class Stdin:
         return None
 
     def kind(self, rank: int) -> str:
-        """What a rank reads, see `terminal_messages`."""
+        """What a rank reads, see `lab.node.messages.terminal`."""
         return NOTHING
 
     def env(self, rank: int) -> dict[str, str]:

@@ -6,22 +6,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from lab.node.messages import Exited
-from lab.node.terminal_messages import (
-    ANOTHERS,
-    ON_REQUEST,
-    OWN,
-    Breakpoint,
-    Continued,
-    Grant,
-    Input,
-    Window,
-)
+from lab.node.messages.agent import Exited
+from lab.node.messages.terminal import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued, Grant, Input, Window
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.words import name_ranks
 
 if TYPE_CHECKING:
-    from lab.node import wire
+    from lab.node.messages import wire
     from lab.plan.plan import Plan
     from lab.run.conversation import Conversation
     from lab.run.keyboard import Keyboard

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.node.messages import Exited, Halted, Limited
-from lab.node.start_messages import STARTER
-from lab.node.tcp_messages import Connections
+from lab.node.messages.agent import Exited, Halted, Limited
+from lab.node.messages.start import STARTER
+from lab.node.messages.tcp import Connections
 from lab.record import events
 from lab.record.read import Record
 from lab.record.result import Expectation

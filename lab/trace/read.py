@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
-from lab.node.messages import Stack
+from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE
 from lab.record.read import Record

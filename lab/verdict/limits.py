@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.node.messages import Limited
+from lab.node.messages.agent import Limited
 from lab.verdict.facts import RunFacts
 from lab.words import format_bytes, format_limit
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.node.joined_messages import Joined, worker_of
+from lab.node.messages.joined import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.started import Started, StartedRank, read_started

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from lab.node.thread_messages import ThreadRaised
+from lab.node.messages.thread import ThreadRaised
 from lab.verdict.finding import Finding
 from lab.verdict.rank_facts import RankFacts
 from lab.words import clip, name_ranks, plural

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.node.messages import Exited, Halted, Note, Stack, Started
-from lab.node.start_messages import STARTER
+from lab.node.messages.agent import Exited, Halted, Note, Stack, Started
+from lab.node.messages.start import STARTER
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.index import Piece
 from lab.record.layout import RESULT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lab.node.messages import Exited
+from lab.node.messages.agent import Exited
 from lab.report.html.moments import end_text
 from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step

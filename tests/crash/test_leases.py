@@ -19,8 +19,8 @@ import pytest
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.local.channel import LocalChannel
 from lab.engine.protocol import Channel
-from lab.node import wire
-from lab.node.messages import (
+from lab.node.messages import wire
+from lab.node.messages.agent import (
     PROTOCOL,
     Busy,
     Claim,
@@ -35,7 +35,7 @@ from lab.node.messages import (
     Refused,
     Request,
 )
-from lab.node.start_messages import WorkerStart
+from lab.node.messages.start import WorkerStart
 from lab.plan.cluster import Node
 from tests.crash.conftest import DEADLINE_S, HOLD, Lab, wait_until
 

@@ -13,7 +13,7 @@ import pytest
 from lab import Cluster, Result
 from lab.engine.gpus import refusal
 from lab.errors import LabError
-from lab.node.conditions import NO_NETEM
+from lab.node.deeds.conditions import NO_NETEM
 from lab.plan.faults import beyond, network_first
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario

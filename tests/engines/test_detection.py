@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.tcp_messages import Connections
+from lab.node.messages.tcp import Connections
 from lab.record.read import Record
 from lab.score.score import mark_run
 from lab.spec.load import load_scenario

@@ -205,7 +205,7 @@ def test_what_ranks_print_is_printed_here(called: Cluster, capsys: pytest.Captur
 )
 def test_answers_that_are_none_end_the_call_with_a_sentence(called: Cluster, forged: bytes) -> None:
     def forges() -> None:
-        from labnode import calls  # type: ignore[import-not-found]
+        from labnode.rank import calls  # type: ignore[import-not-found]
 
         if dist.get_rank() == 1:
             os.write(calls._ends[1], forged)
@@ -223,7 +223,7 @@ def test_a_value_that_names_what_it_should_run_is_refused(called: Cluster, tmp_p
     def forges() -> None:
         import json
 
-        from labnode import calls
+        from labnode.rank import calls
 
         plain = json.dumps(["fields", "subprocess", "Popen", {"args": ["touch", str(proof)]}]).encode()
         body = (2).to_bytes(8, "big") + b"{}" + len(plain).to_bytes(8, "big") + plain

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lab import Result
-from lab.node.messages import Halted
+from lab.node.messages.agent import Halted
 from lab.record.read import Record
 
 Run = Callable[..., Result]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from lab import Result
-from lab.node.messages import Limited
+from lab.node.messages.agent import Limited
 from lab.record.read import Record
 
 Run = Callable[..., Result]

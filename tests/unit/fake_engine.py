@@ -17,9 +17,10 @@ from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.target import Package, Target
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
-from lab.node import messages, wire
-from lab.node.clock_messages import AskTime, TimeTold
-from lab.node.fault_messages import Do, Done, LookAt, Reached, Undo
+from lab.node.messages import agent as messages
+from lab.node.messages import wire
+from lab.node.messages.clock import AskTime, TimeTold
+from lab.node.messages.fault import Do, Done, LookAt, Reached, Undo
 from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab.node.messages import Claimed, Exited, Output, Started
+from lab.node.messages.agent import Claimed, Exited, Output, Started
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.options import PlanOptions
 from lab.plan.plan import Plan, make_plan

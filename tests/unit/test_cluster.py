@@ -9,7 +9,7 @@ import pytest
 
 from lab.cluster import Cluster, RunOptions
 from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
-from lab.node.messages import Refused
+from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock

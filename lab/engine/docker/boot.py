@@ -47,7 +47,7 @@ def main() -> None:
     signal.alarm(0)
     sys.path.append(config["import_root"])
     if ZYGOTE in config:
-        from labnode.container_zygote import main as become_zygote  # type: ignore[import-not-found]
+        from labnode.zygotes.container import main as become_zygote  # type: ignore[import-not-found]
 
         become_zygote(sent)
     from labnode.agent import main as become_agent  # type: ignore[import-not-found]

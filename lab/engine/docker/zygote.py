@@ -23,8 +23,8 @@ from lab.engine.docker.direct import Refused
 from lab.engine.docker.state import filters
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce
-from lab.node.first_process import GROUPS
-from lab.node.zygote_messages import Enter, Entered, Lines, encode
+from lab.node.messages.zygote import Enter, Entered, Lines, encode
+from lab.node.zygotes.first_process import GROUPS
 from lab.plan.cluster import RUNNING, Node, Shape
 
 FROM_NODES = 9

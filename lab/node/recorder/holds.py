@@ -168,8 +168,8 @@ def _scalar(value: Any) -> Any:
 
 def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: str) -> None:
     """Arm the holds of this process, which tell the agent by its socket for notes."""
-    from .. import note
-    from ..fault_messages import Reached
+    from ..messages.fault import Reached
+    from ..rank import note
 
     def tell(hold: int, point: Point, nth: int, value: Any, brought: tuple[dict[str, Any], ...]) -> None:
         note.send(socket_path, Reached(rank, time.time(), hold, point.trigger, point.heals, nth, value, brought))

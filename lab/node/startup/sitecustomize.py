@@ -21,7 +21,7 @@ class _Finder:
             return None
         sys.meta_path.remove(self)
         try:
-            started = __import__(os.path.basename(_PACKAGE) + ".joining", fromlist=["prepare_started"])
+            started = __import__(os.path.basename(_PACKAGE) + ".rank.joining", fromlist=["prepare_started"])
             return started.prepare_started(os.environ[SETTINGS], name, path, target)
         except Exception:  # what is not recorded still runs
             return None

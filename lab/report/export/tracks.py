@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
-from lab.node.messages import Note
+from lab.node.messages.agent import Note
 from lab.record.read import Record
 from lab.record.started import ranks_of
 from lab.report.export.slices import Slice, lay_out

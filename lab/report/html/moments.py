@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lab.node.messages import Exited, Note, Started
+from lab.node.messages.agent import Exited, Note, Started
 from lab.record.events import Fault
 from lab.record.read import Record
 from lab.record.started import ranks_of

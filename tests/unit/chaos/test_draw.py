@@ -13,7 +13,7 @@ from lab.errors import UsageError
 from lab.fault.fault import fault_sentence
 from lab.fault.kind import FaultKind, fault_kinds, key_of
 from lab.fault.when import When
-from lab.node.messages import Note
+from lab.node.messages.agent import Note
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
 from tests.unit.traces import TraceMaker

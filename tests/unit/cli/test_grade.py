@@ -14,7 +14,7 @@ import pytest
 
 from lab.engine import select
 from lab.errors import EngineUnavailable
-from lab.node.messages import Limited
+from lab.node.messages.agent import Limited
 from tests.unit.fake_engine import END, FakeEngine, exits, notes
 
 Lab = Callable[..., tuple[int, str, str]]

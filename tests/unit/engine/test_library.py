@@ -12,17 +12,17 @@ import pytest
 from lab.engine import library as engine_library
 from lab.engine.library import library
 from lab.errors import ClusterError
-from lab.node import library as node_library
+from lab.node.deeds import library as node_library
 
 ROOT = Path(__file__).parents[3]
 LENT = """
 import json, sys
 sys.path = [path for path in sys.path if "site-packages" not in path]
-from lab.node import library
+from lab.node.deeds import library
 assert not library.there()
 library.apply(None, {"files": json.load(sys.stdin)})
 assert library.there()
-from lab.node import link_probe, links
+from lab.node.deeds import link_probe, links
 names = [name for name in sys.modules if name.partition(".")[0] == library.NAME]
 print(json.dumps(sorted({sys.modules[name].__spec__.origin or "" for name in names})))
 """

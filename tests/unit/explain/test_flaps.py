@@ -8,7 +8,7 @@ import pytest
 
 from lab.explain.explain import explain
 from lab.explain.flaps import find_flaps
-from lab.node.tcp_messages import Connections
+from lab.node.messages.tcp import Connections
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
 from lab.verdict.evidence import Evidence, read_evidence

@@ -6,7 +6,7 @@ from itertools import permutations
 from pathlib import Path
 
 from lab.explain.slow_links import find_slow_links
-from lab.node.tcp_messages import Connections
+from lab.node.messages.tcp import Connections
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
 from lab.verdict.evidence import read_evidence

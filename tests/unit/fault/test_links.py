@@ -15,7 +15,7 @@ from lab.fault.network import PROFILES, network_of
 from lab.fault.partitions import apart, bridge, checked, drops, halves, isolate, one_way, ring
 from lab.keys.problems import Reading
 from lab.keys.value import Value
-from lab.node.conditions import merged, together
+from lab.node.deeds.conditions import merged, together
 
 ADDRESSES = {f"node{rank}": f"10.0.0.{rank + 2}" for rank in range(4)}
 NODES = list(ADDRESSES)

@@ -8,8 +8,8 @@ import pytest
 
 from lab.errors import RanksFailed
 from lab.functions.failures import raised, rebuild
-from lab.node.call_failures import describe
-from lab.node.call_messages import Failure, Place
+from lab.node.messages.call import Failure, Place
+from lab.node.rank.call_failures import describe
 
 HERE = Path(__file__)
 

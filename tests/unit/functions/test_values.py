@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.functions.values import Misread, read_value
-from lab.node import call_values
-from lab.node.call_values import HEAD, Unsendable, write_value
+from lab.node.rank import call_values
+from lab.node.rank.call_values import HEAD, Unsendable, write_value
 
 MORE = 1 << 20
 

@@ -8,7 +8,7 @@ import pytest
 
 from lab.grade.points import forfeited, scores, worth
 from lab.keys.declare import keys_of
-from lab.node.messages import Limited
+from lab.node.messages.agent import Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
 from lab.spec.scenario import Expect, Grading, Tolerance

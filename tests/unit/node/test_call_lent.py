@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.node.call_lent import Lender
-from lab.node.call_messages import Lent
+from lab.node.messages.call import Lent
+from lab.node.rank.call_lent import Lender
 
 FILES = {"lent_pkg/__init__.py": "from lent_pkg.inner import two\n", "lent_pkg/inner.py": "def two():\n    return 2\n"}
 

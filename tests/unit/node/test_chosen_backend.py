@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.node import chosen_backend, note
-from lab.node.backend_messages import Named
+from lab.node.messages.backend import Named
+from lab.node.rank import chosen_backend, note
 
 GROUPS = "torch.distributed.distributed_c10d"
 

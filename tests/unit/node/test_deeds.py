@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab.node import apart as processes_apart
-from lab.node import deeds, library
 from lab.node.config import Config
-from lab.node.deeds import Deeds
-from lab.node.fault_messages import Do, Done, LookAt, Undo
+from lab.node.deeds import apart as processes_apart
+from lab.node.deeds import doing as deeds
+from lab.node.deeds import library
+from lab.node.deeds.doing import Deeds
+from lab.node.messages.fault import Do, Done, LookAt, Undo
 
 
 class Listener:
@@ -30,7 +31,7 @@ class Listener:
 
 def deed(monkeypatch: pytest.MonkeyPatch, *, apart: bool = False, **functions: object) -> None:
     """Have agents know the deed `test`."""
-    module = types.ModuleType("lab.node.test_deed")
+    module = types.ModuleType("lab.node.deeds.test_deed")
     module.__dict__.update(APART=apart, **functions)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(deeds.DEEDS, "test", "test_deed")
@@ -113,14 +114,14 @@ LINKS = "test_links_deed"
 
 
 def counts(context: object, said: dict[str, object]) -> dict[str, object]:
-    sys.modules[f"lab.node.{LINKS}"].__dict__["TIMES"] += 1
-    return {"times": sys.modules[f"lab.node.{LINKS}"].__dict__["TIMES"], "here": os.getpid()}
+    sys.modules[f"lab.node.deeds.{LINKS}"].__dict__["TIMES"] += 1
+    return {"times": sys.modules[f"lab.node.deeds.{LINKS}"].__dict__["TIMES"], "here": os.getpid()}
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]]]:
     """Has an agent do deeds of links, whose module counts how often it was called; takes requests, gives answers."""
-    module = types.ModuleType(f"lab.node.{LINKS}")
+    module = types.ModuleType(f"lab.node.deeds.{LINKS}")
     module.__dict__.update(TIMES=0, apply=counts, undo=lambda context, said: os.kill(os.getpid(), 9))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(deeds.DEEDS, "links", LINKS)

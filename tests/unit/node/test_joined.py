@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.node import wire
 from lab.node.joined import Joiners
-from lab.node.joined_messages import MOST_OF_A_WORKER, Joined, Joining, Leaving, is_joined, nth_of, number_of, worker_of
-from lab.node.messages import Exited, Note, Trace
-from lab.node.note import send
+from lab.node.messages import wire
+from lab.node.messages.agent import Exited, Note, Trace
+from lab.node.messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, is_joined, nth_of, number_of, worker_of
+from lab.node.messages.worker import Raised
+from lab.node.rank.note import send
 from lab.node.statement import bind_notes, waiting_statements
-from lab.node.worker_messages import Raised
 
 Send = Callable[..., None]
 WORKER = 2

@@ -17,8 +17,8 @@ import pytest
 
 from lab.node import joins, stub
 from lab.node.joins import JoinError, Joins, understand
-from lab.node.messages import Claim
-from lab.node.start_messages import WorkerStart
+from lab.node.messages.agent import Claim
+from lab.node.messages.start import WorkerStart
 from lab.node.users import Users
 
 DEADLINE_S = 60.0

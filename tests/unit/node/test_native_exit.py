@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import ctypes, sys
-from lab.node import native_exit
+from lab.node.rank import native_exit
 libc = ctypes.CDLL(None)
 def at_exit(word):
     libc.__cxa_atexit(libc.perror, word, None)

@@ -11,7 +11,7 @@ pytestmark = in_namespaces
 
 _PROGRAM = """
 import subprocess
-from lab.node import neighbours
+from lab.node.deeds import neighbours
 
 def ip(*words):
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from lab.node import outputs
-from lab.node.messages import Finish
-from lab.node.output_messages import Made
+from lab.node.messages.agent import Finish
+from lab.node.messages.output import Made
 
 
 def made_in(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node import joining
+from lab.node.rank import joining
 
 LOOK = "import json, sys; print(json.dumps([sys.path, sorted(sys.modules)]))"
 

@@ -14,13 +14,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lab.node import note, wire
 from lab.node.config import Config
 from lab.node.inlet import Inlet
-from lab.node.messages import Claim, Note
+from lab.node.messages import wire
+from lab.node.messages.agent import Claim, Note
+from lab.node.messages.worker import Imported, Raised
 from lab.node.noderun import NodeRun
+from lab.node.rank import note
 from lab.node.statement import DEEPEST, problem_with, read_statement
-from lab.node.worker_messages import Imported, Raised
 from lab.record.events import event_line, read_event
 from lab.verdict.facts import RunFacts
 from lab.verdict.rank_facts import RankFacts

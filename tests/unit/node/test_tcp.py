@@ -11,8 +11,8 @@ import pytest
 
 from lab.node import tcp
 from lab.node.config import Config
+from lab.node.messages.tcp import Connections
 from lab.node.tcp import Connection, Reports, by_peer, connections
-from lab.node.tcp_messages import Connections
 
 _CONFIG = Config(node="node1", root="/", container=True, import_root="/")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.node import note, thread_failures
-from lab.node.thread_messages import ThreadRaised
+from lab.node.messages.thread import ThreadRaised
+from lab.node.rank import note, thread_failures
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lab.node.messages import Claim
+from lab.node.messages.agent import Claim
 from lab.node.users import FIRST_UID, GROUP, Users
 
 CLAIM = Claim("r", "me", 60.0)

@@ -7,11 +7,10 @@ from typing import get_args
 
 import pytest
 
-from lab.node import wire
 from lab.node.agent import Agent
 from lab.node.config import Config
-from lab.node.fault_messages import Do, Done, Reached, Release
-from lab.node.messages import (
+from lab.node.messages import wire
+from lab.node.messages.agent import (
     PROTOCOL,
     Answer,
     Busy,
@@ -30,10 +29,11 @@ from lab.node.messages import (
     Request,
     Trace,
 )  # fmt: skip
-from lab.node.start_messages import Store, WorkerStart
-from lab.node.terminal_messages import Breakpoint, Input, Window
-from lab.node.typed import Misfit, read
-from lab.node.watch_messages import EVERY_RANK, RUN_ON, Follow, Held, LetGo
+from lab.node.messages.fault import Do, Done, Reached, Release
+from lab.node.messages.start import Store, WorkerStart
+from lab.node.messages.terminal import Breakpoint, Input, Window
+from lab.node.messages.typed import Misfit, read
+from lab.node.messages.watch import EVERY_RANK, RUN_ON, Follow, Held, LetGo
 
 MESSAGES = [
     Hello(),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.messages import Claim, Files
+from lab.node.messages.agent import Claim, Files
 from lab.node.users import Users
 from lab.node.workplace import Workplace
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lab.node import disk_faults, write_filter
-from lab.node.write_filter import Server, is_on_disk
+from lab.node.deeds import disk_faults, write_filter
+from lab.node.deeds.write_filter import Server, is_on_disk
 
 WRITE, COPY, FSYNC = 1, 326, 74
 DONE, FULL = (0, 1), (-errno.ENOSPC, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.node.zygote_messages import Enter, Entered, Lines, encode
+from lab.node.messages.zygote import Enter, Entered, Lines, encode
 
 
 def test_messages_arrive_in_whatever_pieces_and_what_is_none_is_skipped():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages import Prepare
+from lab.node.messages.agent import Prepare
 from lab.pytest_plugin.stash import DEADLINE
 from lab.pytest_plugin.warm import Runs, WarmCluster
 from lab.record.read import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import RecordError
-from lab.node.messages import Exited, Note, Started
+from lab.node.messages.agent import Exited, Note, Started
 from lab.plan.plan import WorkerPlan
 from lab.record.events import Clock
 from lab.record.layout import EVENTS, RESULT

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.node.messages import Started
-from lab.node.tcp_messages import Connections
+from lab.node.messages.agent import Started
+from lab.node.messages.tcp import Connections
 from lab.report.connections_view import connections_json, connections_text
 from lab.report.style import Style
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages import Exited, Output
-from lab.node.terminal_messages import ANSWERS, CALLED, Input, Taken
+from lab.node.messages.agent import Exited, Output
+from lab.node.messages.terminal import ANSWERS, CALLED, Input, Taken
 from lab.run.calls import CallLine
 
 KIB = 1 << 10

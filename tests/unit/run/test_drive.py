@@ -12,8 +12,8 @@ import pytest
 
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
-from lab.node import wire
-from lab.node.messages import (
+from lab.node.messages import wire
+from lab.node.messages.agent import (
     Busy,
     Claimed,
     Cleaning,
@@ -29,9 +29,9 @@ from lab.node.messages import (
     Stop,
     Trace,
 )
+from lab.node.messages.start import Store
+from lab.node.messages.terminal import ANOTHERS, OWN, Input, Taken
 from lab.node.recorder.journal import clock_id
-from lab.node.start_messages import Store
-from lab.node.terminal_messages import ANOTHERS, OWN, Input, Taken
 from lab.plan.cluster import MASTER_PORT, Shape
 from lab.plan.options import PlanOptions
 from lab.plan.plan import make_plan

@@ -15,7 +15,7 @@ from lab.errors import ClusterError, UsageError
 from lab.fault.fault import Fault
 from lab.fault.kinds.kill import Kill
 from lab.fault.when import START, When
-from lab.node.fault_messages import Release
+from lab.node.messages.fault import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record

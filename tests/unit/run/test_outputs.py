@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.output_messages import Made, MadeFile, Piece
+from lab.node.messages.output import Made, MadeFile, Piece
 from lab.run.outputs import LIMIT_BYTES, Outputs
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
-from lab.node.messages import Ready
+from lab.node.messages.agent import Ready
 from lab.plan.cluster import Shape
 from lab.run.lock import ClusterLock
 from lab.run.reap import reap

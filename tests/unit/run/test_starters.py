@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.messages import Exited, Output, Prepare
-from lab.node.start_messages import STARTER, WorkerStart
+from lab.node.messages.agent import Exited, Output, Prepare
+from lab.node.messages.start import STARTER, WorkerStart
 from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions

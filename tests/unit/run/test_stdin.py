@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages import Exited
-from lab.node.terminal_messages import (
+from lab.node.messages.agent import Exited
+from lab.node.messages.terminal import (
     ANOTHERS,
     FED,
     NOTHING,

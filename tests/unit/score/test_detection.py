@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.node.messages import Exited, Halted, Started
-from lab.node.tcp_messages import Connections
+from lab.node.messages.agent import Exited, Halted, Started
+from lab.node.messages.tcp import Connections
 from lab.record.events import Clock, Event, Fault, FaultHealed, NodeLost, NodeTroubled, TimedOut
 from lab.report.broken_view import tell_broken
 from lab.score.detection import Detection, check_detected, find_detections, with_detections

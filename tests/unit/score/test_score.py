@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages import Exited, Halted, Started
-from lab.node.tcp_messages import Connections
+from lab.node.messages.agent import Exited, Halted, Started
+from lab.node.messages.tcp import Connections
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.layout import RESULT
 from lab.record.read import Record

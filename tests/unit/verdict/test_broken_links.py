@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.node.messages import Exited
+from lab.node.messages.agent import Exited
 from lab.record.events import Clock
 from lab.verdict.broken_links import broken_link
 from lab.verdict.facts import RunFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 from typing import Any
 
-from lab.node.tcp_messages import Connections
+from lab.node.messages.tcp import Connections
 from lab.verdict.cut import Cut, find_cut
 from lab.verdict.network import Network
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages import Exited, Started
+from lab.node.messages.agent import Exited, Started
 from lab.record.events import NodeLost
 from lab.record.layout import EVENTS, LOGS, PLAN
 from lab.record.read import Record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.node.messages import Limited
+from lab.node.messages.agent import Limited
 from lab.verdict.limits import limits_told
 
 MIB = 1 << 20

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.joined_messages import Joined, LeftRunning, number_of
-from lab.node.messages import Exited
+from lab.node.messages.agent import Exited
+from lab.node.messages.joined import Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.started import Started, ranks_of, read_started

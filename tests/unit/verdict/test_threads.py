@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.thread_messages import ThreadRaised
+from lab.node.messages.thread import ThreadRaised
 from lab.verdict.evidence import read_evidence
 from lab.verdict.judge import judge
 from lab.verdict.rank_facts import RankFacts

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.watch_messages import EVERY_RANK, RUN_ON
+from lab.node.messages.watch import EVERY_RANK, RUN_ON
 from lab.run import watched as clock
 from lab.run.watched import Watched
 from lab.watch import steps

@@ -33,8 +33,9 @@ export function makePainter(canvas, view) {
       view.hatch = context.createPattern(hatching(view.colours.hatch), "repeat");
       paint(); // at once: before printing there is no further frame
     },
-    resize() {
-      canvas.width = Math.round(view.width * pixelRatio());
+    resize(width) {
+      view.width = width;
+      canvas.width = Math.round(width * pixelRatio());
       canvas.height = Math.round(view.height * pixelRatio());
     },
   };

@@ -1,0 +1,249 @@
+"""A process that a script starts becomes a rank on record: once it joins a process group, it tells the agent so.
+
+Forks of a worker have this from it. Other interpreters load it when they import torch.distributed, see `startup`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import functools
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
+
+from ..messages import wire
+from ..messages.joined import Joining, Leaving
+from ..recorder import imports, marks
+from ..recorder import install as recorder
+from . import chosen_backend, note
+from .raised import raised, without_frames
+
+SETTINGS_VARIABLE = "LAB_STARTED"
+STACK_SIGNAL = signal.SIGRTMAX - 2
+"""Makes a process of a run write its Python stack; far from the signals that scripts use."""
+STARTUP = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "startup")
+_OWN_CODE = (os.path.abspath(__file__), os.path.join(os.path.dirname(recorder.__file__), ""))
+_FAR = 100
+"""Descriptors from here on are not in the way of scripts."""
+
+
+class _Process:
+    """What there is to know of this process."""
+
+    def __init__(self) -> None:
+        self.started = False
+        """Whether a script started it; a worker is none of those."""
+        self.folder = ""
+        self.values: int | None = None
+        self.socket = ""
+        self.trace = -1
+        self.rank = -1
+        """Who it says that it is, once it has."""
+        self.left = False
+        self.of_worker = False
+        """Whether it is a fork of a worker, whose crashes are told to the agent; others' are their own matter."""
+
+    def forked(self) -> None:
+        """This process is a fork of one that knew this."""
+        self.started, self.trace, self.rank, self.left = True, -1, -1, False
+
+    def record(self) -> None:
+        """Begin to record, without anybody being told."""
+        fd = os.memfd_create("trace")
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+        self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
+        os.close(fd)
+        recorder.start_in_started(self.trace, self.folder, self.values)
+
+    def join(self, rank: int, world_size: int, meeting: str) -> None:
+        """Tell the agent who this is; only the first time counts."""
+        if self.trace < 0 or self.rank >= 0 or rank < 0:
+            return
+        self.rank = rank
+        stack = _writes_stacks()
+        try:
+            message = wire.encode(Joining(rank, time.time(), world_size, meeting[:300]))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+                channel.connect(self.socket)
+                socket.send_fds(channel, [message], [self.trace, stack])
+        except OSError:  # the run is over
+            recorder.stop()
+        else:
+            _tell_of_the_end()
+        os.close(stack)
+
+    def tell_of(self, error: BaseException) -> None:
+        """Tell the agent what was raised."""
+        with suppress(OSError, ValueError):
+            note.send(self.socket, raised(self.rank, without_frames(error, _OWN_CODE)))
+
+    def leave(self, code: int | None) -> None:
+        """The process is about to end by itself; only the first time counts."""
+        if self.rank < 0 or self.left:
+            return
+        self.left = True
+        with suppress(OSError, ValueError):
+            note.send(self.socket, Leaving(self.rank, time.time(), code))
+        recorder.stop()
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.forked)
+
+
+def environment(folder: str, values: int | None, before: str) -> dict[str, str]:
+    """Variables by which every Python that a script starts loads this, where PYTHONPATH was `before`."""
+    return {
+        "PYTHONPATH": f"{STARTUP}{os.pathsep}{before}" if before else STARTUP,
+        SETTINGS_VARIABLE: json.dumps({"folder": folder, "values": values}),
+    }
+
+
+def prepare(folder: str, values: int | None, note_socket: str) -> None:
+    """In a worker, after its own recorder: have its forks recorded if they join a process group."""
+    _prepare(folder, values, note_socket, started=False)
+
+
+def prepare_started(settings: str, name: str, path: Any, target: Any) -> Any:
+    """In an interpreter that a script started and that imports torch.distributed; returns the spec of that module."""
+    said = json.loads(settings)
+    chosen_backend.choose(int(os.environ.get("RANK", "0")), str(said["folder"]), os.environ[note.SOCKET_VARIABLE])
+    _prepare(str(said["folder"]), said["values"], os.environ[note.SOCKET_VARIABLE], started=True)
+    return imports.watch.find_spec(name, path, target)
+
+
+def _prepare(folder: str, values: int | None, note_socket: str, *, started: bool) -> None:
+    _process.started, _process.folder, _process.values, _process.socket = started, folder, values, note_socket
+    _process.of_worker = not started
+    imports.when_imported("torch.distributed.distributed_c10d", _watch)
+    imports.when_imported("torch.distributed.rendezvous", _watch_rendezvous)
+
+
+def _watch(module: ModuleType) -> None:
+    public = (module, sys.modules.get("torch.distributed"))
+    marks.replace(public, "init_process_group", functools.partial(_beginning, module))
+    marks.replace((module,), "_new_process_group_helper", _meeting)
+
+
+def _beginning(module: ModuleType, init: Any) -> Any:
+    @functools.wraps(init)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        if not _process.started or _process.trace >= 0:
+            return init(*arguments, **named)
+        _process.record()
+        try:
+            return module.init_process_group(*arguments, **named)  # which is recorded from now on
+        except BaseException:  # perhaps before it came to where others are met
+            _process.join(_number(named, "rank"), _number(named, "world_size"), "")
+            raise
+
+    return marks.unseen(wrapper)
+
+
+def _number(named: dict[str, Any], name: str) -> int:
+    given = named.get(name)
+    return given if isinstance(given, int) else -1
+
+
+def _meeting(make: Any) -> Any:
+    @functools.wraps(make)
+    def wrapper(*arguments: Any, **named: Any) -> Any:
+        if _process.trace >= 0 and _process.rank < 0:
+            given = {**dict(zip(("group_size", "group_rank", "", "", "store"), arguments)), **named}
+            _process.join(int(given["group_rank"]), int(given["group_size"]), _place_of(given.get("store")))
+        return make(*arguments, **named)
+
+    return marks.unseen(wrapper)
+
+
+def _watch_rendezvous(module: ModuleType) -> None:
+    """A rank that nobody meets is one, too."""
+
+    def watched(create: Any) -> Any:
+        @functools.wraps(create)
+        def wrapper(hostname: str, port: int, rank: int, world_size: int, *rest: Any, **more: Any) -> Any:
+            _process.join(int(rank), int(world_size), str(port))
+            return create(hostname, port, rank, world_size, *rest, **more)
+
+        return marks.unseen(wrapper)
+
+    marks.replace((module,), "_create_c10d_store", watched)
+
+
+def _place_of(store: Any) -> str:
+    """Where a store is: the port that it listens at, or its file; empty where that cannot be told."""
+    for _ in range(8):
+        inner = getattr(store, "underlying_store", None)
+        if inner is None:
+            break
+        store = inner
+    return str(getattr(store, "port", "") or getattr(store, "path", ""))
+
+
+def _writes_stacks() -> int:
+    """Have this process write its Python stack when it is asked to, or crashes; returns where to."""
+    import faulthandler
+
+    stack = os.memfd_create("stack")
+    kept = fcntl.fcntl(stack, fcntl.F_DUPFD_CLOEXEC, _FAR)
+    if _process.of_worker or not faulthandler.is_enabled():
+        faulthandler.enable(file=kept, all_threads=True)
+    faulthandler.register(STACK_SIGNAL, file=kept, all_threads=True)
+    return stack
+
+
+def _tell_of_the_end() -> None:
+    """Have the agent told how this process ends, whichever way it chooses."""
+    atexit.register(_process.leave, None)
+    os._exit = _watched_exit(os._exit)
+    sys.excepthook = _watched_hook(sys.excepthook)
+    imports.when_imported("multiprocessing.util", _watch_children_of_multiprocessing)
+
+
+def _watched_exit(leave: Any) -> Any:
+    @functools.wraps(leave)
+    def _exit(status: int) -> Any:
+        _process.leave(status)
+        leave(status)
+
+    return _exit
+
+
+def _watched_hook(hook: Any) -> Any:
+    @functools.wraps(hook)
+    def excepthook(kind: Any, error: Any, trace: Any) -> None:
+        if _process.rank >= 0 and isinstance(error, BaseException):
+            _process.tell_of(error)
+            _process.leave(1)
+            trace = error.__traceback__
+        hook(kind, error, trace)
+
+    return excepthook
+
+
+def _watch_children_of_multiprocessing(module: ModuleType) -> None:
+    """These call this one as they end, also while what they raise is on its way to be printed."""
+    plain = module._exit_function
+
+    @functools.wraps(plain)
+    def _exit_function(*arguments: Any, **named: Any) -> Any:
+        error = sys.exc_info()[1]
+        code = 0
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+            error = error.__context__ if code else None  # PyTorch's spawn has reported that one, and leaves
+        elif error is not None:
+            code = 1
+        if _process.rank >= 0 and error is not None and not _process.left:
+            _process.tell_of(error)
+        _process.leave(code)
+        return plain(*arguments, **named)
+
+    module._exit_function = _exit_function  # type: ignore[attr-defined]

@@ -1,0 +1,277 @@
+"""The process of one rank, from its first instruction to its exit code: what happens around the user's script."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import faulthandler
+import fcntl
+import gc
+import importlib.machinery
+import io
+import json
+import os
+import signal
+import sys
+import termios
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from .. import warm
+from ..messages.worker import Imported
+from ..recorder import holds
+from ..recorder import install as recorder
+from . import calls, chosen_backend, debugger, destroyed_groups, joining, native_exit, note, rendezvous, thread_failures
+from .raised import raised, without_frames
+
+STACK_SIGNAL = joining.STACK_SIGNAL
+SPEC_VARIABLE = "LAB_WORKER_SPEC"
+_ORDER_DEADLINE_S = 1.0
+_OWN_CODE = (
+    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__, calls.__file__, calls.PROGRAM),
+    os.path.join(os.path.dirname(recorder.__file__), ""),
+)
+
+
+class OrderedWriter(io.FileIO):
+    """Standard output or error, unbuffered; what is written to one arrives before what is later written to the other.
+
+    The two are different pipes, so a switch from one to the other waits (at most 1 s) until the agent has read
+    what the other holds.
+    """
+
+    last: OrderedWriter | None = None
+    """The stream that was written last in this process."""
+
+    def write(self, data: Any) -> int:
+        """Write everything, however large, even if a signal handler interrupts."""
+        previous = OrderedWriter.last
+        if previous is not None and previous is not self and not previous.closed:
+            wait_until_read(previous.fileno())
+        OrderedWriter.last = self
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            done += super().write(view[done:]) or 0
+        return done
+
+
+def wait_until_read(pipe: int) -> None:
+    """Wait, at most 1 s, until the agent has read what a pipe holds."""
+    pending, end = array.array("i", [0]), time.monotonic() + _ORDER_DEADLINE_S
+    while time.monotonic() < end:
+        try:
+            fcntl.ioctl(pipe, termios.FIONREAD, pending)
+        except OSError:
+            return  # the script put something else in its place
+        if pending[0] == 0 or os.isatty(pipe):  # what waits in a terminal is what was typed
+            return
+        time.sleep(0.0001)
+
+
+def run_worker(spec: dict[str, Any]) -> None:
+    """Run the script of one rank in this process, a fork of the warm agent, and never return.
+
+    `missing` in the specification are slow parts of torch that the agent wants to know of if the script imports them.
+    """
+    code, names = _run(spec)
+    _undisturbed(lambda: _report_imports(spec))
+    _leave(code, names)
+
+
+def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Run the script; returns its exit code and its globals."""
+    _open_streams()
+    faulthandler.enable(file=spec["stack_fd"], all_threads=True)
+    faulthandler.register(STACK_SIGNAL, file=spec["stack_fd"], all_threads=True)
+    sys.argv = list(spec["argv"])
+    sys.path[0] = spec["folder"]
+    rendezvous.use_run_store()
+    chosen_backend.choose(spec["rank"], spec["folder"], spec["note_socket"])
+    thread_failures.tell(spec["rank"], spec["folder"], spec["note_socket"])
+    destroyed_groups.keep()
+    native_exit.watch()
+    debugger.prepare(spec)
+    calls.prepare(spec)
+    if spec.get("hold_fd") is not None:
+        holds.arm(spec["triggers"], spec["hold_fd"], spec["rank"], spec["note_socket"])
+    if spec.get("trace_fd") is not None:
+        recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
+        joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
+    path = os.path.join(spec["folder"], spec["script"])
+    names = vars(_main_module(path))
+    return _run_script(path, names, spec), names
+
+
+def start_cold() -> None:
+    """Entry point of a worker in an interpreter of its own."""
+    spec = json.loads(os.environ.pop(SPEC_VARIABLE))
+    for fd in (fd for name, fd in spec.items() if name.endswith("_fd")):
+        if fd is not None and fd >= 0:
+            fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    code, names = _run(spec)
+    _leave(code, names, cold=True)
+
+
+def _open_streams() -> None:
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        raw = OrderedWriter(fd, "w", closefd=False)
+        raw.name = f"<{name}>"
+        errors = "strict" if name == "stdout" else "backslashreplace"
+        stream = io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)
+        stream.mode = "w"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc]
+
+
+def _main_module(path: str) -> types.ModuleType:
+    """The module `__main__` as the interpreter makes it for a script."""
+    main = types.ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    vars(main).update(__file__=path, __builtins__=__builtins__, __cached__=None, __loader__=loader)
+    if sys.version_info < (3, 14):
+        vars(main)["__annotations__"] = {}
+    sys.modules["__main__"] = main
+    return main
+
+
+def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
+    """Run the script; returns its exit code, or the number of the signal that is to end it, negative."""
+    try:
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        exec(code, namespace)
+    except SystemExit as error:
+        status = _exit_code(error.code)
+        if status:
+            _report(_without_own_frames(error), spec)
+        return status
+    except KeyboardInterrupt as error:
+        _without_own_frames(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -signal.SIGINT
+    except BaseException as error:
+        _tell(_without_own_frames(error), spec)
+        return 1
+    return 0
+
+
+def _tell(error: BaseException, spec: dict[str, Any]) -> None:
+    _undisturbed(lambda: _report(error, spec), times=2)
+    _undisturbed(lambda: sys.excepthook(type(error), error, error.__traceback__))
+
+
+def _undisturbed(action: Callable[[], object], times: int = 1) -> None:
+    """Do something, and so often again if it is cut short: a handler of a signal may raise at any moment."""
+    for _ in range(times):
+        try:
+            action()
+            return
+        except BaseException:
+            traceback.print_exc()
+
+
+def _without_own_frames(error: BaseException) -> BaseException:
+    """The error without the frames of the worker and its recorder."""
+    return without_frames(error, _OWN_CODE)
+
+
+def _exit_code(value: Any) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & 0xFF
+    print(value, file=sys.stderr)
+    return 1
+
+
+def _report(error: BaseException, spec: dict[str, Any]) -> None:
+    """Tell the agent what was raised, before anything else can fail because of it."""
+    with suppress(OSError, ValueError):  # the traceback is still printed
+        note.send(spec["note_socket"], raised(spec["rank"], error))
+
+
+def _report_imports(spec: dict[str, Any]) -> None:
+    """Tell the agent which slow parts of torch the script has imported, for it to import them before the next run."""
+    names = [name for name in spec.get("missing", ()) if name in sys.modules]
+    if names:
+        with suppress(OSError):  # the next run imports them itself
+            note.send(spec["note_socket"], Imported(spec["rank"], names))
+
+
+def _leave(code: int, names: dict[str, Any], *, cold: bool = False) -> None:
+    """End as an interpreter ends, without the 0.2 s that dismantling torch takes.
+
+    Threads are joined, `atexit` functions run, the script's globals are dropped (which flushes and closes its
+    files), standard streams and C's own are flushed. Where threads of torch are left, such as gloo's, the globals stay
+    and only files are closed: the end of a DDP object waits, holding the interpreter's lock, for a thread of gloo
+    that may be waiting for that lock. An interpreter that is being finalized gives such a thread up; this one is not.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        threading.excepthook = lambda *_: None  # an interpreter that ends stops its daemon threads silently
+        import atexit
+
+        atexit._run_exitfuncs()
+        if not _has_threads_of_torch(cold):
+            for name in [name for name in names if name != "__builtins__"]:
+                names[name] = None
+            gc.collect()
+        else:
+            _close_files()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+        ctypes.CDLL(None).fflush(None)
+    except BaseException:
+        traceback.print_exc()
+        code = code or 1
+    recorder.stop()
+    if code < 0:  # only now, as an interpreter that was interrupted
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    native_exit.leave(code)
+
+
+def _has_threads_of_torch(cold: bool) -> bool:
+    """Whether native threads are left that may want the interpreter's lock.
+
+    A fork begins with one thread, so any other will do; a fresh interpreter has those of OpenBLAS, which are nameless.
+    """
+    if not cold:
+        return len(os.listdir("/proc/self/task")) > 1
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
+            if file.read().startswith(("gloo", "pt_")):
+                return True
+    return False
+
+
+def _close_files() -> None:
+    """Flush and close every file that the script left open: those that wrap others first."""
+    found = [item for item in gc.get_objects() if issubclass(type(item), io.IOBase)]
+    buffers = [file for file in found if type(file) in (io.BufferedWriter, io.BufferedRandom)]
+    texts = [file for file in found if type(file) is io.TextIOWrapper]
+    others = [file for file in found if type(file).__module__ not in ("_io", __name__)]  # gzip, bz2, ...
+    standard = (sys.stdin, sys.stdout, sys.stderr)
+    for file in (*texts, *others, *buffers):
+        if file not in standard:
+            with suppress(OSError, ValueError):  # what it writes to is gone
+                file.close()
+
+
+def prepare_fork(changed_environment: dict[str, str]) -> None:
+    """What a fork of the warm agent sets right before it runs a script; variables that the run sets are in place."""
+    import multiprocessing.process
+    import tempfile
+
+    tempfile.tempdir = None  # an import in the agent may have asked for the folder, which TMPDIR now names
+    multiprocessing.process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
+    warm.renew_random_state()
+    warm.apply_environment(changed_environment)
