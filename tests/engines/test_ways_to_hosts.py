@@ -48,6 +48,7 @@ def test_hosts_behind_tls_are_reached_and_nothing_said_there_is_lost(way: str, t
     (tmp_path / "swarm.json").write_text(json.dumps(settings))
     (tmp_path / "main.py").write_text(SCRIPT)
     environment = {**os.environ, **told, "LAB_SWARM": str(tmp_path / "swarm.json")}
+    environment["LAB_SLURM_HOME"] = str(tmp_path / "slurm")  # that of others is out of reach there
     environment["REQUESTS_CA_BUNDLE"] = certifi.where()  # which say who may be trusted in the web, and not here
     name = f"lab-test-{way}"
     try:
