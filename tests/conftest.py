@@ -78,6 +78,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to go on where pytest and pytest-xdist do not understand each other: each process would make all clusters.
+
+    Raises:
+        pytest.UsageError: the group of a test is not in its name.
+    """
+    if session.config.getoption("loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") and "@" not in item.nodeid:
+                raise pytest.UsageError(
+                    f"pytest {pytest.__version__} loses the groups that pytest-xdist gives to tests"
+                )
+
+
 def tier_of(nodeid: str) -> str:
     """Return the tier of a test's folder; empty if it is in none."""
     folders = nodeid.partition("::")[0].split("/")
