@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Generator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,13 @@ def chromium() -> Generator[Browser]:
 
 @pytest.fixture(scope="session")
 def reports() -> Callable[[Record], Path]:
-    """Writes the report of a record beside it, once."""
+    """Writes the report of a record beside it, where there is none yet."""
 
-    @lru_cache
-    def of(record: Path) -> Path:
-        return write_report(Record(path=record), record / "report.html").path
+    def of(record: Record) -> Path:
+        page = record.path / "report.html"
+        return page if page.exists() else write_report(record, page).path
 
-    return lambda record: of(record.path)
+    return of
 
 
 @pytest.fixture

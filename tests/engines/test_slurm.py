@@ -94,7 +94,7 @@ def test_a_run_whose_job_is_cancelled_says_so(make: Make, tmp_path: Path):
     cluster.up()
     first = job(cluster)
     result = run_until(cluster, tmp_path, lambda: ask("scancel", first))
-    assert (result.verdict, "was ended by Slurm: CANCELLED in mid-run" in result.reason) == ("failed", True), result
+    assert (result.verdict, "ended by Slurm: CANCELLED in mid-run" in result.reason) == ("failed", True), result
 
 
 def test_when_what_holds_the_agents_is_killed_the_machines_are_given_back(make: Make):
