@@ -37,6 +37,8 @@ class LineFile {
 
   // Appends a whole line, its newline last, so that a reader who sees that sees all of it. False if the disk is full.
   bool append(std::string_view line) {
+    if (window_ != nullptr && !reaches(allocated_))
+      unmap(); // somebody cut it: to touch the pages that are gone would be the end of this process
     if (line.size() > end_ - used_ && !(mappable_ && make_room(line.size())))
       return write(line);
     char* const to = window_ + (used_ - begin_);
@@ -73,6 +75,11 @@ class LineFile {
     }
     end_ = allocated_;
     return true;
+  }
+
+  bool reaches(size_t end) const {
+    struct stat facts;
+    return fstat(fd_, &facts) == 0 && static_cast<size_t>(facts.st_size) >= end;
   }
 
   bool allocate() const {
