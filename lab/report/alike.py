@@ -24,6 +24,14 @@ def alike(things: Iterable[tuple[int, K]]) -> list[tuple[list[int], K]]:
     return [(numbers, thing) for thing, numbers in found.items()]
 
 
+def neighbours(ranks: Sequence[int]) -> list[Sequence[int]]:
+    """Ranks that follow each other put together, so many of them that at most `MANY` blocks come out."""
+    each = 1
+    while len(ranks) > MANY * each:
+        each *= 2
+    return [ranks[first : first + each] for first in range(0, len(ranks), each)]
+
+
 def form_of(text: str) -> str:
     """What texts have in common that differ in their numbers only."""
     return _NUMBER.sub("#", text)

@@ -1,14 +1,56 @@
-"""Rows of a lane: calls of a rank that overlap stand on different rows, in the same order on every timeline."""
+"""Lanes of a timeline: which ranks share one, and on which of its rows a call stands; the same on every timeline."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from lab.trace.model import Call
+from lab.record.result import Result
+from lab.report.alike import MANY, alike, neighbours
+from lab.trace.model import Call, Trace
+from lab.verdict.finding import Finding
 
 MOST_ROWS = 6
 """Of a lane in a picture; what overlaps still more stands on the last one."""
+
+
+_FEW = 4
+"""A sentence that names so many ranks at most speaks of those that stand out."""
+
+
+def lanes_of(
+    ranks: Sequence[int], traces: Sequence[Trace], results: Sequence[Result], findings: Sequence[Finding] = ()
+) -> list[list[int]]:
+    """The ranks of each lane: each has its own, but of many those share one that called the same and ended alike.
+
+    Args:
+        ranks: all that are shown, in order.
+        traces: of the run, or of those that are compared.
+        results: of the same runs. A culprit keeps a lane of its own.
+        findings: what is said of the run; so do the ranks whose doing it is, where these are few.
+
+    Returns:
+        Lanes in the order of their first ranks, at most twice `MANY`: where hardly any two ranks are alike, those that
+        follow each other share one.
+    """
+    if len(ranks) <= MANY:
+        return [[rank] for rank in ranks]
+    named = [result.culprit.rank for result in results if result.culprit is not None]
+    named += [rank for finding in findings if len(finding.ranks) <= _FEW for rank in finding.ranks]
+    alone = [rank for rank in dict.fromkeys(named) if rank is not None and rank in ranks][:MANY]
+    others = [rank for rank in ranks if rank not in alone]
+    ends = [{rank.rank: rank.ended for rank in result.ranks} for result in results]
+    did = ((rank, (*(end.get(rank) for end in ends), *(_calls(trace, rank) for trace in traces))) for rank in others)
+    groups = [numbers for numbers, _ in alike(did)]
+    if len(groups) > MANY:
+        groups = [list(block) for block in neighbours(others)]
+    return sorted(groups + [[rank] for rank in alone])
+
+
+def _calls(trace: Trace, rank: int) -> tuple[tuple[str, str, str], ...]:
+    """What a rank called, where, and what came of it."""
+    own = trace.ranks.get(rank)
+    return tuple((call.op, call.source, call.state) for call in own.calls) if own is not None else ()
 
 
 def rows_of(calls: Sequence[Call]) -> list[int]:

@@ -14,6 +14,7 @@ from lab.explain.explain import explain
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.pictures import choose, kind_of
+from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, rank_colour
 from lab.report.picture.model import picture_of
 from lab.report.picture.svg import svg_of
@@ -54,7 +55,8 @@ def result_html(result: Result) -> str:
 def _recorded(result: Result, record: Record) -> Iterator[str]:
     """What the record of a run adds to its result, with the notes in their place."""
     evidence = read_evidence(record)
-    yield _sentences(result, [finding.sentence for finding in explain(record, evidence).findings[:_MOST_SENTENCES]])
+    findings = explain(record, evidence).findings
+    yield _sentences(result, [finding.sentence for finding in findings[:_MOST_SENTENCES]])
     lines = _output(record)
     if lines:
         more = f"<i>… the last {_MOST_LINES} of {len(lines)} lines</i>\n" if len(lines) > _MOST_LINES else ""
@@ -62,7 +64,8 @@ def _recorded(result: Result, record: Record) -> Iterator[str]:
         yield _fold("Output", f'<pre style="{_MONO}">{more}{shown}</pre>', len(lines) <= _OPEN_LINES)
     yield _notes(result)
     prefix = re.sub(r"\W+", "-", f"lab-{result.run}")
-    timeline = timeline_svg(evidence.trace, evidence.steps, until=evidence.over, prefix=prefix)
+    lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
+    timeline = timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix)
     if timeline:
         yield _fold("Timeline", timeline, is_open=True)
     for number, step in enumerate(_worth_a_picture(evidence.steps)):

@@ -154,6 +154,26 @@ def long_training(folder: Path, calls: int, world_size: int = 4) -> Record:
     return record
 
 
+def crowd(folder: Path) -> Record:
+    """Forty ranks that reduce twice, rank 7 late and the one that fails; rank 30 skips the barrier at the end."""
+    maker = TraceMaker(folder, 40)
+    for rank in range(40):
+        for number in range(2):
+            begin = 40 * number + (20 if rank == 7 else rank / 10)
+            maker.call(rank, "all_reduce", begin, 40 * number + 30, [[1.0]], [[40.0]], red="SUM", at="train.py:10")
+        if rank != 30:
+            maker.call(rank, "barrier", 80 + rank / 10, 90, at="train.py:11")
+    add_output(folder, [(rank, 1, 60 + rank / 10, f"rank {rank}\n") for rank in range(40)])
+    add_events(
+        folder,
+        *({"event": "started", "rank": rank, "node": f"node{rank}", "ms": -5} for rank in range(40)),
+        *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": 95} for rank in range(40)),
+    )
+    data = result(maker, "failed", "rank 7 (node7) raised ValueError: no")
+    data["culprit"] = {"rank": 7, "node": "node7", "error": "ValueError: no"}
+    return maker.record(result=data)
+
+
 def failed(folder: Path) -> Record:
     """Rank 1 raises; its peer loses it in its second call."""
     maker = TraceMaker(folder, 2)

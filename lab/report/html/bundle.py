@@ -20,6 +20,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from lab import __version__
+from lab.report.alike import spans_text
 from lab.words import format_duration, format_value, name_ranks, plural
 
 ASSETS = Path(__file__).parent / "assets"
@@ -71,7 +72,9 @@ def style_sheet() -> str:
 def render(template: str, first: str, filters: dict[str, Callable[..., Any]], **shown: Any) -> bytes:
     """A page from its template and its first module; whatever is shown is text unless it is marked as markup."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=FileSystemLoader(ASSETS))
-    environment.filters.update(duration=format_duration, plural=plural, ranks=name_ranks, value=format_value, **filters)
+    environment.filters.update(
+        duration=format_duration, plural=plural, ranks=name_ranks, spans=spans_text, value=format_value, **filters
+    )
     page = environment.get_template(f"{template}.html.j2")
     text = page.render(script=script_of(first), style_sheet=style_sheet(), version=__version__, **shown)
     return text.encode("utf-8", "replace")

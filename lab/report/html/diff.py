@@ -15,6 +15,7 @@ from lab.report.html.bundle import pack, render
 from lab.report.html.moments import origin_of
 from lab.report.html.save import collector_paused, save
 from lab.report.html.timelines import run_data
+from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, rank_colour
 from lab.trace.compare import compare
 from lab.trace.model import Trace
@@ -71,11 +72,14 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
     pairs = _pairs(steps, twins)
     known = [{*trace.ranks, *ranks_of(record)} for record, trace in zip(records, traces, strict=True)]
     ranks = sorted(known[0] | known[1])
-    models = [
-        _data(record, trace, of, sorted(own), odd)
-        for record, trace, of, own, odd in zip(records, traces, steps, known, (twins.removed, twins.added), strict=True)
-    ]
     results = [record.result() for record in records]
+    lanes = lanes_of(ranks, traces, results)
+    models = [
+        _data(record, trace, of, [own for lane in lanes if (own := [rank for rank in lane if rank in there])], odd)
+        for record, trace, of, there, odd in zip(
+            records, traces, steps, known, (twins.removed, twins.added), strict=True
+        )
+    ]
     page = render(
         "diff",
         "diff",
@@ -97,18 +101,18 @@ def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
         most_changes=_MOST_CHANGES,
         models=models,
         both={key: {**models[0][key], **models[1][key]} for key in ("colours", "phases")}
-        | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks")},
+        | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks", "lanes")},
         data=pack({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
     )  # fmt: skip
     return page, found.identical
 
 
 def _data(
-    record: Record, trace: Trace, steps: Sequence[Step], ranks: Sequence[int], odd: set[tuple[int, int]]
+    record: Record, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], odd: set[tuple[int, int]]
 ) -> dict[str, Any]:
     differs = [int((rank, call.index) in odd) for rank in sorted(trace.ranks) for call in trace.ranks[rank].calls]
     origin = origin_of(record, trace.origin)
-    return run_data(record, trace, steps, ranks=ranks, origin=origin, more={"calls": {"differs": differs}})
+    return run_data(record, trace, steps, lanes=lanes, origin=origin, more={"calls": {"differs": differs}})
 
 
 def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[Step, Step]]:

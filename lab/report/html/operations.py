@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.operations import Operation, operation
-from lab.report.alike import MANY
+from lab.report.alike import neighbours
 from lab.trace.steps import Step
 from lab.trace.traffic import matrix, operations
 from lab.words import NONE, format_bytes, format_duration, format_rate
@@ -39,10 +39,7 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     Of many ranks, neighbours share a row and a column, which are named `0-7`.
     """
     size = max(ranks, default=-1) + 1
-    each = 1
-    while len(ranks) > MANY * each:
-        each *= 2
-    blocks = [ranks[first : first + each] for first in range(0, len(ranks), each)] if ranks else []
+    blocks = neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
     sent = matrix(steps, size)
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]

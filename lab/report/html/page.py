@@ -26,6 +26,7 @@ from lab.report.html.ranks import expectation_rows, note_rows, stack_rows, worke
 from lab.report.html.save import collector_paused, save
 from lab.report.html.sources import cite, sources
 from lab.report.html.timelines import run_data
+from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, operation_tones, rank_colour
 from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
 from lab.report.picture.svg import svg_of
@@ -118,6 +119,7 @@ class _Page:
             self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
         ranks = sorted({*self.trace.ranks, *ranks_of(record)})
         self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
+        self.lanes = lanes_of(ranks, [self.trace], [self.result], self.explanation.findings)
         self.origin = origin_of(record, self.trace.origin)
 
     def html(self, path: Path) -> bytes:
@@ -162,7 +164,7 @@ class _Page:
             self.record,
             self.trace,
             self.steps,
-            ranks=self.colours,
+            lanes=self.lanes,
             origin=self.origin,
             path=self.path,
             wrong={number for number, picture in pictures.items() if picture.check == "wrong"},

@@ -25,7 +25,7 @@ def run_data(
     trace: Trace,
     steps: Sequence[Step],
     *,
-    ranks: Collection[int],
+    lanes: Sequence[Sequence[int]],
     origin: float,
     path: Sequence[Piece] = (),
     wrong: Collection[int] = (),
@@ -38,7 +38,7 @@ def run_data(
         record: of the run.
         trace: what its ranks called.
         steps: the same, put together.
-        ranks: each has a lane, those without a trace too.
+        lanes: the ranks of each lane, those without a trace too; see `lanes_of`.
         origin: Unix time of the page's time 0.
         path: the critical path, if it is known.
         wrong: numbers of steps whose result is not what it should be.
@@ -55,8 +55,9 @@ def run_data(
         "span": [min([0, *begins]), max([microseconds(trace.last), *ends, 1])],
         "ranks": [
             {"rank": rank, "life": lives.get(rank, {}), **_recorded(trace.ranks.get(rank)), **_off(rank, trace)}
-            for rank in ranks
+            for rank in sorted(rank for lane in lanes for rank in lane)
         ],
+        "lanes": lanes,
         "calls": {**columns(call_lines(trace, steps, on_path), names), **more.get("calls", {})},
         "steps": {**columns(step_lines(steps, wrong), names), **more.get("steps", {})},
         "marks": columns(mark_lines(trace), names),

@@ -1,4 +1,4 @@
-"""A run's timeline as one still picture: a lane for each rank, a bar for each call, hatched while it waits for others.
+"""A run's timeline as one still picture: lanes of ranks, a bar for each call, hatched while it waits for others.
 
 Plain SVG without scripts or style sheets, so that it shows wherever HTML does; text and lines take the colour of the
 text around it, and so suit light and dark pages.
@@ -19,8 +19,6 @@ from lab.trace.notation import render_call
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, format_moment, name_ranks
 
-MOST_RANKS = 24
-"""Lanes that are drawn."""
 _WIDTH = 900
 _LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0
 _LETTER = 5.6
@@ -28,23 +26,28 @@ _LEAST_ERROR = 1.5
 """Pixels: where less is uncertain it cannot be seen."""
 
 
-def timeline_svg(trace: Trace, steps: Sequence[Step], *, until: float = 0.0, prefix: str) -> str:
+def timeline_svg(
+    trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], *, until: float = 0.0, prefix: str
+) -> str:
     """The timeline of a run; empty where no rank called anything.
 
     Args:
         trace: of the run.
         steps: its calls, put together.
+        lanes: the ranks of each lane, of which the first is shown; see `lanes_of`.
         until: seconds until which ranks are known to have been alive; calls that never ended last as long.
         prefix: begins the names of what the picture defines, which are to be unique in a page.
     """
-    ranks = [trace.ranks[rank] for rank in sorted(trace.ranks)][:MOST_RANKS]
-    return _Timeline(trace, steps, ranks, max(trace.last, until), prefix).draw() if any(r.calls for r in ranks) else ""
+    drawn = _Timeline(trace, steps, lanes, max(trace.last, until), prefix)
+    return drawn.draw() if any(rank.calls for rank in drawn.ranks) else ""
 
 
 class _Timeline:
-    def __init__(self, trace: Trace, steps: Sequence[Step], ranks: Sequence[RankTrace], last: float, prefix: str):
+    def __init__(self, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], last: float, prefix: str):
         self._trace = trace
-        self._ranks = ranks
+        self._lanes = lanes
+        self.ranks = ranks = [trace.ranks[lane[0]] for lane in lanes]
+        """The first of each lane, which is drawn."""
         self._last = last
         self._several = trace.clocks.several
         self._axis = make_axis(busy_times(ranks, last), _LEFT, _WIDTH - 8.0)
@@ -58,29 +61,29 @@ class _Timeline:
 
     def draw(self) -> str:
         top = 2.0
-        for rank in self._ranks:
-            top = self._lane(rank, top)
+        for rank, of in zip(self.ranks, self._lanes, strict=True):
+            top = self._lane(rank, of[1:], top)
         self._draw_axis(top)
-        height = top + _AXIS
-        if len(self._trace.ranks) > len(self._ranks):
-            self._text(_LEFT, height + 8, f"and {len(self._trace.ranks) - len(self._ranks)} more ranks")
-            height += 16
+        height, ranks = top + _AXIS, sum(map(len, self._lanes))
         height = self._legend(height + 6)
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
-            f'height="{height:.0f}" role="img" aria-label="Timeline of {len(self._ranks)} ranks" font-size="10" '
+            f'height="{height:.0f}" role="img" aria-label="Timeline of {ranks} ranks" font-size="10" '
             f'font-family="system-ui, sans-serif" style="max-width:100%;height:auto">'
             f"{self._patterns()}{''.join(self._parts)}</svg>"
         )
 
-    def _lane(self, rank: RankTrace, top: float) -> float:
-        """Draw what a rank did; returns where its lane ends."""
+    def _lane(self, rank: RankTrace, others: Sequence[int], top: float) -> float:
+        """Draw what a rank did, and how many others did the same; returns where its lane ends."""
         rows = make_rows(rank, self._axis, self._last)
         end = top + _MARK + _BAR * max(1, len(rows)) + _GAP
         self._text(4, top + _MARK + 12, f"rank {rank.rank}", font_weight=600)
         error_s = self._trace.clocks.errors.get(rank.rank, 0.0) if self._several else 0.0
         if error_s:
             self._text(4, top + _MARK + 22, f"± {format_duration(error_s)}", font_size=8, opacity=".8")
+        if others:
+            told = f"and {len(others)} more"
+            self._text(4, top + 8, told, title(f"and so {name_ranks(others)}"), font_size=8, opacity=".8")
         self._line(0, "100%", end - _GAP / 2, stroke_opacity=".15")
         for mark in shown_marks(rank):
             self._mark(mark, top)

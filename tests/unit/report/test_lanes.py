@@ -1,20 +1,25 @@
-"""Which row of its lane a call stands on: the same on the still timeline, on the page and in exports."""
+"""Which ranks share a lane, and on which of its rows a call stands: the same on picture, page and in exports."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.record.result import Culprit
+from lab.report.alike import MANY
 from lab.report.export.tracks import make_tracks
 from lab.report.html.columns import call_lines
-from lab.report.lanes import MOST_ROWS, lay_rows
+from lab.report.lanes import MOST_ROWS, lanes_of, lay_rows
 from lab.report.timeline.axis import make_axis
 from lab.report.timeline.layout import make_rows
 from lab.trace.read import read_trace
 from lab.trace.steps import match
+from lab.verdict.finding import Finding
+from tests.browser.runs import result
 from tests.unit.traces import TraceMaker
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=40).map(
@@ -57,3 +62,56 @@ def test_picture_page_and_exports_agree_on_rows(tmp_path: Path) -> None:
     assert max(page) < MOST_ROWS
     assert picture == export
     assert [picture[call.index] for call in trace.ranks[0].calls] == page
+
+
+def crowd(folder: Path, ranks: int = 40) -> TraceMaker:
+    """Ranks of which each makes three calls."""
+    maker = TraceMaker(folder, ranks)
+    for rank in range(ranks):
+        for number in range(3):
+            maker.call(rank, "all_reduce", 10 * number, 10 * number + 5, [[1.0]], [[1.0]], at=f"train.py:{number}")
+    return maker
+
+
+def lanes(maker: TraceMaker, *findings: Finding, culprit: int | None = None) -> list[list[int]]:
+    record = maker.record(result=result(maker))
+    blamed = None if culprit is None else Culprit(rank=culprit)
+    told = replace(record.result(), culprit=blamed)
+    return lanes_of(range(maker.world_size), [read_trace(record)], [told], findings)
+
+
+def test_each_of_few_ranks_has_a_lane(tmp_path: Path) -> None:
+    assert lanes(crowd(tmp_path / "run", MANY)) == [[rank] for rank in range(MANY)]
+
+
+def test_ranks_that_called_the_same_share_a_lane_and_the_odd_one_has_its_own(tmp_path: Path) -> None:
+    maker = crowd(tmp_path / "run")
+    maker.call(7, "barrier", 40, 50)
+    maker.call(30, "barrier", 40, None)
+    assert lanes(maker) == [[*range(7), *range(8, 30), *range(31, 40)], [7], [30]]
+
+
+def test_a_culprit_and_the_few_of_a_finding_have_lanes_of_their_own(tmp_path: Path) -> None:
+    found = Finding(kind="straggler", sentence="ranks 1 and 12 were late", ranks=(1, 12))
+    most = Finding(kind="mismatch", sentence="ranks 0-19 called another", ranks=tuple(range(20)))
+    others = [rank for rank in range(40) if rank not in (1, 3, 12)]
+    assert lanes(crowd(tmp_path / "run"), found, most, culprit=3) == [others, [1], [3], [12]]
+
+
+def test_where_no_two_ranks_are_alike_neighbours_share_a_lane(tmp_path: Path) -> None:
+    maker = crowd(tmp_path / "run")
+    for rank in range(40):
+        maker.call(rank, "barrier", 40, 50, at=f"train.py:{100 + rank}")
+    assert lanes(maker, culprit=39) == [
+        *([rank, rank + 1, rank + 2, rank + 3] for rank in range(0, 36, 4)),
+        [36, 37, 38],
+        [39],
+    ]
+
+
+def test_two_runs_that_are_compared_have_the_same_lanes(tmp_path: Path) -> None:
+    one, other = crowd(tmp_path / "one"), crowd(tmp_path / "other")
+    other.call(7, "barrier", 40, 50)
+    records = [maker.record(result=result(maker)) for maker in (one, other)]
+    found = lanes_of(range(40), [read_trace(one) for one in records], [one.result() for one in records])
+    assert found == [[*range(7), *range(8, 40)], [7]]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.report.timeline.axis import make_axis
-from lab.report.timeline.svg import MOST_RANKS, timeline_svg
+from lab.report.timeline.svg import timeline_svg
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
@@ -30,10 +30,10 @@ def test_an_axis_keeps_short_pauses_and_does_with_nothing() -> None:
     assert make_axis([(2.0, 2.0)], 3, 100).place(2.0) == 3
 
 
-def drawn(maker: TraceMaker) -> tuple[str, Trace, list[Step]]:
+def drawn(maker: TraceMaker, lanes: list[list[int]] | None = None) -> tuple[str, Trace, list[Step]]:
     trace = read_trace(maker.record(stop=False))
     steps = match(trace)
-    svg = timeline_svg(trace, steps, prefix="p")
+    svg = timeline_svg(trace, steps, lanes or [[rank] for rank in trace.ranks], prefix="p")
     return svg, trace, steps
 
 
@@ -118,8 +118,15 @@ def test_thousands_of_short_calls_are_few_bars(maker: TraceMaker) -> None:
     assert any(re.match(r"\d+ calls, barrier to barrier", title) for title in titles(svg))
 
 
-def test_a_run_without_calls_has_no_timeline_and_one_of_many_ranks_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_a_run_without_calls_has_no_timeline(tmp_path: Path) -> None:
     assert drawn(TraceMaker(tmp_path / "empty"))[0] == ""
-    maker = TraceMaker(tmp_path / "many", world_size=MOST_RANKS + 3)
-    maker.call(0, "barrier", 0, 1)
-    assert "and 3 more ranks" in drawn(maker)[0]
+
+
+def test_a_lane_of_several_ranks_shows_the_first_and_names_the_others(tmp_path: Path) -> None:
+    maker = TraceMaker(tmp_path / "many", world_size=20)
+    for rank in range(20):
+        maker.call(rank, "barrier", 10 * rank, 200 + rank)
+    svg, _, _ = drawn(maker, [[0, *range(2, 20)], [1]])
+    texts = [text.text for text in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert [text for text in texts if text and text.startswith(("rank", "and"))] == ["rank 0", "and 18 more", "rank 1"]
+    assert [title.partition("\n")[0] for title in titles(svg)] == ["and so ranks 2-19", "barrier", "barrier"]

@@ -82,7 +82,7 @@ function drawFaults(context, view) {
     const [from, to] = inView(view, t, until);
     if (to <= from) continue;
     const all = [{ top: AXIS, height: view.height - AXIS }];
-    const areas = ranks ? view.lanes.filter((lane) => ranks.includes(lane.rank)) : all;
+    const areas = ranks ? [...new Set(ranks.map((rank) => view.laneOf.get(rank)))].filter(Boolean) : all;
     for (const area of areas) {
       tint(context, view.colours.bad, from, area, to - from);
       context.fillRect(from, area.top, 1.5, area.height);
@@ -103,8 +103,16 @@ function drawCalls(context, view, lane, seen) {
     const w = Math.max(1, Math.min(width + 2, right) - x - (right - left > 4 ? 0.5 : 0));
     covered[call.row] = Math.max(covered[call.row], x + w);
     drawBar(context, view, call, { x, y: call.top, w, h: lane.bar });
+    if (lane.spread?.has(call)) drawSpread(context, view, call, lane);
     if (lane.off) drawOff(context, view, call, lane);
   }
+}
+
+// From when to when any of the ranks that share a lane was in the call: a line below the bar of the first of them.
+function drawSpread(context, { scale, colours }, call, { spread, bar }) {
+  const [from, to] = spread.get(call).map(scale);
+  context.fillStyle = colours.ops[call.op];
+  context.fillRect(from, call.top + bar + 0.5, Math.max(1, to - from), 2);
 }
 
 // By how much the ends of a bar may be off, where ranks are on hosts with clocks of their own.

@@ -33,9 +33,8 @@ export function makePainter(canvas, view) {
       view.hatch = context.createPattern(hatching(view.colours.hatch), "repeat");
       paint(); // at once: before printing there is no further frame
     },
-    resize(width) {
-      view.width = width;
-      canvas.width = Math.round(width * pixelRatio());
+    resize() {
+      canvas.width = Math.round(view.width * pixelRatio());
       canvas.height = Math.round(view.height * pixelRatio());
     },
   };

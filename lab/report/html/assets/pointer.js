@@ -9,7 +9,7 @@ export function startPointer(canvas, view, choice, logs, actions) {
 
   // The lane under the pointer with the moment and the call there; of a lane's lower edge, the note or the log line.
   function under({ offsetX: x, offsetY: y }) {
-    const lane = view.lanes.find(({ top, height }) => y >= top && y < top + height);
+    const lane = view.lanes.find(({ top, height, head }) => !head && y >= top && y < top + height);
     if (!lane) return {};
     const moment = view.scale.invert(x);
     const tolerance = Math.abs(view.scale.invert(x + 2.5) - moment);
@@ -22,9 +22,9 @@ export function startPointer(canvas, view, choice, logs, actions) {
   }
 
   function describe({ lane, moment, call, note, line }) {
-    if (call) return callTip(call);
-    if (note) return wordsTip(lane.rank, "note", note.text);
-    if (line) return wordsTip(lane.rank, "printed", logs.text(line));
+    if (call) return callTip(call, lane);
+    if (note) return wordsTip(note.rank, "note", note.text);
+    if (line) return wordsTip(line.rank, "printed", logs.text(line));
     return laneTip(lane, moment);
   }
 

@@ -12,16 +12,17 @@ const NARROWEST_US = 5;
 // chosen, pieces of the critical `path`, `span`: what the whole timeline shows, `zoomed`: is told of every zoom.
 export function startTimeline(root, model, choice, more = {}) {
   const canvas = root.querySelector("canvas");
-  const { lanes, height } = layLanes(model);
+  const names = root.querySelector(".lanes");
+  const open = new Set(); // of lanes that several ranks share, the first of these
   const [start, finish] = more.span ?? model.span;
   const margin = (finish - start) * 0.011;
   const whole = [start - margin, finish + margin];
   const base = scaleLinear().domain(whole);
   const view = {
     model,
-    lanes,
-    laneOf: new Map(lanes.map((lane) => [lane.rank, lane])),
-    height,
+    lanes: [],
+    laneOf: new Map(), // by rank: its own, or that which it shares
+    height: 0,
     width: 0,
     scale: base,
     step: null,
@@ -38,11 +39,33 @@ export function startTimeline(root, model, choice, more = {}) {
   function resize() {
     const width = canvas.clientWidth;
     if (!width || width === view.width) return;
-    painter.resize(width);
+    view.width = width;
     base.range([0, width]);
-    const corner = [width, height];
-    zoomed.translateExtent([[0, 0], corner]);
+    fit();
     showAll();
+  }
+
+  function fit() {
+    painter.resize();
+    const corner = [view.width, view.height];
+    zoomed.translateExtent([[0, 0], corner]);
+  }
+
+  // Anew where a lane of several ranks is opened or closed.
+  function lay() {
+    Object.assign(view, layLanes(model, open));
+    for (const lane of view.lanes) for (const rank of lane.of) view.laneOf.set(rank, lane);
+    canvas.style.height = `${view.height}px`;
+    placeLanes(names, view.lanes, view.height);
+  }
+
+  function toggle(event) {
+    const first = Number(event.target.closest("button")?.value ?? Number.NaN);
+    if (Number.isNaN(first)) return;
+    if (!open.delete(first)) open.add(first);
+    lay();
+    fit();
+    painter.redraw();
   }
 
   const zoomed = zoom()
@@ -81,7 +104,7 @@ export function startTimeline(root, model, choice, more = {}) {
 
   // Before the first call there may be seconds of imports and building of models: then the view begins with the calls.
   function showBeginning() {
-    const first = Math.min(...lanes.map(({ calls }) => calls[0]?.begin ?? finish));
+    const first = Math.min(...model.ranks.map(({ calls }) => calls[0]?.begin ?? finish));
     if (first - start > 0.4 * (finish - start) && first < finish) showSpan(first - (finish - first) * 0.08, whole[1]);
   }
 
@@ -118,8 +141,8 @@ export function startTimeline(root, model, choice, more = {}) {
   });
   const hideTip = startPointer(canvas, view, choice, more.logs ?? {}, { redraw: painter.redraw, showStep });
   if (more.range) startSelection(canvas, view, more.range, painter.redraw);
-  canvas.style.height = `${height}px`;
-  placeLanes(root.querySelector(".lanes"), lanes, height);
+  names.addEventListener("click", toggle);
+  lay();
   select(canvas).call(zoomed).on("dblclick.zoom", null);
   resize();
   new ResizeObserver(resize).observe(canvas);
