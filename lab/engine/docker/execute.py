@@ -19,6 +19,10 @@ from lab.engine.docker.plain import started
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 
+_BOTH = selectors.EVENT_READ | selectors.EVENT_WRITE
+_TAKEN_AT_ONCE = 4096
+"""Bytes: less than what a connection has room for that can be written to at all."""
+
 
 def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
     """Run a command in a node, with this process's terminal where `tty` is set; returns its exit code.
@@ -53,21 +57,21 @@ def execute(api: Any, node: Node, argv: list[str], *, tty: bool) -> int:
 def _relay(connection: socket.socket, *, framed: bool) -> None:
     buffer = bytearray()
     connection.setblocking(True)
-    with selectors.DefaultSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        try:
-            selector.register(0, selectors.EVENT_READ)
-        except (PermissionError, ValueError, OSError):
-            connection.shutdown(socket.SHUT_WR)  # standard input is a file or closed
+    with selectors.PollSelector() as selector:  # standard input may be a file
+        selector.register(connection, _BOTH)
         while True:
-            for key, _ in selector.select():
+            for key, events in selector.select():
                 if key.fd == 0:
-                    typed = os.read(0, 65536)
-                    if typed:
-                        connection.sendall(typed)
-                    else:
-                        selector.unregister(0)
-                        connection.shutdown(socket.SHUT_WR)
+                    selector.unregister(0)
+                    if _feed(connection):
+                        selector.modify(connection, _BOTH)
+                    continue
+                if (
+                    events & selectors.EVENT_WRITE
+                ):  # it takes more: to wait for that elsewhere would keep its output back
+                    selector.modify(connection, selectors.EVENT_READ)
+                    selector.register(0, selectors.EVENT_READ)
+                if not events & selectors.EVENT_READ:
                     continue
                 chunk = connection.recv(65536)
                 if not chunk:
@@ -78,6 +82,20 @@ def _relay(connection: socket.socket, *, framed: bool) -> None:
                 buffer += chunk
                 for stream, content in take_frames(buffer):
                     _write(2 if stream == 2 else 1, content)
+
+
+def _feed(connection: socket.socket) -> bool:
+    """Send on a piece of standard input, or its end; whether more may follow."""
+    try:
+        typed = os.read(0, _TAKEN_AT_ONCE)
+    except OSError:
+        typed = b""  # it is closed
+    with suppress(OSError):  # the command has ended
+        if typed:
+            connection.sendall(typed)
+            return True
+        connection.shutdown(socket.SHUT_WR)
+    return False
 
 
 def _write(fd: int, data: bytes) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,6 +198,31 @@ def test_a_command_runs_in_a_node_with_the_streams_and_the_exit_code_of_its_call
     assert subject.execute(there, there.nodes[1], argv, tty=False) == 7
     said = capfd.readouterr()
     assert (said.out, said.err) == ("out\n", "err\n")
+
+
+@pytest.mark.parametrize("size", [0, 3_000_000], ids=["nothing", "a file"])
+def test_a_command_reads_a_file_that_its_caller_was_given_to_read(
+    subject: Engine, there: ClusterInfo, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], size: int
+):
+    given = Path(os.devnull) if not size else tmp_path / "given"
+    content = bytes(range(250)) * (size // 250)
+    if size:
+        given.write_bytes(content)
+    with given.open("rb") as file, standard_input(file.fileno()):
+        assert subject.execute(there, there.nodes[1], ["cat"], tty=False) == 0
+    assert capfdbinary.readouterr().out == content
+
+
+@contextmanager
+def standard_input(descriptor: int) -> Iterator[None]:
+    """Has this process read from a descriptor."""
+    kept = os.dup(0)
+    os.dup2(descriptor, 0)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 0)
+        os.close(kept)
 
 
 def test_a_command_that_does_not_exist_is_a_sentence(subject: Engine, there: ClusterInfo):
