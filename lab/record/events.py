@@ -84,6 +84,8 @@ class TimedOut(NamedTuple):
     time: float
     timeout_s: float | None = None
     """How long that was, where the plan does not say."""
+    starting_s: float = 0.0
+    """How long launchers had taken to start the first rank, which does not count."""
 
 
 class Cancelled(NamedTuple):

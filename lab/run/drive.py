@@ -218,7 +218,8 @@ class Driver:
         self.stdin.end()
         if not in_time:
             self.agents.look()
-            self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s))
+            starting_s = self.starters.took_s(self.began, self.facts.ranks)
+            self.collector.fact(events.TimedOut(time.time(), self.stdin.allowed_s, starting_s))
             self._collect_stacks()
         elif not (self._all_over() or self.facts.engine_lost or self.facts.refused):
             self._await_culprit()

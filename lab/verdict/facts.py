@@ -30,6 +30,7 @@ from lab.record.events import (
 )
 from lab.verdict.network import Network
 from lab.verdict.rank_facts import RankFacts
+from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
@@ -55,6 +56,8 @@ class RunFacts:
     """How they did; by the same number."""
     left_running: list[LeftRunning] = field(default_factory=list)
     timeout_s: float = 0.0
+    starting_s: float = 0.0
+    """How long launchers had taken to start the first rank when the time limit passed, which does not count."""
     memory_bytes: int | None = None
     """Memory limit of a node."""
     lost_nodes: list[NodeLost] = field(default_factory=list)
@@ -88,6 +91,13 @@ class RunFacts:
     """Of the attempts before this one, in order."""
     expected_codes: Mapping[int, int] = field(default_factory=dict, compare=False)
     """By rank: exit codes other than 0 that are no failure."""
+
+    @property
+    def time_given(self) -> str:
+        """The time limit that passed, and what of the time until then it does not count."""
+        given = format_duration(self.timeout_s)
+        launching = round(self.starting_s)
+        return f"{given}, and {format_duration(launching)} in which launchers started" if launching else given
 
     def attempt(self, number: int) -> RunFacts:
         """The facts of an attempt; -1: of the last one."""
@@ -157,6 +167,7 @@ class RunFacts:
         elif isinstance(event, TimedOut):
             self.timed_out = True
             self.timeout_s = event.timeout_s or self.timeout_s
+            self.starting_s = event.starting_s
         elif isinstance(event, Cancelled):
             self.interrupted = True
         elif isinstance(event, NotShipped):

@@ -60,7 +60,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
     ]
     if going_on and culprit is None:
         clauses.insert(0, going_on)
-    reason = f"no end after {format_duration(facts.timeout_s)}: {'; '.join(clauses)}"
+    reason = f"no end after {facts.time_given}: {'; '.join(clauses)}"
     blamed = blame(facts.rank(culprit), error, cause=kind) if culprit is not None else None
     if outside and outside[0].link:
         blamed = outside[0].culprit

@@ -27,7 +27,7 @@ def _not_begun_anew(facts: RunFacts) -> str:
     """That the time was up before launchers that went on after a failure had begun the workers anew; else empty."""
     if not (facts.timed_out and facts.starters) or any(starter.failed for starter in facts.starters):
         return ""
-    return f"; the launcher had not begun anew when the time was up, after {format_duration(facts.timeout_s)}"
+    return f"; the launcher had not begun anew when the time was up, after {facts.time_given}"
 
 
 def _judge(evidence: Evidence) -> Judgement:

@@ -7,7 +7,7 @@ from lab.record.result import Culprit
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Judgement
 from lab.verdict.rank_facts import RankFacts
-from lab.words import clip, format_duration, listing
+from lab.words import clip, listing
 
 _TAIL_BYTES = 16384
 _LONGEST = 300
@@ -27,7 +27,7 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
     if facts.timed_out and facts.starters and not begun:
         nodes = listing(starter.node for starter in facts.starters)
         said = _last_words(evidence, facts.starters[0])
-        reason = f"no end after {format_duration(facts.timeout_s)}: the launchers on {nodes} had not started any rank"
+        reason = f"no end after {facts.time_given}: the launchers on {nodes} had not started any rank"
         return Judgement(verdict="hung", reason=reason + said)
     return None
 
