@@ -60,10 +60,17 @@ def own_folder() -> Iterator[Path]:
     """A temporary folder that names its process; those that dead processes left are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         pid = left.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and left.lstat().st_uid == os.geteuid() and not _lives(int(pid)):
+        if pid.isdigit() and not _lives(int(pid)) and _is_ours(left):
             shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+def _is_ours(folder: Path) -> bool:
+    try:
+        return folder.lstat().st_uid == os.geteuid()
+    except OSError:  # somebody else has just removed it
+        return False
 
 
 def _lives(pid: int) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
+from lab.grade import stage
 from lab.grade.stage import ROOM, own_folder, staged
 from lab.grade.submissions import Submission, find_submissions
 from lab.grade.unzip import Room, unzip
@@ -228,3 +229,15 @@ def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path, mo
         assert own.is_dir()
         assert {name: (tmp_path / name).exists() for name in names} == names
     assert not own.exists()
+
+
+def test_a_folder_that_its_owner_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "lab-grade-1234-x"
+    left.mkdir()
+    monkeypatch.setattr(stage, "_lives", lambda pid: left.rmdir())
+    with own_folder() as own:
+        assert own.is_dir()
+    assert not left.exists()
