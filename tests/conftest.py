@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 from hypothesis import settings
 
+from tests.short import SHORT
+
 if TYPE_CHECKING:
     import docker
 
@@ -238,7 +240,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def person() -> Iterator[None]:
     """A person whose locks and local clusters are not those of whoever runs the tests."""
-    home = tempfile.mkdtemp(prefix="lab-", dir="/tmp")  # short: the path of a Unix socket has at most 107 bytes
+    home = tempfile.mkdtemp(prefix="lab-", dir=SHORT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", f"{home}/state")
         patch.setenv("LAB_LOCAL_HOME", f"{home}/local")

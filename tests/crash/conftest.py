@@ -23,6 +23,8 @@ from typing import Any
 
 import pytest
 
+from tests.short import SHORT
+
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "LAB_TEST_TOKEN"
 HOLD = """
@@ -236,7 +238,7 @@ def read(path: str) -> bytes:
 
 def make_lab(engine: str, folder: Path) -> Lab:
     token = uuid.uuid4().hex[:8]
-    home = Path(tempfile.mkdtemp(prefix="lab-", dir="/tmp"))  # short: the path of a Unix socket has 107 bytes
+    home = Path(tempfile.mkdtemp(prefix="lab-", dir=SHORT))
     notes = folder / "said"
     notes.mkdir(parents=True)
     temporary = folder / "temporary"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.conftest import HOLD, Lab, read, wait_until
+from tests.short import SHORT
 
 
 class Proxy:
@@ -70,7 +71,7 @@ def proxy() -> Iterator[Proxy]:
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not host.startswith("unix://"):
         pytest.skip(f"needs a Docker engine on a Unix socket, not {host}")
-    with tempfile.TemporaryDirectory(prefix="lab-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="lab-", dir=SHORT) as folder:
         proxy = Proxy(f"{folder}/engine.sock", host.removeprefix("unix://"))
         yield proxy
         proxy.cut()
@@ -239,7 +240,7 @@ def test_without_docker_and_without_torch_a_fix_is_named(without_torch: Lab, ver
 
 def test_a_silent_socket_is_not_waited_for_without_end(local_lab: Lab):
     """A Docker engine that accepts and says nothing, as one that is stuck does."""
-    with tempfile.TemporaryDirectory(prefix="lab-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as silent:
+    with tempfile.TemporaryDirectory(prefix="lab-", dir=SHORT) as folder, socket.socket(socket.AF_UNIX) as silent:
         silent.bind(f"{folder}/engine.sock")
         silent.listen(8)
         ended = local_lab("status", "--engine", "docker", DOCKER_HOST=f"unix://{folder}/engine.sock", timeout_s=90)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.short import SHORT
+
 HERE = Path(__file__).parent
 NOBODY = 65534
 """Who may use the engine and nothing else, but look where an interpreter may be that only root can see."""
@@ -22,7 +24,7 @@ WANTED = "no_script_may_do and warm or leaves_anywhere and warm or hostile_rank 
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A folder of somebody who has nothing else."""
-    folder = Path(tempfile.mkdtemp(prefix="lab-nobody-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="lab-nobody-", dir=SHORT))
     os.chown(folder, NOBODY, NOBODY)
     yield folder
     shutil.rmtree(folder)

@@ -44,15 +44,15 @@ def write(path: Path, size: int) -> None:
     path.write_bytes(b"x" * size)
 
 
-def test_files_count_once_wherever_they_are_and_whatever_they_are_called(tmp_path: Path, lose: Lose) -> None:
-    watched = watch(tmp_path)
-    write(tmp_path / "one", MIB)
-    os.link(tmp_path / "one", tmp_path / "same")
-    (tmp_path / "link").symlink_to("one")
+def test_files_count_once_wherever_they_are_and_whatever_they_are_called(disk_folder: Path, lose: Lose) -> None:
+    watched = watch(disk_folder)
+    write(disk_folder / "one", MIB)
+    os.link(disk_folder / "one", disk_folder / "same")
+    (disk_folder / "link").symlink_to("one")
     lose(3 * MIB)
     assert watched.excess() is None
 
-    write(tmp_path / "deep" / "er" / "two", 2 * MIB)
+    write(disk_folder / "deep" / "er" / "two", 2 * MIB)
     found = watched.excess()
 
     assert found is not None
@@ -60,49 +60,49 @@ def test_files_count_once_wherever_they_are_and_whatever_they_are_called(tmp_pat
     assert 3 * MIB <= found[ME.uid] < 4 * MIB
 
 
-def test_a_file_with_nothing_in_it_takes_no_disk(tmp_path: Path, lose: Lose) -> None:
-    watched = watch(tmp_path)
-    with (tmp_path / "large").open("wb") as file:
+def test_a_file_with_nothing_in_it_takes_no_disk(disk_folder: Path, lose: Lose) -> None:
+    watched = watch(disk_folder)
+    with (disk_folder / "large").open("wb") as file:
         file.truncate(1 << 40)
     lose(3 * MIB)
 
     assert watched.excess() is None
 
 
-def test_what_was_there_before_and_what_others_write_is_nobodys_fault(tmp_path: Path, lose: Lose) -> None:
-    write(tmp_path / "before", 4 * MIB)
-    while time.clock_gettime(disk._CLOCK_OF_FILES) <= (tmp_path / "before").stat().st_ctime:
+def test_what_was_there_before_and_what_others_write_is_nobodys_fault(disk_folder: Path, lose: Lose) -> None:
+    write(disk_folder / "before", 4 * MIB)
+    while time.clock_gettime(disk._CLOCK_OF_FILES) <= (disk_folder / "before").stat().st_ctime:
         continue
-    watched = watch(tmp_path, NOBODY)
-    write(tmp_path / "meanwhile", 4 * MIB)
+    watched = watch(disk_folder, NOBODY)
+    write(disk_folder / "meanwhile", 4 * MIB)
     lose(10 * MIB)
 
     assert watched.excess() is None
 
 
 def test_nothing_is_looked_for_while_there_is_as_much_room_as_before(
-    tmp_path: Path, lose: Lose, monkeypatch: pytest.MonkeyPatch
+    disk_folder: Path, lose: Lose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watched = watch(tmp_path)
+    watched = watch(disk_folder)
     monkeypatch.setattr(disk, "_everything_in", lambda _: pytest.fail("it looked"))
-    write(tmp_path / "one", 4 * MIB)
+    write(disk_folder / "one", 4 * MIB)
     lose(2 * MIB)
 
     assert watched.excess() is None
 
 
 def test_where_the_disk_is_nearly_full_and_nobody_can_be_told_there_is_an_excess_of_nobodys(
-    tmp_path: Path, lose: Lose
+    disk_folder: Path, lose: Lose
 ) -> None:
-    watched = watch(tmp_path)
+    watched = watch(disk_folder)
     lose(950 * MIB)
 
     assert watched.excess() == {}
 
 
-def test_who_was_ended_for_it_is_not_looked_at_again(tmp_path: Path, lose: Lose) -> None:
-    watched = watch(tmp_path)
-    write(tmp_path / "one", 4 * MIB)
+def test_who_was_ended_for_it_is_not_looked_at_again(disk_folder: Path, lose: Lose) -> None:
+    watched = watch(disk_folder)
+    write(disk_folder / "one", 4 * MIB)
     lose(4 * MIB)
     assert watched.excess()
 
@@ -111,20 +111,20 @@ def test_who_was_ended_for_it_is_not_looked_at_again(tmp_path: Path, lose: Lose)
     assert watched.excess() is None
 
 
-def test_open_files_without_a_name_count_for_who_has_them_open(tmp_path: Path) -> None:
-    with (tmp_path / "gone").open("wb") as file:
+def test_open_files_without_a_name_count_for_who_has_them_open(disk_folder: Path) -> None:
+    with (disk_folder / "gone").open("wb") as file:
         file.write(b"x" * MIB)
         file.flush()
-        (tmp_path / "gone").unlink()
-        (tmp_path / "there").write_bytes(b"x")
-        with (tmp_path / "there").open("rb"):
-            devices = {tmp_path.stat().st_dev}
+        (disk_folder / "gone").unlink()
+        (disk_folder / "there").write_bytes(b"x")
+        with (disk_folder / "there").open("rb"):
+            devices = {disk_folder.stat().st_dev}
             assert disk._nameless_open(ME.uid, devices) >= MIB
             assert disk._nameless_open(ME.uid, set()) == 0
             assert disk._nameless_open(NOBODY.uid, devices) == 0
 
 
-def test_a_place_that_is_full_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_that_is_full_is_told_once(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = {"blocks": 10, "files": 10}
 
     def facts(_: str) -> SimpleNamespace:
@@ -134,10 +134,10 @@ def test_a_place_that_is_full_is_told_once(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "statvfs", facts)
     for what in free:
-        places = Places([str(tmp_path), str(tmp_path)])
+        places = Places([str(disk_folder), str(disk_folder)])
         assert list(places.filled(now=True)) == []
         free[what] = 0
         assert list(places.filled()) == [], "four times a second"
-        assert list(places.filled(now=True)) == [(str(tmp_path), MIB)]
+        assert list(places.filled(now=True)) == [(str(disk_folder), MIB)]
         assert list(places.filled(now=True)) == []
         free[what] = 10

@@ -20,6 +20,7 @@ from lab.node.joins import JoinError, Joins, understand
 from lab.node.messages.agent import Claim
 from lab.node.messages.start import WorkerStart
 from lab.node.users import Users
+from tests.short import SHORT
 
 DEADLINE_S = 60.0
 RANK_1 = {"RANK": "1", "LOCAL_RANK": "1", "NAME": "é=\n"}
@@ -88,7 +89,7 @@ class Node:
 @pytest.fixture
 def make_node() -> Iterator[Callable[..., Node]]:
     nodes: list[Node] = []
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(dir=SHORT) as folder:
 
         def make(*planned: WorkerStart, starter: int | None = None) -> Node:
             nodes.append(Node(folder, planned, starter))

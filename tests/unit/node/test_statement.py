@@ -25,6 +25,7 @@ from lab.node.statement import DEEPEST, problem_with, read_statement
 from lab.record.events import event_line, read_event
 from lab.verdict.facts import RunFacts
 from lab.verdict.rank_facts import RankFacts
+from tests.short import SHORT
 
 HUGE = 10**400
 AT_ONCE = 8 if settings.default.max_examples < 100 else 20
@@ -69,7 +70,7 @@ class Agent:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.root = tempfile.mkdtemp(prefix="lab-", dir="/tmp")
+        self.root = tempfile.mkdtemp(prefix="lab-", dir=SHORT)
         config = Config("node0", self.root, container=False, import_root="")
         self.run = NodeRun(Claim("r", "me", 60.0, os.getuid(), os.getgid()), config, self.sent.append)
         self.worker, notes = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -17,6 +17,7 @@ import pytest
 
 from lab.node.config import ended_file
 from tests.crash.conftest import wait_until
+from tests.short import SHORT
 
 ECHO = [sys.executable, "-uc", "import sys; [sys.stdout.write(line) for line in sys.stdin]; sys.exit(3)"]
 """In the place of a step: says what it hears, and ends with it."""
@@ -27,7 +28,7 @@ ABOVE = str(Path(__file__).parents[4])
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with a short path, and a `scancel` that only says that it was called."""
-    folder = Path(tempfile.mkdtemp(prefix="lab-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="lab-", dir=SHORT))
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >{folder}/given; mv {folder}/given {folder}/given-back\n')
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
