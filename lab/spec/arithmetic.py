@@ -16,6 +16,8 @@ import simpleeval
 
 MAX_WORK = 200_000
 """Steps of one evaluation: nodes evaluated, plus elements of every list that comes up on the way."""
+MAX_DEPTH = 100
+"""Levels of an expression; a sum of n numbers has n."""
 MAX_BITS = 16_384
 MAX_DIGITS = 100
 
@@ -34,7 +36,7 @@ def compute(tree: ast.Expression, variables: Mapping[str, int], functions: Itera
         return _plain(_Evaluator(variables, functions).eval("", previously_parsed=tree.body))
     except OverflowError:
         raise TooMuchError("the number is too large") from None
-    except RecursionError:
+    except RecursionError:  # of whoever called, too
         raise TooMuchError("it is nested too deep") from None
     except (TypeError, ValueError, LookupError, simpleeval.InvalidExpression) as error:
         raise ArithmeticError(str(error)) from None
@@ -45,9 +47,14 @@ class _Evaluator(simpleeval.EvalWithCompoundTypes):  # type: ignore[misc]
         super().__init__(operators=_OPERATORS, names=dict(variables))
         self.functions = {name: _BOUNDED.get(name) or getattr(builtins, name) for name in functions}
         self._work_left = MAX_WORK
+        self._depth = 0
 
     def _eval(self, node: ast.AST) -> Any:
+        if self._depth == MAX_DEPTH:
+            raise TooMuchError("it is nested too deep")
+        self._depth += 1
         value = super()._eval(node)
+        self._depth -= 1
         self._work_left -= _weight(value, self._work_left)
         if self._work_left < 0:
             raise TooMuchError("it takes too many steps")

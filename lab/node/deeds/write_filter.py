@@ -200,11 +200,12 @@ class Server:
 
 
 def is_on_disk(pid: int, fd: int) -> bool:
-    """Whether a descriptor of a process is a regular file, and none that lies in memory."""
+    """Whether a descriptor of a process is a regular file, and no memory: of those that it shares none has a folder."""
     path = f"/proc/{pid}/fd/{fd}"
     try:
         name = os.readlink(path)
-        return stat.S_ISREG(os.stat(path).st_mode) and not name.startswith(("/memfd:", "/dev/shm/"))
+        shared = name.startswith("/memfd:") or os.path.dirname(name) == "/dev/shm"
+        return stat.S_ISREG(os.stat(path).st_mode) and not shared
     except OSError:
         return False
 

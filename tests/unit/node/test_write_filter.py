@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import tempfile
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,11 +68,12 @@ def test_a_slow_disk_has_writes_wait_until_it_is_slow_no_more(server: Server, an
     assert answers[1:] == [(1, *DONE), (2, *DONE)]
 
 
-def test_files_on_a_disk_are_told_from_pipes_and_memory(disk_folder: Any, pipe: tuple[int, int]) -> None:
+def test_files_on_a_disk_are_told_from_pipes_and_memory(tmp_path: Any, pipe: tuple[int, int]) -> None:
     memory = os.memfd_create("trace")
-    with (disk_folder / "file").open("w") as file:
+    with (tmp_path / "file").open("w") as file:
         assert is_on_disk(os.getpid(), file.fileno())
-    assert not any(is_on_disk(os.getpid(), fd) for fd in (memory, pipe[1], 9999))
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as shared:
+        assert not any(is_on_disk(os.getpid(), fd) for fd in (memory, shared.fileno(), pipe[1], 9999))
     os.close(memory)
 
 
