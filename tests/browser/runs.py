@@ -155,7 +155,10 @@ def long_training(folder: Path, calls: int, world_size: int = 4) -> Record:
 
 
 def crowd(folder: Path) -> Record:
-    """Forty ranks that reduce twice, rank 7 late and the one that fails; rank 30 skips the barrier at the end."""
+    """Forty ranks that reduce twice, rank 7 late and the one that fails; rank 30 skips the barrier at the end.
+
+    Then two and two reduce once more, and node4 has a fault at 91 ms.
+    """
     maker = TraceMaker(folder, 40)
     for rank in range(40):
         for number in range(2):
@@ -163,11 +166,15 @@ def crowd(folder: Path) -> Record:
             maker.call(rank, "all_reduce", begin, 40 * number + 30, [[1.0]], [[40.0]], red="SUM", at="train.py:10")
         if rank != 30:
             maker.call(rank, "barrier", 80 + rank / 10, 90, at="train.py:11")
+        group = f"pair{rank // 2}"
+        maker.group(group, [rank - rank % 2, rank - rank % 2 + 1], 91)
+        maker.call(rank, "all_reduce", 91, 95, [[1.0]], [[2.0]], red="SUM", at="train.py:12", group=group)
     add_output(folder, [(rank, 1, 60 + rank / 10, f"rank {rank}\n") for rank in range(40)])
     add_events(
         folder,
         *({"event": "started", "rank": rank, "node": f"node{rank}", "ms": -5} for rank in range(40)),
-        *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": 95} for rank in range(40)),
+        *({"event": "exited", "rank": rank, "node": f"node{rank}", "code": 0, "ms": 97} for rank in range(40)),
+        {"event": "fault", "fault": "delay 5ms", "node": "node4", "ms": 91},
     )
     data = result(maker, "failed", "rank 7 (node7) raised ValueError: no")
     data["culprit"] = {"rank": 7, "node": "node7", "error": "ValueError: no"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from playwright.sync_api import Page
 
@@ -33,7 +33,11 @@ def bars(page: Page, rank: int, times_ms: Iterable[float]) -> list[tuple[float, 
 
 def colours(page: Page, rank: int, times_ms: Iterable[float], off_px: float = 0) -> list[tuple[int, int, int]]:
     """The colours that the canvas has in the lane of a rank at these times, or so many pixels below."""
-    points = [(x, y + off_px) for x, y in bars(page, rank, times_ms)]
+    return pixels(page, [(x, y + off_px) for x, y in bars(page, rank, times_ms)])
+
+
+def pixels(page: Page, points: Sequence[tuple[float, float]]) -> list[tuple[int, int, int]]:
+    """The colours that the canvas has at points of the window."""
     script = """(points) => {
         const canvas = document.getElementById("canvas"), area = canvas.getBoundingClientRect();
         const ratio = canvas.width / area.width, context = canvas.getContext("2d");

@@ -12,10 +12,11 @@ from lab.record.read import Record
 from lab.report.html.diff import write_diff
 from tests.browser.axe import violations
 from tests.browser.runs import crowd
-from tests.browser.screen import bar, colours
+from tests.browser.screen import bar, colours, pixels
 
 Open = Callable[..., Page]
 ALL_REDUCE = (0x45, 0x59, 0x7B)
+INK = (0x1B, 0x1D, 0x21)
 """On a light page."""
 NAMES = "#lanes li:visible"
 
@@ -63,6 +64,24 @@ def test_a_lane_is_opened_to_single_ranks_and_closed_again(page: Page):
     expect(canvas).to_have_attribute("data-domain", domain)
 
 
+def test_a_step_of_others_than_the_first_is_framed_in_their_common_lane(page: Page):
+    page.locator("#step-rank").select_option("5")
+    page.locator("#steps [role=option]").last.click()
+    page.locator("#step-rank").select_option("")
+    page.mouse.move(0, 0)
+    x, y = shared(page, 93.5)
+    expect(page.locator("#canvas")).not_to_have_attribute("data-step", "0")
+    assert INK in column(page, x, y - 24, y + 12)
+    assert INK not in column(page, shared(page, 88)[0], y - 24, y + 12)
+
+
+def test_what_a_fault_did_to_some_ranks_of_a_lane_is_at_its_bottom_only(page: Page):
+    x, ticks = shared(page, 96.5, ticks=True)
+    before, _ = shared(page, 90.5)
+    assert column(page, x, ticks - 20, ticks - 19) == column(page, before, ticks - 20, ticks - 19)
+    assert column(page, x, ticks, ticks + 1) != column(page, before, ticks, ticks + 1)
+
+
 def test_two_runs_of_many_ranks_have_the_same_lanes(open_page: Open, crowded: Record, tmp_path: Path):
     page = open_page(write_diff(crowded, crowded, tmp_path / "diff.html").path)
     for run in (0, 1):
@@ -77,6 +96,11 @@ def shared(page: Page, at_ms: float, *, ticks: bool = False) -> tuple[float, flo
     x, _ = bar(page, 7, at_ms)
     lane = page.locator("#lanes [data-first]").bounding_box()
     return x, lane["y"] + lane["height"] - (3 if ticks else 15)
+
+
+def column(page: Page, x: float, top: float, bottom: float) -> list[tuple[int, int, int]]:
+    """The colours from one pixel to another one below it."""
+    return pixels(page, [(x, top + down) for down in range(round(bottom - top))])
 
 
 def middle(page: Page, rank: int, at_ms: float) -> tuple[float, float]:

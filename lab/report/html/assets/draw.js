@@ -82,7 +82,8 @@ function drawFaults(context, view) {
     const [from, to] = inView(view, t, until);
     if (to <= from) continue;
     const all = [{ top: AXIS, height: view.height - AXIS }];
-    const areas = ranks ? [...new Set(ranks.map((rank) => view.laneOf.get(rank)))].filter(Boolean) : all;
+    const lanes = ranks ? [...new Set(ranks.map((rank) => view.laneOf.get(rank)))].filter(Boolean) : [];
+    const areas = ranks ? lanes.map((lane) => areaOf(lane, ranks)) : all;
     for (const area of areas) {
       tint(context, view.colours.bad, from, area, to - from);
       context.fillRect(from, area.top, 1.5, area.height);
@@ -91,13 +92,18 @@ function drawFaults(context, view) {
   }
 }
 
+// A lane whose ranks are not all concerned has it at its bottom only, where the ticks are.
+function areaOf({ top, height, ticks, of }, ranks) {
+  return of.every((rank) => ranks.includes(rank)) ? { top, height } : { top: ticks, height: top + height - ticks };
+}
+
 function drawCalls(context, view, lane, seen) {
   const { scale, width } = view;
   const covered = new Float64Array(lane.rows).fill(Number.NEGATIVE_INFINITY);
   for (const call of visibleCalls(lane, ...scale.domain())) {
     const [left, right] = [scale(call.begin), scale(call.end)];
     if (call.step && seen.size <= MOST_LINKS) seen.add(call.step);
-    const special = call.error || call.open || call.differs || isChosen(view, call);
+    const special = call.error || call.open || call.differs || view.chosen.has(call);
     if (!special && right <= covered[call.row]) continue;
     const x = Math.max(-2, left);
     const w = Math.max(1, Math.min(width + 2, right) - x - (right - left > 4 ? 0.5 : 0));
@@ -150,9 +156,9 @@ function drawBar(context, view, call, bar) {
     context.setLineDash([]);
   }
   if (call.differs) drawOdd(context, view, bar);
-  if (isChosen(view, call) || call === view.hovered) {
+  if (view.chosen.has(call) || call === view.hovered) {
     context.strokeStyle = colours.ink;
-    context.lineWidth = isChosen(view, call) ? 2 : 1;
+    context.lineWidth = view.chosen.has(call) ? 2 : 1;
     context.strokeRect(x - 1, y - 1, w + 2, h + 2);
   }
   if (w > 30 && h > 12) drawLabel(context, call, bar, colour, waitedUntil);
@@ -167,10 +173,6 @@ function drawOdd(context, { colours, model }, { x, y, w, h }) {
   context.textAlign = "center";
   context.fillText(model.sign, x + w / 2, y - 3);
   context.textAlign = "left";
-}
-
-function isChosen(view, call) {
-  return view.step && call.step === view.step;
 }
 
 // The label stands after the hatched part if there is room, so that it can be read.

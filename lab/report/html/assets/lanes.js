@@ -46,7 +46,7 @@ export function layLanes({ lanes: groups, ranks, marks }, open) {
     const bars = top + labels;
     for (const { calls } of members) for (const call of calls) call.top = bars + Math.min(call.row, rows - 1) * pitch;
     const place = { top, height, rows, pitch, bars, bar: pitch - 3, ticks: top + height - TICKS };
-    return { ...members[0], ...shared(members), ...place, of };
+    return { ...members[0], ...shared(members), ...place, of, members };
   }
 }
 
@@ -62,6 +62,19 @@ function shared(members) {
     spread.set(call, [Math.min(...all.map(({ begin }) => begin)), Math.max(...all.map(({ end }) => end))]);
   }
   return { logs: byTime("logs"), notes: byTime("notes"), spread };
+}
+
+// The bars of a step: those of its calls, and in a lane of several ranks what stands there for one of them.
+export function barsOf(step, lanes) {
+  const bars = new Set(step?.calls);
+  for (const { of, members, spread } of lanes) {
+    if (!spread?.size) continue;
+    for (const call of step?.calls ?? []) {
+      const member = of.indexOf(call.rank);
+      if (member > 0) bars.add(members[0].calls[members[member].calls.indexOf(call)]);
+    }
+  }
+  return bars;
 }
 
 // The names are in the page, one for each lane that there can be; here those that there are come to stand beside it.

@@ -1,7 +1,7 @@
 // The timeline: zoom and pan; `painter.js` and `draw.js` paint it, `pointer.js` tells what is under the pointer.
 
 import { scaleLinear, select, zoom, zoomIdentity } from "lab/d3";
-import { layLanes, placeLanes } from "lab/lanes";
+import { barsOf, layLanes, placeLanes } from "lab/lanes";
 import { makePainter } from "lab/painter";
 import { startPointer } from "lab/pointer";
 import { startSelection } from "lab/selection";
@@ -26,6 +26,7 @@ export function startTimeline(root, model, choice, more = {}) {
     width: 0,
     scale: base,
     step: null,
+    chosen: new Set(), // its bars
     hovered: null,
     path: more.path ?? [],
     range: more.range ?? null,
@@ -55,6 +56,7 @@ export function startTimeline(root, model, choice, more = {}) {
   function lay() {
     Object.assign(view, layLanes(model, open));
     for (const lane of view.lanes) for (const rank of lane.of) view.laneOf.set(rank, lane);
+    view.chosen = barsOf(view.step, view.lanes);
     canvas.style.height = `${view.height}px`;
     placeLanes(names, view.lanes, view.height);
   }
@@ -148,6 +150,7 @@ export function startTimeline(root, model, choice, more = {}) {
   new ResizeObserver(resize).observe(canvas);
   choice.onChange((step, origin) => {
     view.step = step;
+    view.chosen = barsOf(step, view.lanes);
     if (step && origin !== "timeline" && origin !== "filter") revealStep(step);
     painter.redraw();
   });
