@@ -37,7 +37,7 @@ _ROWS = (
          {"mpi": "PyTorch does that for groups of gloo, nccl, xccl and ucc only"}),
     Need("calls apart", "a call to take no messages of another kind of call",
          {"mpi": "MPI counts the calls of a group, whatever they are: of two different ones each may be done"}),
-    Need("noticed ends", "calls that fail when a peer has ended",
+    Need("noticed ends", "calls that fail when a peer has ended or is cut off",
          {"mpi": "a call goes on waiting, and so does MPI_Finalize, which waits for all ranks"}),
     Need("size by the script", "groups whose rank and size the script says",
          {"mpi": '"... world_size (2) and rank (0) are ignored since they are assigned by the MPI runtime."'}),
