@@ -11,6 +11,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from .gloo_loops import LookingUp
+
 _kept: list[Any] = []
 _OWN_REFERENCES = 3
 """Those of the list, the loop and `getrefcount` itself."""
@@ -31,9 +33,11 @@ def _watch(module: ModuleType) -> None:
         def wrapper(group: Any = None) -> None:
             everything = group is None or group == module.GroupMember.WORLD
             groups = list(module._world.pg_map) if everything else [group]
-            destroy(group)
-            # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
-            _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
+            with LookingUp():
+                destroy(group)
+                # What nobody else holds ends now, as it does elsewhere: its peers are to notice.
+                _kept[:] = [one for one in groups if sys.getrefcount(one) > _OWN_REFERENCES]
+                groups.clear()
 
         return wrapper
 
