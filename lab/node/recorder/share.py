@@ -10,8 +10,9 @@ import threading
 
 from .journal import journal
 
-_DENSE, _SPARSE = 16, 16
+_DENSE, _SPARSE = 16, 32
 """After each of the first steps of an optimizer, then after every so many."""
+_MOST_BYTES = 64
 
 
 class Share:
@@ -37,8 +38,11 @@ class Share:
 
 def _look(thread: str) -> tuple[int, int]:
     """Nanoseconds that a thread ran, and that it was queued."""
-    with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
-        ran, queued = file.read().split()[:2]
+    file = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)  # `open` takes twice as long
+    try:
+        ran, queued = os.read(file, _MOST_BYTES).split()[:2]
+    finally:
+        os.close(file)
     return int(ran), int(queued)
 
 
