@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import importlib.util
 import json
 import os
 import re
@@ -26,6 +27,8 @@ LIMIT_S = 90.0
 GRACE_S = 8.0
 """How long the others have after a rank has failed."""
 START_S = 300.0
+NEEDED = ("expecttest", "numpy")
+"""By torch's tests, besides torch."""
 
 
 def main() -> int:
@@ -35,6 +38,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a regular expression for names of tests")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        parser.error(f"torch's tests need {' and '.join(missing)}, which its wheel does not bring: pip install them")
     for backend in arguments.backends:
         found = run(backend, arguments.ranks, arguments.only)
         if arguments.json:

@@ -39,19 +39,24 @@ def hold() -> None:
     global _mark
     watched = holds.points(PHASE)
     if watched:
-        _mark = functools.partial(_held_mark, _mark, {name.encode(): [] for name in watched})
+        _mark = _holding(_mark, {name.encode(): name for name in watched})
 
 
-def _held_mark(plain: Callable[[bytes, bool], None], begun: dict[bytes, list[int]], name: bytes, ended: bool) -> None:
-    numbers = begun.get(name)
-    if numbers is None:  # nobody waits for it
-        plain(name, ended)
-    elif ended:
-        plain(name, True)
-        holds.end_phase(name.decode(), numbers.pop() if numbers else 0)
-    else:
-        numbers.append(holds.begin_phase(name.decode()))
-        plain(name, False)
+def _holding(plain: Callable[[bytes, bool], None], watched: dict[bytes, str]) -> Callable[[bytes, bool], None]:
+    begun: dict[str, list[int]] = {name: [] for name in watched.values()}
+
+    def mark(name: bytes, ended: bool) -> None:
+        phase = watched.get(name)
+        if phase is None:
+            plain(name, ended)
+        elif ended:
+            plain(name, True)
+            holds.end_phase(phase, begun[phase].pop() if begun[phase] else 0)
+        else:
+            begun[phase].append(holds.begin_phase(phase))
+            plain(name, False)
+
+    return mark
 
 
 def unseen(wrapper: Function) -> Function:

@@ -60,6 +60,13 @@ void read(const at::Tensor& tensor, int64_t begin, int64_t count, std::vector<T>
   }
 }
 
+// Has the memory of an element be there soon, without waiting for it.
+template <class T>
+void fetch(const at::Tensor& tensor, int64_t number) {
+  if (tensor.is_contiguous())
+    __builtin_prefetch(static_cast<const T*>(tensor.const_data_ptr()) + number);
+}
+
 template <class T>
 void write_element(Json& json, const Stored<T>& value) {
   if constexpr (std::is_same_v<T, bool>) {
