@@ -18,6 +18,7 @@ WAYS = {
     "exits_with_os_exit_3": "exited with code 3",
     "raises": RAISED,
     "raises_from_another": "raised TrainingError: wrapped at fail.py:",
+    "raises_while_a_signal_comes": "Told: the data is bad at fail.py:",
     "raises_in_two_lines": "raised TrainingError: first line … second line at fail.py:",
     "raises_a_syntax_error": "raised SyntaxError: invalid syntax (generated.py, line 1) at fail.py:",
     "raises_out_of_memory": "raised RuntimeError: ",

@@ -144,6 +144,14 @@ def _main_module(path: str) -> types.ModuleType:
 def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
     """Run the script; returns its exit code, or the number of the signal that is to end it, negative."""
     try:
+        return _run_once(path, namespace, spec)
+    except BaseException as error:  # a handler of a signal raised it, while another was being told
+        _tell(error, spec)
+        return 1
+
+
+def _run_once(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
+    try:
         with io.open_code(path) as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
         exec(code, namespace)
@@ -157,13 +165,13 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
         sys.excepthook(type(error), error, error.__traceback__)
         return -signal.SIGINT
     except BaseException as error:
-        _tell(_without_own_frames(error), spec)
+        _tell(error, spec)
         return 1
     return 0
 
 
 def _tell(error: BaseException, spec: dict[str, Any]) -> None:
-    _undisturbed(lambda: _report(error, spec), times=2)
+    _undisturbed(lambda: _report(_without_own_frames(error), spec), times=2)
     _undisturbed(lambda: sys.excepthook(type(error), error, error.__traceback__))
 
 

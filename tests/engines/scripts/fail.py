@@ -43,6 +43,20 @@ def raises_from_another():
         raise TrainingError("wrapped") from error
 
 
+def raises_while_a_signal_comes():
+    class Told(TrainingError):
+        @property
+        def __cause__(self):  # whoever tells of it asks
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def handler(*_):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        raise RuntimeError("of a handler")
+
+    signal.signal(signal.SIGUSR1, handler)
+    raise Told("the data is bad")
+
+
 def raises_in_two_lines():
     raise TrainingError("first line\nsecond line")
 
