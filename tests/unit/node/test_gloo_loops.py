@@ -6,7 +6,6 @@ import ctypes
 import select
 import signal
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -25,6 +24,7 @@ class Loop:
         self.woken = 0
         self.over = False
         self.sleeps = threading.Event()
+        self._told = threading.Condition()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         assert self.sleeps.wait(_PATIENCE_S)
@@ -36,14 +36,16 @@ class Loop:
         with select.epoll() as none:
             while not self.over:
                 self.sleeps.set()
-                self.woken += library.epoll_wait(none.fileno(), room, 1, _SPELL_MS) == -1
+                interrupted = library.epoll_wait(none.fileno(), room, 1, _SPELL_MS) == -1
+                with self._told:
+                    self.woken += interrupted
+                    self._told.notify()
 
     def wakes_within(self, seconds: float) -> bool:
         """Whether it is woken once more in that time."""
-        before, end = self.woken, time.monotonic() + seconds
-        while self.woken == before and time.monotonic() < end:
-            time.sleep(0.001)
-        return self.woken > before
+        with self._told:
+            before = self.woken
+            return self._told.wait_for(lambda: self.woken > before, seconds)
 
     def end(self) -> None:
         self.over = True
