@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from lab.engine.protocol import Engine
+from lab.engine.uninterrupted import uninterrupted
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.grade.feedback import grade_of, not_graded, refused
 from lab.grade.points import forfeited, unheard_of
@@ -126,8 +127,10 @@ class Grader:
         turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
         jobs = min(self._desk.jobs, self._of)
         with ThreadPoolExecutor(jobs) as pool:
-            workers = [pool.submit(self._work, f"{turn}-{number}") for number in range(jobs)]
+            workers: list[Future[None]] = []
             try:
+                with uninterrupted():  # else Ctrl-C could leave a worker behind of which nobody knows
+                    workers = [pool.submit(self._work, f"{turn}-{number}") for number in range(jobs)]
                 while wait(workers, _LOOK_S).not_done:  # so that a signal is heard
                     if any(worker.done() and worker.exception() for worker in workers):
                         self._stop.set()

@@ -132,18 +132,29 @@ def test_an_assignment_that_mounts_a_folder_needs_trust(lab: Lab, engine: FakeEn
     assert lab(*GRADE, "--trust")[0] == 0
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["while it waits", "before it has gone on from the start"])
 def test_ctrl_c_ends_it_with_the_grades_so_far_and_leaves_nothing(
-    lab: Lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+    late: bool, lab: Lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connected = engine.connect
+    start = threading.Thread.start
+    came = threading.Event()
 
     def connect(*words: Any) -> Any:
         if engine.calls.count("connect") == 1:  # in the second run, whose ranks never end
             engine.acts = {0: [], 1: []}
-            threading.Thread(target=_thread.interrupt_main).start()
+            _thread.interrupt_main()
+            came.set()
         return connected(*words)
 
+    def start_and_wait(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("ThreadPool") and threading.current_thread() is threading.main_thread():
+            assert came.wait(30)
+
     monkeypatch.setattr(engine, "connect", connect)
+    if late:
+        monkeypatch.setattr(threading.Thread, "start", start_and_wait)
     code, _, err = lab(*GRADE, "--csv", "g.csv")
     assert code == 130
     assert "interrupted after 1 of 3 submissions" in err
