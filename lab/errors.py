@@ -70,8 +70,8 @@ class ClusterUnfit(ClusterError):
     exit_code = 2
 
 
-class NeedsGpu(ClusterUnfit):
-    """This machine has not as many GPUs as are asked for; nothing was run."""
+class MachineLacks(ClusterUnfit):
+    """This machine lacks what is asked for, GPUs or a module of its kernel; nothing was run."""
 
 
 class ClusterBusy(ClusterUnfit):

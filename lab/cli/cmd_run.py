@@ -16,7 +16,7 @@ from lab.cli.answer import say
 from lab.cli.chaos import add_chaos, refuse_without_chaos, run_chaos
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cluster import Cluster
-from lab.errors import EngineUnavailable, Interrupted, LabError, NeedsGpu, UsageError
+from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
@@ -192,7 +192,7 @@ def _run_many(
         say(summary_text(outcomes, time.monotonic() - began, style))
     if arguments.report:
         _report_all([outcome for outcome in outcomes if isinstance(outcome, Result)])
-    return max(0 if isinstance(outcome, NeedsGpu) else outcome.exit_code for outcome in outcomes)
+    return max(0 if isinstance(outcome, MachineLacks) else outcome.exit_code for outcome in outcomes)
 
 
 def _report(results: list[Result], *, open_it: bool) -> None:
@@ -225,7 +225,7 @@ def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, o
 
     if isinstance(outcome, Result):
         return outcome.to_json()
-    verdict = "skipped" if isinstance(outcome, NeedsGpu) else "error"
+    verdict = "skipped" if isinstance(outcome, MachineLacks) else "error"
     error = {"verdict": verdict, "scenario": scenario.name, "reason": outcome.message, "hint": outcome.hint}
     return {**error, "exit_code": outcome.exit_code}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.engine.doctor import Check
-from lab.errors import NeedsGpu
+from lab.errors import MachineLacks
 from lab.node import gpu_test
 from lab.words import plural
 
@@ -54,11 +54,11 @@ def refuse_missing(wanted: int) -> None:
     """Refuse what this machine has no GPUs for.
 
     Raises:
-        NeedsGpu: it has fewer than a node is to have.
+        MachineLacks: it has fewer than a node is to have.
     """
     why = refusal(wanted)
     if why:
-        raise NeedsGpu(why, f"`lab doctor --gpus {wanted}` says what is missing")
+        raise MachineLacks(why, f"`lab doctor --gpus {wanted}` says what is missing")
 
 
 def look(runtimes: Iterable[str] | None) -> GpuFacts:

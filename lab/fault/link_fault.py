@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
-from lab.errors import LabError
+from lab.errors import LabError, MachineLacks
 from lab.fault.kind import FaultKind, Ground, Harm, ReadBack, key_of
 from lab.fault.links import Broken, Link, link, link_at_start, on_link, tables
 from lab.keys import kinds
@@ -46,16 +46,19 @@ class LinkFault(FaultKind):
                 ground.ask(node, DEED, said)
         except LabError as error:
             self.undo(ground)
-            raise LabError(
-                f"{self} cannot be done: {error.message}", _HINT if NO_NETEM in error.message else ""
-            ) from None
+            why = f"{self} cannot be done: {error.message}"
+            raise (MachineLacks(why, _HINT) if NO_NETEM in error.message else LabError(why)) from None
 
     def check(self, ground: Ground) -> None:
-        """Whether the kernel of the nodes has what delays packets, where that is asked for: all are on one machine."""
+        """Whether the kernel of the nodes has what delays packets, where that is asked for: all are on one machine.
+
+        Raises:
+            MachineLacks: it has not.
+        """
         told = self._told(ground)
         late = any(how.get(name) for _, said in told for how in said["to"].values() for name in LATE)
         if late and not ground.look_at(told[0][0], DEED, {"address": told[0][1]["address"]})["netem"]:
-            raise LabError(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
+            raise MachineLacks(f"{self} cannot be done: {told[0][0]}: {NO_NETEM}", _HINT)
 
     def renew(self, ground: Ground, node: str) -> None:
         """Tell a node that has come back."""

@@ -11,7 +11,7 @@ import pytest
 
 from lab.cluster import DEFAULT_NODES
 from lab.engine.gpus import refusal
-from lab.errors import LabError
+from lab.errors import LabError, MachineLacks
 from lab.plan.faults import beyond, network_first
 from lab.plan.fit import has_wishes
 from lab.pytest_plugin.item import cluster_for, engine_for
@@ -93,6 +93,13 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
         LabError: it could not begin.
         pytest.skip.Exception: it needs what is not there.
     """
+    try:
+        return _run_warm(item, scenario, options, at_least)
+    except MachineLacks as error:
+        pytest.skip(harmless(error.message))
+
+
+def _run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_least: int) -> Result:
     shape = wanted_by(item)
     _skip_without_gpus(max(scenario.resources.gpus, shape.get("gpus", 0)))
     broken = network_first(scenario.network, shape.get("network"), scenario.faults)

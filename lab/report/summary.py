@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lab.errors import LabError, NeedsGpu
+from lab.errors import LabError, MachineLacks
 from lab.record.result import Result
 from lab.report.palette import STATUSES
 from lab.report.style import Style
@@ -38,7 +38,7 @@ def summary_text(outcomes: Sequence[Result | LabError], elapsed_s: float, style:
 
 def _status(outcome: Result | LabError) -> str:
     if isinstance(outcome, LabError):
-        return "skipped" if isinstance(outcome, NeedsGpu) else "error"
+        return "skipped" if isinstance(outcome, MachineLacks) else "error"
     return outcome.verdict
 
 

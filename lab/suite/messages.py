@@ -43,6 +43,8 @@ class Ended(NamedTuple):
     """What came of the run."""
 
     attempt: Attempt
+    lacking: bool = False
+    """Whether it could not begin because this machine lacks what it needs."""
     no_cluster: bool = False
     """Whether it could not begin because its cluster could not be made."""
     last: bool = False

@@ -96,7 +96,7 @@ class _Suite:
         watcher: Watcher,
     ) -> None:
         self.suite = suite
-        self.cases = cases
+        self.cases = list(cases)
         self.conduct = conduct
         self.options = options
         self.hands = hands
@@ -242,8 +242,12 @@ class _Suite:
             return
         if ended.no_cluster:
             hand.cluster = None
-        else:
+        elif not ended.lacking:
             self.pace.took(ended.attempt.took_s)
+        if ended.lacking:
+            self.cases[number] = replace(self.cases[number], skipped=result.reason)
+            self._settle(number)
+            return
         self._attempted(number, ended.attempt, final=ended.no_cluster or ended.last)
         if ended.last:
             hand.over = True

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lab.errors import EngineUnavailable, LabError, unforeseen
+from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
 from lab.plan.cluster import ClusterInfo
 from lab.record.result import Result
 from lab.run.foreign_folders import refuse_foreign_folders
@@ -151,7 +151,7 @@ class Worker:
         if isinstance(outcome, Result):
             return Ended(Attempt(result=outcome, took_s=took_s), last=last)
         kept_from = Attempt(result=_kept_from(task.scenario, outcome), hint=outcome.hint, took_s=took_s)
-        return Ended(kept_from, no_cluster=making, last=last)
+        return Ended(kept_from, lacking=isinstance(outcome, MachineLacks), no_cluster=making, last=last)
 
 
 def _kept_from(scenario: Scenario, error: LabError) -> Result:

@@ -12,8 +12,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.engine.gpus import refusal
-from lab.errors import LabError
-from lab.node.deeds.conditions import NO_NETEM
+from lab.errors import MachineLacks
 from lab.plan.faults import beyond, network_first
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
@@ -109,10 +108,8 @@ class Lessons:
                 options = {"nodes": nodes, "nproc_per_node": nproc_per_node, "runs": runs}
                 try:
                     result = self.cluster(size[0]).run(FILES[name], timeout_s=None if short else PATIENCE_S, **options)
-                except LabError as error:
-                    if NO_NETEM in error.message:
-                        pytest.skip("needs kernel with netem")
-                    raise
+                except MachineLacks as error:
+                    pytest.skip(f"needs kernel with netem: {error.message}")
                 assert result.path is not None
                 record.symlink_to(result.path)
         return Result.load(record.resolve())

@@ -19,7 +19,7 @@ from lab.engine.swarm.channel import TaskChannel
 from lab.engine.swarm.hosts import Hosts
 from lab.engine.swarm.settings import read_settings
 from lab.engine.uninterrupted import uninterrupted
-from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, NeedsGpu, NodeLost
+from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -105,7 +105,7 @@ class SwarmEngine:
         from lab.engine.swarm.request import translated
 
         if shape.gpus:
-            raise NeedsGpu("the swarm engine gives nodes no GPUs", "use --engine docker on a machine that has some")
+            raise MachineLacks("the swarm engine gives nodes no GPUs", "use --engine docker on a machine that has some")
         refuse_for_one_host(replace(shape, hosts=()), self.name)
         names = usable_hosts(self.hosts, shape.hosts)
         least = self._least(names)

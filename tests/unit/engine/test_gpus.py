@@ -9,7 +9,7 @@ import pytest
 
 from lab.engine import gpus
 from lab.engine.gpus import GpuFacts, gpu_checks, look, refusal, refuse_missing, self_test_here, told_steps
-from lab.errors import NeedsGpu
+from lab.errors import MachineLacks
 from lab.node import gpu_test
 
 ALL = GpuFacts(driver="NVRM version 550", devices=4, toolkit=True, runtime=True)
@@ -62,7 +62,7 @@ def test_what_this_machine_lacks_is_refused_in_words_that_begin_with_what_it_nee
         (tmp_path / name).touch()
 
     refuse_missing(2)
-    with pytest.raises(NeedsGpu, match=r"^needs GPU: 3 GPUs a node, and this machine has 2\n"):
+    with pytest.raises(MachineLacks, match=r"^needs GPU: 3 GPUs a node, and this machine has 2\n"):
         refuse_missing(3)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.cluster import Cluster
-from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, UsageError
+from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, MachineLacks, UsageError
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.spec.load import open_scenario
@@ -136,6 +136,21 @@ def test_a_cluster_that_cannot_be_made_is_the_error_of_all_that_need_it_and_trie
     assert found.outcomes[2].attempts[0].hint == "make some"
     assert (tmp_path / "creates").read_text() == "x"
     assert found.exit_code == 1
+
+
+@pytest.mark.parametrize("call", ["create", "connect"])
+def test_what_this_machine_lacks_something_for_is_skipped_and_says_so(call: str):
+    engine = FakeEngine()
+
+    def fail(called: str) -> None:
+        if called == call:
+            raise MachineLacks("node0: its kernel has no netem", "load it")
+
+    engine.failure = fail
+    found = run(engine, retries=2)
+    assert found.exit_code == 0
+    assert found.counts == {"skipped": 3}
+    assert {one.reason for one in found.outcomes} == {"node0: its kernel has no netem"}
 
 
 def test_a_suite_without_an_engine_ends():
