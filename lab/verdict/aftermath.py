@@ -9,7 +9,7 @@ from lab.trace.steps import Step
 from lab.verdict.broken_links import find_broken_link
 from lab.verdict.ends import at_lines, full_name, how_it_failed, last_call, refusal
 from lab.verdict.evidence import Evidence
-from lab.verdict.failure import Missed, failed_at, judge_failure, missed_by
+from lab.verdict.failure import Missed, failed_at, judge_failure, lost_together, missed_by
 from lab.verdict.finding import Finding
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.peers import gave_up, is_loss, lost_a_peer
@@ -39,8 +39,12 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
     if alone is not None:
         return [alone]
     place, missed = evidence.place(first), _missed_by_first(evidence)
-    kind, head = "left_early", full_name(first)
-    if first.node_lost:
+    kind, head, ranks = "left_early", full_name(first), [first.rank]
+    lost = next((one for one in evidence.facts.lost_nodes if one.node == first.node), None)
+    if first.node_lost and lost is not None:
+        what, ranks = lost_together(evidence.facts, lost)
+        kind, head = "failed", f"{what}; {name_ranks(ranks)} ran there"
+    elif first.node_lost:
         kind, head = "failed", f"rank {first.rank}'s node, {first.node}, went away"
     elif missed is not None and missed.rank is first and missed.kind == "late":
         kind, head = "late", f"{head} {missed.did}"
@@ -52,16 +56,17 @@ def explain_failure(evidence: Evidence, culprit: int | None) -> list[Finding]:
         head += f" was {place.sentence()} and no longer with the others"
     else:
         return []
-    hit = _hit(evidence, first)
-    last = last_call(evidence, first.rank)
-    sentence = f"{head}, {last}." if last else f"{head}."
+    hit = _hit(evidence, ranks)
+    ended = {last_call(evidence, rank) for rank in ranks}
+    last = ended.pop() if len(ended) == 1 else ""
+    sentence = f"{capital(head)}, {last}." if last else f"{capital(head)}."
     sentence += "".join(f" {capital(_found(step, calls))}." for step, calls in hit[:3])
     found = [call for _, calls in hit for call in calls]
     return [
         Finding(
             kind=kind,
             sentence=sentence,
-            ranks=(first.rank,),
+            ranks=tuple(ranks),
             others=tuple(sorted(call.rank for call in found)),
             step=hit[0][0].title if hit else "",
             lines=(place.at if place else evidence.last_line(first.rank), *(call.source for call in found)),
@@ -76,11 +81,11 @@ def _missed_by_first(evidence: Evidence) -> Missed | None:
     return missed_by(evidence, victim) if victim is not None else None
 
 
-def _hit(evidence: Evidence, first: RankFacts) -> list[tuple[Step, list[Call]]]:
-    """The steps in which the end of one rank found others, and their calls."""
+def _hit(evidence: Evidence, ended: Sequence[int]) -> list[tuple[Step, list[Call]]]:
+    """The steps in which the end of some ranks found others, and their calls."""
     found: dict[int, tuple[Step, list[Call]]] = {}
     for rank in evidence.facts.ranks:
-        hit = evidence.broken(rank.rank) if rank is not first and not rank.left else None
+        hit = evidence.broken(rank.rank) if rank.rank not in ended and not rank.left else None
         if hit is not None:
             found.setdefault(hit[1].number, (hit[1], []))[1].append(hit[0])
     return sorted(found.values(), key=lambda item: -len(item[1]))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lab.plan.present import HOST
+from lab.record.events import NodeLost
 from lab.record.result import Culprit
 from lab.trace.model import Call
 from lab.trace.steps import Step
@@ -14,7 +15,7 @@ from lab.verdict.cause import error_cause
 from lab.verdict.disagreement import differed_before, that_stop_a_run
 from lab.verdict.ends import at_lines, blame, full_name, how_it_failed, went_alone, where_it_was
 from lab.verdict.evidence import Evidence
-from lab.verdict.facts import SEEN_LATER_S
+from lab.verdict.facts import SEEN_LATER_S, RunFacts
 from lab.verdict.finding import Finding, Judgement
 from lab.verdict.hang import explain_stand_off
 from lab.verdict.modules import way_to_module
@@ -40,10 +41,7 @@ def judge_failure(evidence: Evidence) -> Judgement:
     own = [rank for rank in failed if not lost_a_peer(rank)]
     lost = min(facts.lost_nodes, key=lambda node: node.time, default=None)
     if lost is not None and (not own or lost.time <= failed_at(own[0])):
-        together = (one for one in facts.lost_nodes if one.how == lost.how and one.time <= lost.time + SEEN_LATER_S)
-        alike = {lost.node, *(one.node for one in together)}
-        ranks = [rank.rank for rank in facts.ranks if rank.node in alike]
-        what = f"{name_nodes(sorted(alike))} {lost.how if len(alike) == 1 else _of_several(lost.how)} in mid-run"
+        what, ranks = lost_together(facts, lost)
         first = next((rank.rank for rank in facts.ranks if rank.node == lost.node), None)
         culprit = Culprit(rank=first, node=lost.node, error=what)
         met = ", and the launcher's processes met there" if facts.starters and lost.node == HOST else ""
@@ -96,6 +94,14 @@ def judge_failure(evidence: Evidence) -> Judgement:
     if missed is None:
         return _blame(victim, then)
     return _blame(missed.rank, missed.did, f": rank {victim.rank} then {then}", victim.traceback, missed.kind)
+
+
+def lost_together(facts: RunFacts, lost: NodeLost) -> tuple[str, list[int]]:
+    """What befell a node, and those that were lost with it: `node1 was killed in mid-run`; and the ranks there."""
+    together = (one for one in facts.lost_nodes if one.how == lost.how and abs(one.time - lost.time) <= SEEN_LATER_S)
+    alike = {lost.node, *(one.node for one in together)}
+    how = (lost.how if len(alike) == 1 else _of_several(lost.how)) or "went away"
+    return f"{name_nodes(sorted(alike))} {how} in mid-run", [rank.rank for rank in facts.ranks if rank.node in alike]
 
 
 def _of_several(how: str) -> str:

@@ -458,7 +458,7 @@ def test_what_a_lost_node_had_not_sent_is_not_told_as_if_it_had_not_happened(run
     run.raises(0)
     run.over()
     told = [finding.sentence for finding in explain(Record(path=run.writer.path)).findings]
-    assert any("node1, went away" in sentence for sentence in told)
+    assert any("Node1 was killed" in sentence for sentence in told)
     assert not any("before its first call" in sentence for sentence in told)
 
 

@@ -84,8 +84,19 @@ def test_a_node_that_went_away(made: TraceMaker) -> None:
     lost = {"event": "node lost", "node": "node1", "how": "was killed", "time": 1_700_000_004.0}
     write_events(made, lost, raised(0, PEER, 41), stopped(2))
     found = causes(made, 1)[0]
-    assert found.sentence.startswith("Rank 1's node, node1, went away, after 1 call")
-    assert found.others == (0,)
+    assert found.sentence.startswith("Node1 was killed in mid-run; rank 1 ran there, after 1 call")
+    assert (found.ranks, found.others) == ((1,), (0,))
+
+
+def test_nodes_that_went_away_together_are_told_together(made: TraceMaker) -> None:
+    lose(made, 0)
+    lost = {"event": "node lost", "how": "was ended by Slurm: CANCELLED", "time": 1_700_000_004.0}
+    write_events(made, *({**lost, "node": f"node{rank}"} for rank in (1, 2)), raised(0, PEER, 41))
+    found = causes(made, 1)[0]
+    assert found.sentence.startswith(
+        "Node1 and node2 were ended by Slurm: CANCELLED in mid-run; ranks 1 and 2 ran there"
+    )
+    assert (found.ranks, found.others) == ((1, 2), (0,))
 
 
 def test_tensors_that_did_not_fit_come_before_the_error_they_caused(made: TraceMaker) -> None:
