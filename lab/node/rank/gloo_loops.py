@@ -48,8 +48,8 @@ class LookingUp:
     def __exit__(self, *_: object) -> None:
         for timer in self._timers:
             ctypes.CDLL(None).timer_delete(timer)
-        if self._listens:
-            signal.signal(_SIGNAL, signal.SIG_DFL)
+        if self._listens and _is_unwanted():
+            _handle(ctypes.c_void_p(0))
 
 
 def _timer(thread: int) -> ctypes.c_void_p | None:
@@ -65,13 +65,21 @@ def _timer(thread: int) -> ctypes.c_void_p | None:
 
 def _listen() -> bool:
     """Have a handler for the signal, without which it wakes nobody; whether there can be one."""
-    if signal.getsignal(_SIGNAL) is not signal.SIG_DFL:
-        return False  # the script wants it
-    try:
-        signal.signal(_SIGNAL, lambda *_: None)
-    except ValueError:  # this is not the main thread
-        return False
-    return True
+    return _is_unwanted() and _handle(
+        ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p)
+    )  # any function of C's that does nothing
+
+
+def _is_unwanted() -> bool:
+    """Whether the script has no use of its own for the signal."""
+    return signal.getsignal(_SIGNAL) is signal.SIG_DFL
+
+
+def _handle(how: ctypes.c_void_p) -> bool:
+    """A handler that Python knows nothing of: when one of its own goes while a signal comes, it complains of that."""
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.restype, set_handler.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+    return bool(set_handler(_SIGNAL, how) != ctypes.c_void_p(-1).value)
 
 
 def _threads() -> list[int]:
