@@ -68,14 +68,14 @@ class Reading:
             raise ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")
 
 
-def near(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that was probably meant by `word`, without regard to case; None if none is near."""
+def near(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The choice that was probably meant by `word`, without regard to case; None if none is so like it."""
     if len(word) > _LONGEST_WORD:
         return None
     from difflib import get_close_matches  # only needed when something is wrong
 
     by_folded = {choice.casefold(): choice for choice in choices}
-    found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=likeness)
     return by_folded[found[0]] if found else None
 
 

@@ -49,6 +49,16 @@ def project(tmp_path: Path) -> Path:
         ("script:\n  - make\n", False),
         ("# script: train.py\n", False),
         ("", False),
+        ("---\n# one\nnodes: 2\r\nscript: gone.py\r\ntimeuot: 3s\n", True),
+        ("nodes: 2\nexpect:\n  exit: {0: 1}\n", True),  # it lacks a script, and is told so
+        ("stage: build\nscript: train.py\n", True),
+        ("stage: build\nscript: gone.py\n", False),
+        ("language: python\nscript: pytest tests/run_all.py\n", False),
+        ("script: python gone.py\n", False),
+        ("kind: one\n---\nscript: train.py\n", False),
+        ("name: adds\ninput: 3\nexpect: 9\n", False),
+        ("name: adds\nexpect: {status: 200}\n", False),
+        ("nodes: 3\nrequest: GET /\nexpect: {status: 200}\n", False),
     ],
 )
 def test_a_file_that_names_a_script_at_its_top_level_looks_like_a_scenario(tmp_path: Path, text: str, is_one: bool):
