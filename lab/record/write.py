@@ -21,6 +21,7 @@ from lab.record.layout import (
     PLAN,
     README,
     RESULT,
+    RUNS,
     SCENARIO,
     STARTED,
     TRACE,
@@ -195,11 +196,20 @@ class RecordWriter:
             raise cannot_write(self.path, error) from error
 
 
+def _make(runs: Path) -> None:
+    """Make the folder of all runs; the lab's own lies in one that git leaves alone."""
+    own = runs.parent if runs.parts[-2:] == RUNS.parts and not runs.parent.exists() else None
+    runs.mkdir(parents=True, exist_ok=True)
+    if own is not None:
+        (own / ".gitignore").write_text("*\n")
+
+
 def _new_folder(runs: Path, scenario: str) -> Path:
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario) or "run"
     base = f"{time.strftime('%Y%m%d-%H%M%S')}-{plain}"
     try:
-        runs.mkdir(parents=True, exist_ok=True)
+        if not runs.exists():
+            _make(runs)
         for number in range(1, 1000):
             path = runs / (base if number == 1 else f"{base}-{number}")
             try:

@@ -14,6 +14,7 @@ from lab.engine.home import new_folder
 from lab.engine.local.channel import LocalChannel
 from lab.engine.local.layout import DATA, DESCRIPTION, count_nodes, mark, network_name, network_number, networks_for
 from lab.engine.local.state import read_cluster
+from lab.engine.outliving import may_outlive
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
@@ -53,6 +54,7 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
             cwd="/",
             start_new_session=True,
         )
+    may_outlive(zygote)
     assert zygote.stdin is not None
     with suppress(BrokenPipeError), zygote.stdin:  # it may have ended, and has said why
         zygote.stdin.write(json.dumps(process["agents"]).encode())

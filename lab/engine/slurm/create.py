@@ -13,6 +13,7 @@ from typing import Any
 import lab
 from lab.engine.home import new_folder
 from lab.engine.local.channel import LocalChannel
+from lab.engine.outliving import may_outlive
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
@@ -122,7 +123,7 @@ def _hold(folder: Path, job: str, argvs: dict[str, list[str]], variables: dict[s
     above = str(Path(lab.__file__).parent.parent)
     said = json.dumps({"folder": str(folder), "job": job, "argvs": argvs})
     with (folder / LOG).open("wb") as log:
-        subprocess.Popen(
+        holder = subprocess.Popen(
             [sys.executable, "-c", _HOLD.format(above=above), said],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -131,6 +132,7 @@ def _hold(folder: Path, job: str, argvs: dict[str, list[str]], variables: dict[s
             cwd="/",
             start_new_session=True,
         )
+    may_outlive(holder)
 
 
 def greet(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:

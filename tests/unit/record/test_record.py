@@ -330,6 +330,13 @@ def test_two_runs_of_the_same_second_have_different_folders(tmp_path: Path):
     assert len(names) == 5
 
 
+def test_git_leaves_the_folder_alone_that_is_made_for_all_records(tmp_path: Path):
+    for runs in (tmp_path / "a/.lab/runs", tmp_path / "b"):
+        RecordWriter(runs, "s")
+    assert (tmp_path / "a/.lab/.gitignore").read_text() == "*\n"
+    assert not (tmp_path / ".gitignore").exists()
+
+
 def test_an_odd_scenario_name_makes_a_plain_folder_name(tmp_path: Path):
     assert RecordWriter(tmp_path, "../ü x/y").path.parent == tmp_path
 
