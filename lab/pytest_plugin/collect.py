@@ -58,7 +58,7 @@ class ScenarioItem(pytest.Item):
 
 
 def _fail(text: str) -> NoReturn:
-    pytest.fail(text, pytrace=False)
+    raise pytest.fail.Exception(text, pytrace=False) from None
 
 
 def _most_nodes(session: pytest.Session) -> int:

@@ -33,7 +33,7 @@ def cluster_of(item: pytest.Item) -> WarmCluster:
         _skip_without_gpus(shape.get("gpus", 0))
         return cluster_for(item, shape)
     except LabError as error:
-        pytest.fail(harmless(str(error)), pytrace=False)
+        raise pytest.fail.Exception(harmless(str(error)), pytrace=False) from None
 
 
 class LabRun:
@@ -96,7 +96,7 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
     try:
         return _run_warm(item, scenario, options, at_least)
     except MachineLacks as error:
-        pytest.skip(harmless(error.message))
+        raise pytest.skip.Exception(harmless(error.message)) from None
 
 
 def _run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_least: int) -> Result:

@@ -117,5 +117,5 @@ def cannot_write(path: Path, error: OSError) -> RecordError:
     """The error that says so."""
     return RecordError(
         f"cannot write the record in {path}: {error.strerror or error}",
-        "free some space or choose another folder with --runs",
+        "free some space or choose another folder with --runs (pytest: --lab-report=FOLDER)",
     )

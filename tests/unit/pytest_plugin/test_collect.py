@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from lab.errors import LabError
+from lab.pytest_plugin.collect import ScenarioItem
 from lab.spec.recognise import looks_like_one
 from tests.pytest_process import pytest_environment, pytest_words
 
@@ -92,3 +95,20 @@ def test_a_folder_of_something_else_is_not_taken_for_that_of_the_report(project:
     assert "--lab-report" in ended.stderr
     assert "holds other things than runs" in ended.stderr
     assert ended.returncode == 4
+
+
+def test_why_a_scenario_fails_is_told_without_what_led_to_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def refuse(*_: object, **__: object) -> None:
+        try:
+            raise OSError("cause")
+        except OSError as error:
+            raise LabError("told") from error
+
+    monkeypatch.setattr(import_module("lab.pytest_plugin.lab_run"), "run_warm", refuse)
+    monkeypatch.setattr("lab.pytest_plugin.collect._most_nodes", lambda _: 1)
+    item = object.__new__(ScenarioItem)
+    for name in ("session", "scenario"):
+        setattr(item, name, None)
+    with pytest.raises(pytest.fail.Exception, match=r"^told$") as caught:
+        item.runtest()
+    assert caught.value.__suppress_context__
