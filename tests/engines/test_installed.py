@@ -98,3 +98,12 @@ def test_what_lab_init_writes_passes_as_it_is(engine: str, environment: Path, tm
     call(environment, tmp_path, "lab", "init")
     assert "1 passed" in call(environment, tmp_path, "lab", "test", "scenarios", "--engine", engine)
     assert "2 passed" in call(environment, tmp_path, "pytest", "--lab-engine", engine)
+
+
+def test_a_repository_with_a_package_lab_of_its_own_is_left_alone(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "__init__.py").write_text("OWN = True\n")
+    (tmp_path / "test_it.py").write_text("import lab\n\n\ndef test_it(request):\n    assert lab.OWN\n")
+    said = call(environment, tmp_path, "python", "-m", "pytest")
+    assert "1 passed" in said
+    assert "--lab-engine" not in call(environment, tmp_path, "python", "-m", "pytest", "--help")
