@@ -22,7 +22,7 @@ class LabError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # not that of another class that it may be of, which takes who knows what
         self.message = message
         self.hint = hint
 

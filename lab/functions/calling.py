@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,11 @@ from lab.spec.scenario import Scenario
 MAX_TIMEOUT_S = 720 * 3600
 
 
+def plain_settings() -> dict[str, Any]:
+    """Settings of a pytest of which nobody has set anything; others than these it does not insist on."""
+    return {"assertion_text_diff_style": "ndiff"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class How:
     """How a function is called."""
@@ -38,7 +44,7 @@ class How:
     """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
     wanted: bool = True
     """Whether what it returns comes back."""
-    settings: Callable[[], Mapping[str, Any]] = dict
+    settings: Callable[[], Mapping[str, Any]] = plain_settings
     """Those of pytest, see `call_assertions`."""
     variables: bool = False
     """Whether failures tell local variables."""
@@ -49,6 +55,8 @@ class How:
 class Calling:
     """Calls functions on the ranks of one cluster; the first call starts them, and they stay until `end`.
 
+    Threads may call at once: one call begins when the one before it is over.
+
     Args:
         run: runs a scenario on that cluster.
     """
@@ -57,20 +65,28 @@ class Calling:
         self._run = run
         self._session: Session | None = None
         self._printed = Printed()
+        self._turn = threading.Lock()
 
     def call(
         self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
     ) -> list[Any]:
         """Call a function on every rank; returns what it returned, by rank. For what it raises, see `Cluster.call`."""
         __tracebackhide__ = True
-        from lab.functions.pack import Packed, pack_call
-
         if not callable(function):
             raise UsageError(f"a {type(function).__name__} cannot be called", "give a function, and then its arguments")
         if not 0 < how.timeout_s <= MAX_TIMEOUT_S:
             raise UsageError(f"timeout_s is {how.timeout_s}; allowed: a number of seconds above 0")
         if how.backend:
             check_backend(how.backend)
+        with self._turn:
+            return self._call(function, arguments, named, how)
+
+    def _call(
+        self, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any], how: How
+    ) -> list[Any]:
+        __tracebackhide__ = True
+        from lab.functions.pack import Packed, pack_call
+
         session = self._usable(function, how)
         packed = Packed(session.folder)
         call = pack_call(
@@ -84,10 +100,11 @@ class Calling:
             variables=how.variables,
         )
         session.shown.update(packed.shown)
+        session.classes.update(packed.classes)
         try:
             answers = session.call(call, how.timeout_s)
             try:
-                return decode(answers)
+                return decode(answers, session.classes)
             except LabError:  # whoever answered so may not be done
                 session.give_up()
                 raise
@@ -98,6 +115,7 @@ class Calling:
             failed = raised(
                 failure.failures,
                 session.shown,
+                classes=session.classes,
                 record=result.path if result is not None else None,
                 write=how.write,
             )

@@ -9,16 +9,19 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from lab.errors import RanksFailed
+from lab.errors import LabError, RanksFailed
+from lab.functions.caught_as import Classes, caught_as, fill_in, known_exception
 from lab.node.messages.call import Failure, Place
 from lab.report.harmless import harmless
 from lab.verdict.peers import is_loss
 from lab.words import name_ranks
 
+_Error = TypeVar("_Error", bound=LabError)
 _LAST_LINE = 1_000_000
 _ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
 _MOST_TOLD = 5
@@ -31,6 +34,7 @@ def raised(
     failures: Mapping[int, Failure],
     shown: Mapping[str, str],
     *,
+    classes: Classes | None = None,
     record: Path | None,
     write: Callable[[BaseException], str] | None = None,
 ) -> BaseException:
@@ -39,6 +43,7 @@ def raised(
     Args:
         failures: by rank.
         shown: paths of source files here, by what ranks call them.
+        classes: those that were sent.
         record: of the run.
         write: writes an exception with its traceback; None: as Python does.
     """
@@ -47,10 +52,11 @@ def raised(
     ranks, failure = first
     if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
         return _outcome(failure, shown)
-    error = rebuild(failure, shown, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
+    again = partial(rebuild, shown=shown, classes=classes)
+    error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
     write = write or _written
     notes = [
-        f"{name_ranks(also)} failed otherwise:\n{write(rebuild(other, shown, header=''))}"
+        f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
         for also, other in others[: _MOST_TOLD - 1]
     ]
     if len(others) >= _MOST_TOLD:
@@ -107,6 +113,7 @@ def rebuild(
     shown: Mapping[str, str],
     *,
     header: str,
+    classes: Classes | None = None,
     ranks: list[int] | None = None,
     record: Path | None = None,
 ) -> RanksFailed:
@@ -114,46 +121,23 @@ def rebuild(
 
     Its `__init__` is not called: nobody can say with what.
     """
-    kind = known_exception(failure.module, failure.kind)
-    name = failure.kind if kind is not None else "RanksFailed"
-    text = harmless(failure.text if kind is not None else f"{_full_name(failure)}: {failure.text}")
-    error = _class(kind, name)(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
+    kind = caught_as(known_exception(failure.module, failure.kind, classes))
+    text = harmless(failure.text if kind is not RanksFailed else _with_class(failure))
+    error = kind(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
+    fill_in(error, text)
     error.shown_inside = True
     error.__traceback__ = traceback_of(failure, shown)
     _add_notes(error, [harmless(note) for note in failure.notes])
     if failure.cause is not None:
-        error.__cause__ = rebuild(failure.cause, shown, header="")
+        error.__cause__ = rebuild(failure.cause, shown, header="", classes=classes)
     elif failure.context is not None:
-        error.__context__ = rebuild(failure.context, shown, header="")
+        error.__context__ = rebuild(failure.context, shown, header="", classes=classes)
     return error
 
 
-def _full_name(failure: Failure) -> str:
-    return failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
-
-
-def known_exception(module: str, name: str) -> type[BaseException] | None:
-    """A class of exceptions that is imported here already; None where there is none."""
-    found: Any = vars(sys.modules[module]).get(name) if module in sys.modules else None
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
-
-
-def _class(kind: type[BaseException] | None, name: str) -> type[RanksFailed]:
-    """RanksFailed that is also caught as another exception."""
-
-    def text(self: RanksFailed) -> str:
-        return self.message
-
-    own = {"__str__": text, "__module__": "lab.errors", "__qualname__": name}
-    if kind is not None and kind is not Exception and issubclass(kind, Exception):
-        own["__module__"] = kind.__module__
-        try:
-            both = type(name, (RanksFailed, kind), own)
-            both("", ranks=())
-            return both
-        except TypeError:  # its objects are laid out otherwise
-            pass
-    return type("RanksFailed", (RanksFailed,), {**own, "__module__": "lab.errors", "__qualname__": "RanksFailed"})
+def _with_class(failure: Failure) -> str:
+    name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
+    return f"{name}: {failure.text}" if failure.text else name
 
 
 def _add_notes(error: BaseException, notes: list[str] | tuple[str, ...]) -> None:
@@ -170,12 +154,13 @@ def _written(error: BaseException) -> str:
 # -- tracebacks
 
 
-def at_function(error: RanksFailed, function: Callable[..., Any]) -> RanksFailed:
+def at_function(error: _Error, function: Callable[..., Any]) -> _Error:
     """An error whose traceback leads to a function, not to where the lab found out."""
     code = function.__code__
     place = Place(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
     path = {code.co_filename: code.co_filename}
-    error.shown_inside = True
+    if isinstance(error, RanksFailed):
+        error.shown_inside = True
     return error.with_traceback(traceback_of(Failure("", "", "", (place,)), path))
 
 

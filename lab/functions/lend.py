@@ -31,6 +31,8 @@ LENT_PACKAGES = frozenset(
 """Installed ones that are lent, all of Python alone; others have to be named as requirements of the cluster."""
 _PARTS = {"pygments/lexers": ("__init__.py", "_mapping.py", "diff.py", "python.py")}
 """Of these folders only so much is lent: the rest is megabytes that nobody asks for."""
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders that packages are installed in: those of this interpreter, and of others whose packages it is told of."""
 _LIMIT_BYTES = 32 << 20
 _SKIPPED = {"__pycache__", "node_modules"}
 _TEXT = (".py", ".pyi", ".txt", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv")
@@ -89,8 +91,10 @@ def called(path: str, folder: str) -> str:
 
 @cache
 def is_own(path: str) -> bool:
-    """Whether a file is the caller's own code: neither of Python nor an installed package."""
+    """Whether a file is the caller's own code: neither of Python nor an installed package, wherever that lies."""
     real = os.path.join(os.path.realpath(path), "")
+    if not _INSTALLED.isdisjoint([*path.split(os.sep), *real.split(os.sep)]):
+        return False
     return not any(real.startswith(os.path.join(folder, "")) for folder in _installed())
 
 

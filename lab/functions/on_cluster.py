@@ -31,7 +31,8 @@ class OnCluster:
         """Call a function on every rank, in a process group of all of them.
 
         The first call starts the ranks, as one run with its record; they stay for the next calls, and end with `down`,
-        before the next `run`, and when a call fails or hangs: then the next one gets new ranks.
+        before the next `run`, and when a call fails or hangs: then the next one gets new ranks. Calls of several
+        threads are made one after the other.
 
         Args:
             function: any function, nested ones and methods too; it travels with its code.
@@ -63,7 +64,8 @@ class OnCluster:
         if self._calling is None:
             from lab.functions.calling import Calling
 
-            self._calling = Calling(self._run_called)
+            vars(self).setdefault("_calling", Calling(self._run_called))  # threads may do so at once
+        assert self._calling is not None
         return self._calling.call(function, arguments, named, how)
 
     @property

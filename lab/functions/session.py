@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lab.errors import LabError, RanksFailed, RanksHung
 from lab.functions.failures import all_lost_a_peer
 from lab.functions.lend import lend
-from lab.functions.values import Misread, read_value
+from lab.functions.values import Misread, known_class, read_value
 from lab.node.messages.call import Answered, Failure, Ready, Wanted
 from lab.node.messages.typed import Misfit, read
 from lab.node.rank import call_frames as frames
@@ -66,6 +67,8 @@ class Session:
         """Why no other call should be made here; empty where one may."""
         self.shown: dict[str, str] = {}
         """Paths of source files here, by what ranks call them."""
+        self.classes: dict[tuple[str, str], type | None] = {}
+        """Those that were sent by value, by module and name; None: there are two."""
         self._run = run
         self._failed = failed
         self._pieces: dict[int, frames.Pieces] = {}
@@ -244,8 +247,12 @@ class Failed(Exception):
         self.session = session
 
 
-def decode(answers: list[bytes]) -> list[Any]:
+def decode(answers: list[bytes], classes: Mapping[tuple[str, str], type | None]) -> list[Any]:
     """What a call returned, by rank.
+
+    Args:
+        answers: by rank.
+        classes: those that were sent by value, by module and name.
 
     Raises:
         LabError: a rank returned what is not taken here.
@@ -253,7 +260,7 @@ def decode(answers: list[bytes]) -> list[Any]:
     values = []
     for rank, answer in enumerate(answers):
         try:
-            values.append(read_value(answer))
+            values.append(read_value(answer, partial(known_class, sent=classes)))
         except Misread as error:
             raise LabError(f"what rank {rank} returned cannot be read: {error}") from None
         except ImportError as error:

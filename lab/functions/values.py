@@ -6,7 +6,7 @@ import enum
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -20,15 +20,22 @@ class Misread(ValueError):
     """Bytes are no value, or one that is not taken here; the message says why."""
 
 
-def known_class(module: str, name: str) -> type:
-    """A class of a module that is imported already; nothing is imported or run to find it.
+def known_class(module: str, name: str, sent: Mapping[tuple[str, str], type | None] | None = None) -> type:
+    """A class that was sent, or of a module that is imported already; nothing is imported or run to find it.
+
+    Args:
+        module: where it is.
+        name: its qualified name.
+        sent: those that were sent, by module and name.
 
     Raises:
         Misread: there is none, or one that does something when its objects end.
     """
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
+    found: Any = (sent or {}).get((module, name))
+    if found is None:
+        found = sys.modules.get(module)
+        for part in name.split("."):
+            found = vars(found).get(part) if isinstance(found, type | ModuleType) else None
         if found is None:
             raise Misread(f"it holds a {module}.{name}, a class that is not known here: import {module} here too")
     if not isinstance(found, type) or hasattr(found, "__del__"):

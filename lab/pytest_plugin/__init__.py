@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,28 +136,56 @@ def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     item.config.stash[DEADLINE] = None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show with a test what its runs came to."""
-    if item.config.stash.get(POOL, None) is None:
-        return (yield)
-    from lab.pytest_plugin.sections import after_report, before_report
+@pytest.hookimpl(specname="pytest_runtest_makereport")
+def pytest_lab_before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Have the report of a test tell where its runs are, and what is of use of an error; tests of unittest set it."""
+    if item.config.stash.get(POOL, None) is not None:
+        from lab.pytest_plugin.sections import before_report
 
-    before_report(item, call)
-    return after_report(item, (yield))
+        before_report(item, call)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test what its runs came to."""
+    report = yield
+    if item.config.stash.get(POOL, None) is None:
+        return report
+    from lab.pytest_plugin.sections import after_report
+
+    return after_report(item, report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Give functions that are marked as distributed the clusters of the session: here those that fixtures call."""
+    __tracebackhide__ = True
+    with _provided_for(item):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Give functions that are marked as distributed the clusters of the session."""
-    if "lab.testing.distributed" not in sys.modules:
+    """As for the setup of a test."""
+    __tracebackhide__ = True
+    with _provided_for(item):
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """As for the setup of a test."""
+    __tracebackhide__ = True
+    with _provided_for(item):
+        return (yield)
+
+
+def _provided_for(item: pytest.Item) -> AbstractContextManager[None]:
+    if "lab.testing.distributed" not in sys.modules:
+        return nullcontext()
     from lab.pytest_plugin.functions import provided_for
 
-    with provided_for(item):
-        return (yield)
+    return provided_for(item)
 
 
 # -- at the end

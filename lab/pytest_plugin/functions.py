@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,12 +18,16 @@ from lab.testing.distributed import Provided, provide
 
 _INI = ("truncation_limit_lines", "truncation_limit_chars", "assertion_text_diff_style")
 
+_turn = threading.Lock()
+"""Threads of a test ask for its cluster one after the other."""
+
 
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     """What functions that are called while a test runs get from its session."""
 
     def cluster(said: Mapping[str, Any]) -> OnCluster:
-        return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
+        with _turn:
+            return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
 
     how = How(
         settings=lambda: _assertion_settings(item.config),

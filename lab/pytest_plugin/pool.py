@@ -204,7 +204,7 @@ class Pool:
         nodes = shape["nodes"]
         memory_bytes = nodes * (shape.get("memory_bytes") or _NODE_BYTES)
         if key in self._impossible:
-            raise self._impossible[key]
+            raise self._impossible[key].with_traceback(None)
         self._make_room(engine, nodes, memory_bytes)
         keeping = ExitStack()
         name = self._claim_name(engine, key, keeping)

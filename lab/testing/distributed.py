@@ -15,14 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
 from lab.engine.select import Choice
-from lab.errors import RanksFailed, UsageError
+from lab.errors import LabError, RanksFailed, UsageError
 from lab.functions.calling import How
 from lab.functions.failures import at_function
 from lab.functions.on_cluster import OnCluster
 from lab.functions.pack import ORIGINAL
+from lab.testing.filled import around_filled, to_fill, without
 
-FILLED = ("rank", "world_size", "group")
-"""Parameters that each rank fills in: its number, how many there are, the process group of all of them."""
+_NAMES = ("__module__", "__name__")
+"""What decorators keep of a function; `__qualname__` not all of them do."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -33,7 +34,7 @@ class Provided:
     cluster: Callable[[Mapping[str, Any]], OnCluster]
     """The cluster of a shape, as keywords that were given."""
     test: object
-    """The test's own function, whose values nobody wants."""
+    """The test's own function, whose values nobody wants, or what other decorators made of it."""
     how: How
     """How functions are called, besides what they say themselves."""
 
@@ -102,21 +103,16 @@ def distributed(
         if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
             raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
         signature = inspect.signature(original)
-        to_fill = [
-            name
-            for name, parameter in signature.parameters.items()
-            if name in FILLED and parameter.default is parameter.empty
-        ]
+        all_filled = to_fill(signature)
 
         @functools.wraps(original)
         def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
             __tracebackhide__ = True
-            filled = tuple(name for name in to_fill if name not in named)
-            how = replace(own, filled=filled)
-            return call_on_ranks(original, arguments, named, said, how, test=on_ranks, shown=original)
+            how = replace(own, filled=tuple(name for name in all_filled if name not in named))
+            call = around_filled(original, signature, all_filled, arguments, named)
+            return call_on_ranks(*call, said, how, test=on_ranks, shown=original)
 
-        others = [one for name, one in signature.parameters.items() if name not in to_fill]
-        vars(on_ranks)["__signature__"] = signature.replace(parameters=others)
+        vars(on_ranks)["__signature__"] = without(signature, all_filled)
         vars(on_ranks)[ORIGINAL] = original
         return on_ranks
 
@@ -148,12 +144,14 @@ def call_on_ranks(
     if _provided:
         provided = _provided[-1]
         of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
-        how = replace(how, wanted=test is not provided.test, **of_session)
-        cluster = provided.cluster(said)
+        how = replace(how, wanted=how.wanted and not _is_same(test, provided.test), **of_session)
         try:
+            cluster = provided.cluster(said)
             values = cluster.call_as(function, arguments, named, how)
         except RanksFailed as error:
             raise (error if error.shown_inside else at_function(error, shown)) from error.__cause__
+        except LabError as error:
+            raise at_function(error, shown) from None
         return values if how.wanted else None
     from lab.cluster import DEFAULT_NODES, Cluster
 
@@ -162,3 +160,10 @@ def call_on_ranks(
         return own.call_as(function, arguments, named, how)
     finally:
         own.end_calls()
+
+
+def _is_same(function: object, test: object) -> bool:
+    """Whether a function is a test, or what the test was made of by decorators, which keep its name."""
+    if function is None or test is None:
+        return False
+    return [getattr(function, name, None) for name in _NAMES] == [getattr(test, name, None) for name in _NAMES]

@@ -63,7 +63,7 @@ def test_what_an_exception_came_from_comes_with_it() -> None:
     ("module", "kind", "told"),
     [
         ("builtins", "OSError", "no"),
-        ("builtins", "SystemExit", "no"),
+        ("builtins", "SystemExit", "SystemExit: no"),
         ("elsewhere", "Odd", "elsewhere.Odd: no"),
         ("builtins", "print", "print: no"),
         ("builtins", "BaseExceptionGroup", None),

@@ -54,6 +54,19 @@ def test_python_and_packages_are_not_the_callers_own() -> None:
     assert not is_own(pytest.__file__)
 
 
+def test_what_another_python_has_installed_is_not_the_callers_own_nor_what_leads_there(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages" / "big"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").touch()
+    (tmp_path / "dist-packages").symlink_to(tmp_path)
+    (tmp_path / "linked").symlink_to(installed)
+    (tmp_path / "mine.py").touch()
+    assert not is_own(str(installed / "__init__.py"))
+    assert not is_own(str(tmp_path / "linked" / "__init__.py"))
+    assert not is_own(str(tmp_path / "dist-packages" / "mine.py"))
+    assert is_own(str(tmp_path / "mine.py"))
+
+
 def test_neither_the_lab_nor_its_command_imports_what_calls_need() -> None:
     program = "import sys, lab.cluster, lab.cli.main; print({'cloudpickle', 'lab.functions.calling'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True)

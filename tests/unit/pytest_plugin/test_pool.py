@@ -131,10 +131,13 @@ def test_an_image_that_cannot_be_had_is_asked_for_once(engine, make_pool):
 
     engine.failure = fail
     pool = make_pool()
+    ways = []
     for _ in range(3):
-        with pytest.raises(ImageUnfit, match="no such image"):
+        with pytest.raises(ImageUnfit, match="no such image") as caught:
             pool.cluster(nodes=2, image="mine")
+        ways.append(len(caught.traceback))
     assert engine.calls.count("create") == 1
+    assert ways[1] == ways[2] < ways[0], "each tells how it came about this time"
 
 
 def test_what_was_not_used_for_longest_makes_room(engine, make_pool, monkeypatch):
