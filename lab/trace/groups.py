@@ -14,8 +14,9 @@ def tell_apart(groups: Mapping[str, Group]) -> dict[str, Group]:
     turns: Counter[tuple[str, tuple[int, ...]]] = Counter()
     told = {}
     for name, group in groups.items():
-        turns[group.label, group.ranks] += 1
-        told[name] = replace(group, turn=turns[group.label, group.ranks])
+        alike = group.label, tuple(sorted(group.ranks))
+        turns[alike] += 1
+        told[name] = replace(group, turn=turns[alike])
     labels = Counter(label for label, _ in {(group.label, group.ranks) for group in told.values()})
     return {name: replace(group, shared=labels[group.label] > 1) for name, group in told.items()}
 

@@ -47,7 +47,7 @@ class Group:
     name: str
     """PyTorch's name of it."""
     ranks: tuple[int, ...]
-    """Global ranks, in the order of group ranks."""
+    """Ranks of the run, in the order of group ranks; see `lab.trace.worlds` for where PyTorch's are others."""
     backend: str = ""
     description: str = ""
     source: str = ""

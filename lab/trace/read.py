@@ -6,14 +6,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
-from lab.record.layout import MOST_RANKS, TRACE
+from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.started import ranks_of
 from lab.trace.buckets import assign_buckets
@@ -24,8 +23,9 @@ from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
 from lab.trace.late import mark_late
 from lab.trace.lookup import StoreLookup
-from lab.trace.model import Buffer, Call, Group, Mark, RankTrace, Trace, end_last
+from lab.trace.model import Buffer, Call, Mark, RankTrace, Trace, end_last
 from lab.trace.modules import ModuleReader
+from lab.trace.worlds import Worlds
 from lab.words import plural
 
 
@@ -33,11 +33,13 @@ def read_trace(record: Record) -> Trace:
     """The trace of a run; `Trace.problems` tells what is missing. A run without any trace has empty ranks."""
     expected, found = sorted(ranks_of(record)), trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={})
-    readers = [RankReader(rank, found.get(rank), trace) for rank in sorted({*expected, *found})]
+    worlds = Worlds(trace)
+    readers = [RankReader(rank, found.get(rank), trace, worlds) for rank in sorted({*expected, *found})]
     trace.clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
     for reader in readers:
         reader.clock = trace.clocks.readings.get(reader.rank, reader.clock)
         trace.ranks[reader.rank] = reader.read()
+    worlds.finish(trace.ranks)
     trace.groups = tell_apart(trace.groups)
     stopped = [event.time for event in record.events() if isinstance(event, (TimedOut, Cancelled, Stack))]
     for rank in trace.ranks.values():
@@ -81,7 +83,7 @@ def read_line(raw: bytes) -> dict[str, Any] | None:
 class RankReader:
     """Takes the lines of one rank, in order."""
 
-    def __init__(self, rank: int, path: Path | None, trace: Trace) -> None:
+    def __init__(self, rank: int, path: Path | None, trace: Trace, worlds: Worlds) -> None:
         self.rank = rank
         self.path = path
         self.trace = trace
@@ -89,8 +91,7 @@ class RankReader:
         self.clock = Reading()
         """How its times are read."""
         self.damaged = 0
-        self.groups: dict[str, list[str]] = {}
-        """PyTorch's name of a group -> the names here of the groups that this rank had under it, the latest last."""
+        self.groups = worlds.of(rank, self.calls_so_far)
         self.open: dict[int, Call] = {}
         self.modules = ModuleReader(self.result)
         self.nested: list[Mark] = []
@@ -164,41 +165,19 @@ class RankReader:
         self.result.recorder, self.result.torch = str(line["recorder"]), str(line.get("torch", ""))
         self.result.cores.start(str(line.get("boot", "")), number(line, "cores"))
 
+    def calls_so_far(self) -> Iterable[Call]:
+        """Every call that was taken."""
+        return self.result.calls
+
     def _group(self, line: Mapping[str, Any]) -> None:
-        ranks = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
-        if not ranks:
-            raise ValueError(ranks)
-        name = self._new_name(str(line["g"]), ranks)
-        backend, description = str(line.get("backend", "")), str(line.get("desc", ""))
-        source = self.nested[-1].source if self.nested else ""
-        self.trace.groups.setdefault(name, Group(name, ranks, backend, description, source))
-
-    def _new_name(self, plain: str, ranks: tuple[int, ...]) -> str:
-        """PyTorch gives a name again after destroy_process_group: the second group of that name is another group.
-
-        All members have to come to the same name for it, also those that were not in the first one.
-        """
-        mine, known = self.groups.setdefault(plain, []), self.trace.groups
-        names = (plain if number == 1 else f"{plain}'{number}" for number in count(1))
-        name = next(name for name in names if name not in mine and (name not in known or known[name].ranks == ranks))
-        mine.append(name)
-        return name
-
-    def _name(self, plain: str) -> str:
-        return self.groups[plain][-1] if plain in self.groups else plain
-
-    def _global(self, group: str, rank: Any) -> int | None:
-        if not isinstance(rank, int) or not 0 <= rank < MOST_RANKS:
-            return None
-        known = self.trace.groups.get(group)
-        return known.ranks[rank] if known is not None and rank < len(known.ranks) else rank
+        self.groups.take(line, self.nested[-1].source if self.nested else "")
 
     def _begin(self, line: Mapping[str, Any]) -> None:
         call = self.open[whole(line["i"])] = self._call(line)
         self.result.calls.append(call)
 
     def _call(self, line: Mapping[str, Any]) -> Call:
-        group = self._name(str(line.get("g", "")))
+        group = self.groups.name(str(line.get("g", "")))
         in_place, splits = "out" not in line, line.get("split")
         inputs = buffers(line.get("in", ()), line.get("iv"), line.get("is"))
         outputs = inputs if in_place else buffers(line.get("out", ()), None, None)
@@ -211,8 +190,8 @@ class RankReader:
             begin=self._seconds(line),
             asynchronous=bool(line.get("async")),
             reduce_op=str(line.get("red", "")),
-            root=self._global(group, line.get("root")),
-            peer=self._global(group, line.get("peer")),
+            root=self.groups.global_rank(group, line.get("root")),
+            peer=self.groups.global_rank(group, line.get("peer")),
             from_any=line.get("peer") == -1,
             tag=number(line, "tag"),
             inputs=inputs,
@@ -233,7 +212,7 @@ class RankReader:
             return  # its beginning was on a line that cannot be read
         call.end = self._seconds(line)
         if "peer" in line:
-            call.peer = self._global(call.group, line["peer"])
+            call.peer = self.groups.global_rank(call.group, line["peer"])
         if call.in_place:
             call.outputs = tuple(Buffer(buffer.dtype, buffer.shape) for buffer in call.outputs)
         call.error = str(line.get("err", ""))
@@ -246,9 +225,9 @@ class RankReader:
         if not line.get("e"):
             mark = Mark(self.rank, name, now, source=str(line.get("at", "")))
             if name == "new_group" and str(line.get("g", "")).isdecimal():  # others are made by their members alone
-                mark.members = tuple(whole(rank, MOST_RANKS) for rank in line["ranks"])
+                self.groups.tell_members(mark, line["ranks"])
             elif name == "destroy_process_group":
-                mark.group = self._name(str(line.get("g", "")))
+                mark.group = self.groups.name(str(line.get("g", "")))
             self.modules.begins(mark)
             self.result.marks.append(mark)
             self.nested.append(mark)
@@ -260,7 +239,7 @@ class RankReader:
                 return
 
     def _ddp(self, line: Mapping[str, Any]) -> None:
-        self.modules.describe(line, self._name(str(line.get("g", ""))), self._seconds(line))
+        self.modules.describe(line, self.groups.name(str(line.get("g", ""))), self._seconds(line))
 
     def _wait(self, line: Mapping[str, Any]) -> None:
         if not line.get("e"):

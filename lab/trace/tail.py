@@ -7,7 +7,7 @@ a part of its trace is passed over, and then nothing is said of its messages, wh
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -20,6 +20,7 @@ from lab.trace.groups import tell_apart
 from lab.trace.model import Call, Trace
 from lab.trace.read import RankReader, read_line, reopen, trace_files
 from lab.trace.steps import Step, match
+from lab.trace.worlds import Worlds
 
 _LOOK_BYTES = 512 << 10
 """Of all ranks together, at one look."""
@@ -60,6 +61,7 @@ class TraceTail:
         """Unix time since which the lab stops the ranks."""
         self.passed_over = False
         """Whether a part of the traces was not read."""
+        self.worlds = Worlds(self.trace)
         self._tails: dict[int, _RankTail] = {}
         self._forgotten = 0
         self._known: list[Step] | None = None
@@ -83,8 +85,9 @@ class TraceTail:
 
     def steps(self) -> list[Step]:
         """The steps that are known now; a rank that is held at its call is not in it yet."""
-        if self._known is not None and not self.news:
+        if self._known is not None and not self.news and not self.worlds.changed:
             return self._known
+        self.worlds.changed = False
         self._known = steps = self._steps()
         if sum(len(rank.calls) for rank in self.trace.ranks.values()) > 2 * _KEPT_CALLS:
             self._forget(steps)
@@ -140,7 +143,7 @@ class _RankTail(RankReader):
     """The end of the trace of one rank."""
 
     def __init__(self, rank: int, path: Path, whole: TraceTail) -> None:
-        super().__init__(rank, None, whole.trace)
+        super().__init__(rank, None, whole.trace, whole.worlds)
         self._file = path
         self._whole = whole
         self._position = 0
@@ -190,6 +193,10 @@ class _RankTail(RankReader):
         self.nested.clear()
         for kept in (self.result.calls, self.result.marks, self.result.waits, self.result.stores):
             kept.clear()
+
+    def calls_so_far(self) -> Iterable[Call]:
+        """Every call that is kept, and the one that it is held at."""
+        return self.result.calls if self.held is None else [*self.result.calls, self.held]
 
     def _begins(self, line: Mapping[str, Any]) -> None:
         self.held = None

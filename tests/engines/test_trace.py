@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -223,3 +224,65 @@ def shown_steps(result: Result) -> list[str]:
     """Titles of steps, with the rounds of messages."""
     steps = match(trace_of(result))
     return [f"{step.title} in round {step.round}" if step.round else step.title for step in steps]
+
+
+# -- ranks that a script gives out
+
+
+OWN_RANKS = """
+import os, sys, torch, torch.distributed as dist
+worker, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), workers, is_master=False)
+# worker 0 in a world of its own, the others in one with their ranks reversed; then all with theirs turned by one
+mine = {"rank": 0, "world_size": 1} if worker == 0 else {"rank": workers - 1 - worker, "world_size": workers - 1}
+dist.init_process_group("gloo", store=dist.PrefixStore(f"first{mine['world_size']}", store), **mine)
+tensor = torch.full((2,), float(worker))
+dist.broadcast(tensor, 0)
+assert tensor.tolist() == [workers - 1.0 if worker else 0.0] * 2
+dist.destroy_process_group()
+rank = (worker + 1) % workers
+dist.init_process_group("gloo", store=dist.PrefixStore("all", store), rank=rank, world_size=workers)
+dist.broadcast(torch.full((2,), float(worker)), 0)
+group = dist.new_group([0, 1])
+if rank < 2:
+    dist.all_reduce(torch.ones(1), group=group)
+if rank == 1:
+    dist.send(torch.ones(1), 2)
+if rank == 2:
+    dist.recv(torch.ones(1))
+if sys.argv[1:] and rank == 0:
+    dist.recv(torch.ones(1), 1)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@each_recorder
+def test_steps_are_told_in_ranks_of_the_run_where_a_script_gives_out_its_own(
+    traced: Callable[..., tuple[Result, Trace]], tmp_path: Path
+) -> None:
+    script = tmp_path / "own_ranks.py"
+    script.write_text(OWN_RANKS)
+    result, trace = traced(script, nodes=3)
+
+    assert result.passed, result.reason
+    assert "should" not in result.reason
+    steps = match(trace)
+    assert [(step.op, step.group.ranks, step.source, step.state) for step in steps] == [
+        ("broadcast", (0,), 0, "completed"),
+        ("broadcast", (2, 1), 2, "completed"),
+        ("broadcast", (2, 0, 1), 2, "completed"),
+        ("all_reduce", (2, 0), None, "completed"),
+        ("send", (2, 0, 1), 0, "completed"),
+        ("barrier", (2, 0, 1), None, "completed"),
+    ]
+    assert not any(step.missing for step in steps)
+
+
+def test_a_hang_names_whom_a_worker_waits_for_where_a_script_gives_out_its_own_ranks(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "own_ranks.py"
+    script.write_text(OWN_RANKS)
+    result = run(script, "waits", nodes=3, timeout_s=2)
+
+    assert result.verdict == "hung"
+    assert result.reason.startswith("no end after 2 s: rank 2 waited in recv from rank 0 at own_ranks.py:")

@@ -91,13 +91,13 @@ def _mark(name: str, **facts: Any) -> None:
 def _described(module: ModuleType, made: Any, ranks: Any) -> Any:
     """What was made, after its `group` line."""
     if isinstance(made, tuple):  # the group and its store
-        _describe(module, made[0], ranks)
+        _describe(module, made[0], ranks, default=not ranks)
     else:
         _describe(module, made, sorted(module._world.pg_group_ranks.get(made, ())))
     return made
 
 
-def _describe(module: ModuleType, group: Any, ranks: Any) -> None:
+def _describe(module: ModuleType, group: Any, ranks: Any, default: bool = False) -> None:
     if not isinstance(group, module.ProcessGroup):
         return  # this process is not in it
     if type(group).__module__ != module.ProcessGroup.__module__:
@@ -109,6 +109,7 @@ def _describe(module: ModuleType, group: Any, ranks: Any) -> None:
             ranks=[int(rank) for rank in ranks or range(group.size())],
             backend=str(module._world.pg_map[group][0]),
             desc=str(getattr(group, "group_desc", "")),
+            **({"rank": int(group.rank())} if default else {}),  # a script may give it another than the worker's
         )
     except (AttributeError, KeyError, TypeError):
         pass  # another version of torch: readers do without
