@@ -17,6 +17,16 @@ from lab.trace.steps import Step
 
 
 @dataclass(frozen=True, slots=True)
+class Misfit:
+    """Rows that one rank gives to another, or to itself, and that do not fill the room which that one has for them."""
+
+    giver: int
+    taker: int
+    rows: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
 class Clash:
     """A step in which ranks do not agree."""
 
@@ -25,10 +35,20 @@ class Clash:
     step: Step
     sides: tuple[tuple[str, tuple[int, ...]], ...]
     """What was called or brought, and by whom; the side of most ranks comes first."""
+    misfits: tuple[Misfit, ...] = ()
+    """Of splits: each that does not fit the one that it has to fit."""
 
     @property
     def odd(self) -> tuple[int, ...]:
-        """Ranks that differ from what more than half did; empty where there is no such majority."""
+        """Ranks that differ from what more than half did; empty where there is no such majority.
+
+        Splits may rightly differ: there it is the only rank that is in every misfit, or the only one at odds with
+        itself.
+        """
+        if self.misfits:
+            in_all = set.intersection(*({one.giver, one.taker} for one in self.misfits))
+            with_itself = {one.giver for one in self.misfits if one.giver == one.taker}
+            return next((tuple(ranks) for ranks in (in_all, with_itself) if len(ranks) == 1), ())
         total = sum(len(ranks) for _, ranks in self.sides)
         if 2 * len(self.sides[0][1]) <= total:
             return ()
@@ -90,6 +110,14 @@ def brought(call: Call) -> str:
 def _clash(
     kind: str, step: Step, key: Callable[[Call], str], words: Callable[[Call], str] | None = None
 ) -> Clash | None:
+    sides = _sides(step, key, words)
+    return Clash(kind, step, sides) if len(sides) > 1 else None
+
+
+def _sides(
+    step: Step, key: Callable[[Call], str], words: Callable[[Call], str] | None = None
+) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Who is alike by a key, the most ranks first; an empty key takes no side."""
     sides: dict[str, list[int]] = defaultdict(list)
     said: dict[str, str] = {}
     for rank, call in sorted(step.calls.items()):
@@ -98,7 +126,7 @@ def _clash(
             sides[value].append(rank)
             said.setdefault(value, words(call) if words else value)
     ordered = sorted(sides.items(), key=lambda item: (-len(item[1]), item[1]))
-    return Clash(kind, step, tuple((said[value], tuple(ranks)) for value, ranks in ordered)) if len(sides) > 1 else None
+    return tuple((said[value], tuple(ranks)) for value, ranks in ordered)
 
 
 def _dtype(call: Call) -> str:
@@ -130,16 +158,21 @@ def _fits(step: Step) -> bool:
 
 
 def _clash_of_splits(step: Step) -> Clash | None:
-    """Ranks whose input split does not fit the output split of somebody else."""
+    """Ranks whose input split does not fit the output split of somebody."""
 
     def rows(call: Call) -> list[list[int]]:
         return [slice_rows(call, len(step.group.ranks), of_output=of_output) for of_output in (True, False)]
 
-    splits = {place: rows(step.calls[rank]) for place, rank in enumerate(step.group.ranks) if rank in step.calls}
-    if all(gives[there] == takes[here]
-           for here, (_, gives) in splits.items() for there, (takes, _) in splits.items()):  # fmt: skip
-        return None
-    return _clash("splits", step, lambda call: "output {}, input {}".format(*rows(call)))
+    ranks = step.group.ranks
+    splits = {place: rows(step.calls[rank]) for place, rank in enumerate(ranks) if rank in step.calls}
+    misfits = tuple(
+        Misfit(ranks[here], ranks[there], gives[there], takes[here])
+        for here, (_, gives) in splits.items()
+        for there, (takes, _) in splits.items()
+        if gives[there] != takes[here]
+    )
+    sides = _sides(step, lambda call: "output {}, input {}".format(*rows(call)))
+    return Clash("splits", step, sides, misfits) if misfits else None
 
 
 def _clash_of_message(step: Step) -> Clash | None:

@@ -17,8 +17,10 @@ from lab.verdict.slips import find_slips
 from lab.verdict.wrongs import what_is_wrong, wrong_results
 from lab.words import capital, format_duration, listing, name_ranks, plural
 
-_VERBS = {"root": "named", "reduce_op": "reduced by", "splits": "split into"}
+_VERBS = {"root": "named", "reduce_op": "reduced by"}
 """The verb for what a rank differs in; tensors are brought."""
+_MOST_MISFITS = 3
+"""So many of them are told."""
 
 
 def disagreements(evidence: Evidence) -> list[Finding]:
@@ -113,7 +115,9 @@ def _unequal(clash: Clash) -> Finding:
     others = tuple(rank for rank in sorted(step.calls) if rank not in odd)
     verb = _VERBS.get(clash.kind, "brought")
     sides = [f"{name_ranks(ranks)} {verb} {what}" for what, ranks in clash.sides]
-    if odd:
+    if clash.misfits:
+        sentence = f"In {step.title} {_misfits(clash)}{_at(step, odd or tuple(sorted(step.calls)))}."
+    elif odd:
         sentence = f"In {step.title} {listing(sides[1:])}, where {sides[0]}{_at(step, odd)}."
     else:
         sentence = f"In {step.title} ranks do not agree: {'; '.join(sides)}{_at(step, tuple(sorted(step.calls)))}."
@@ -122,6 +126,17 @@ def _unequal(clash: Clash) -> Finding:
         ranks = name_ranks([wrong.call.rank for wrong in wrongs])
         sentence += f" {capital(ranks)} came out of it with wrong values: {what_is_wrong(wrongs[0])}."
     return _finding(clash.kind, sentence, clash, odd, others)
+
+
+def _misfits(clash: Clash) -> str:
+    """`rank 0 gives rank 1 2 rows, where that one has room for 1`, for the first misfits of splits."""
+    told = "; ".join(
+        f"rank {one.giver} gives {f'rank {one.taker}' if one.taker != one.giver else 'itself'} "
+        f"{plural(one.rows, 'row')}, where {'that one' if one.taker != one.giver else 'it'} has room for {one.room}"
+        for one in clash.misfits[:_MOST_MISFITS]
+    )
+    more = len(clash.misfits) - _MOST_MISFITS
+    return told + (f"; so it is between {plural(more, 'more pair')}" if more > 0 else "")
 
 
 def _at(step: Step, ranks: Sequence[int]) -> str:

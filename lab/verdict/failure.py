@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -26,7 +27,12 @@ from lab.verdict.rank_facts import RankFacts
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.replicas import find_unlike_replicas
 from lab.verdict.unanswered import left_by
+from lab.verdict.weights import find_weights_apart
 from lab.words import format_duration, name_nodes, name_ranks
+
+_MISFITS = ("dtype", "shape", "splits")
+_LEAST_ALIKE = 2
+"""So many ranks that raise the same have met the same."""
 
 
 def judge_failure(evidence: Evidence) -> Judgement:
@@ -73,9 +79,11 @@ def judge_failure(evidence: Evidence) -> Judgement:
         )
         return Judgement(verdict="failed", reason=reason, culprit=blame(odd_rank, found.headline, cause=found.kind))
     if own:
-        if (given := _given(evidence, own[0])) is not None:
-            return _judged_by(given, evidence, f"rank {own[0].rank} then {how_it_failed(evidence, own[0], brief=True)}")
-        then = way_to_module(facts, own[0]) or differed_before(evidence, own[0].rank)
+        deeper = _misfit(evidence, own[0]) or _apart(evidence, own) or _given(evidence, own[0])
+        if deeper is not None:
+            brief = how_it_failed(evidence, own[0], brief=True)
+            return _judged_by(deeper, evidence, f"rank {own[0].rank} then {brief}")
+        then = way_to_module(facts, own[0]) or _to_nobody(evidence, own[0]) or differed_before(evidence, own[0].rank)
         return _blame(own[0], how_it_failed(evidence, own[0]), then)
     broken = find_broken_link(evidence)
     meeting = explain_rendezvous(evidence) if evidence.at_hand and not (broken and broken.link) else None
@@ -158,6 +166,35 @@ def _odd_call(evidence: Evidence) -> Finding | None:
         ),
         None,
     )
+
+
+def _misfit(evidence: Evidence, first: RankFacts) -> Finding | None:
+    """That what ranks brought does not fit, in the message or collective that torch.distributed failed in."""
+    hit = evidence.broken(first.rank) if failed_in_torch(first) and evidence.at_hand else None
+    found = that_stop_a_run(evidence)[0] if hit is not None else []
+    return next((one for one in found if hit and one.step == hit[1].title and one.kind in _MISFITS), None)
+
+
+def _to_nobody(evidence: Evidence, first: RankFacts) -> str:
+    """That a rank failed in a message to or from one that there is not, as a clause; empty where it did not."""
+    hit = evidence.broken(first.rank) if evidence.at_hand else None
+    peer = hit[0].peer if hit is not None else None
+    return "" if peer is None or peer in evidence.ranks else f": there is no rank {peer}"
+
+
+def _apart(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:
+    """Whose weights are others than most ranks', where several raised alike at one line: they had compared them."""
+    first = _raised_as(evidence, own[0]) if evidence.at_hand else None
+    alike = [rank for rank in own if first is not None and _raised_as(evidence, rank) == first]
+    if len(alike) < _LEAST_ALIKE:
+        return None
+    return next((one for one in (*find_unlike_replicas(evidence), *find_weights_apart(evidence)) if one.ranks), None)
+
+
+def _raised_as(evidence: Evidence, rank: RankFacts) -> tuple[str, str] | None:
+    """What a rank raised, and at which line; None where that is not known."""
+    place = evidence.raised(rank)
+    return None if place is None else (rank.error.partition(":")[0], place.at)
 
 
 def _given(evidence: Evidence, first: RankFacts) -> Finding | None:

@@ -15,6 +15,7 @@ from lab.verdict.outside import blows
 from lab.verdict.peers import lost_a_peer
 from lab.verdict.rendezvous import explain_rendezvous
 from lab.verdict.standing import Standing
+from lab.verdict.strayed import find_strayed
 from lab.verdict.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, took, waited
 from lab.words import capital, format_duration, listing, name_ranks
 
@@ -22,6 +23,8 @@ NOBODYS_FAULT = frozenset(
     {"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits", "groups", "unmatched", "rendezvous"}
 )
 """Findings that, where they name nobody, say that nobody can be named."""
+_BY_CALLS = ("mismatch", "slipped", "dtype", "shape", "root", "unmatched")
+"""Findings that tell more of whom they name than where it stood."""
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
@@ -40,10 +43,14 @@ def judge_hang(evidence: Evidence) -> Judgement:
     cause = _cause(evidence) if evidence.at_hand and not outside else None
     if outside:
         culprit, error = next(iter(outside[0].ranks), None), outside[0].what
-    # The trace tells more where it blames somebody else than the stacks do, or knows that nobody can be blamed.
-    better = cause is not None and (culprit not in cause.ranks if cause.ranks else cause.kind in NOBODYS_FAULT)
+    # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
+    # that nobody can be blamed.
+    better = cause is not None and (
+        culprit not in cause.ranks or cause.kind in _BY_CALLS if cause.ranks else cause.kind in NOBODYS_FAULT
+    )
     if cause is not None and better:
-        culprit, error = next(iter(cause.ranks), None), cause.headline
+        culprit = culprit if culprit in cause.ranks else next(iter(cause.ranks), None)
+        error = cause.headline
     kind = cause.kind if cause is not None and better else ""
     clauses = [
         *([error] if better else []),
@@ -56,7 +63,7 @@ def judge_hang(evidence: Evidence) -> Judgement:
             (rank for rank in standing.waiting if kind != "never_entered" or rank != culprit),
             lambda rank: f"waited {where_it_was(evidence, evidence.ranks[rank])}",
         ),
-        *together(standing.gone, lambda _: "had ended"),
+        *together(standing.gone, lambda rank: error if rank == culprit and not (better or outside) else "had ended"),
     ]
     if going_on and culprit is None:
         clauses.insert(0, going_on)
@@ -171,6 +178,9 @@ class _Hang:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
         waits, cycle = self.waits, find_cycle(self.waits)
         unmatched = [] if differing else find_unmatched(self.evidence, waits)
+        strayed = None if differing or unmatched else find_strayed(self.evidence, waits, cycle)
+        if strayed is not None:
+            return [strayed]
         messages = all(waits[rank].step.message for rank in cycle)
         if unmatched or not cycle or not (messages or (majority_step(waits) is None and not differing)):
             return unmatched

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lab.trace.steps import Step
 from lab.verdict.ends import together, what_it_did
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
@@ -113,11 +114,7 @@ def _other_peers(wait: Wait, other: Wait, evidence: Evidence, waits: Mapping[int
 
 def _nobody_there(wait: Wait, evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
     """A message whose other end waits in something else."""
-    ends = (wait.step.source, wait.step.destination)
-    before = sum(
-        step.message and (step.source, step.destination) == ends and step.state == "completed"
-        for step in evidence.steps
-    )
+    before = sum(step.state == "completed" and _same_ends(step, wait.step) for step in evidence.steps)
     who = f"rank {wait.on[0]}" if len(wait.on) == 1 else "nobody"
     verb = "never received it"
     if wait.call.operation.receives:
@@ -126,20 +123,29 @@ def _nobody_there(wait: Wait, evidence: Evidence, waits: Mapping[int, Wait]) -> 
     did = "; ".join(together(wait.on, lambda rank: what_it_did(evidence, rank, waits)))
     sentence = f"Rank {wait.rank} waited in {describe_wait(wait)}{took(evidence, [wait])}, and {who} {verb}: {did}."
     most = majority_step(dict(waits))
-    named: tuple[int, ...] = (wait.rank,) if most is not None and most != wait.step.number else ()
-    if left_out(evidence, wait):
-        named, sentence = wait.on, f"{sentence} In the rounds before, {who} did."
+    sends_alone = wait.call.operation.sends and most is not None and most != wait.step.number
+    named: tuple[int, ...] = (wait.rank,) if sends_alone else ()  # who lacks a message may well be right
     others = [waits[rank] for rank in wait.on if rank in waits]
+    if (left := left_out(evidence, wait)) is not None:
+        return _finding(f"{sentence} {left.sentence}", wait.on, (wait, *others), evidence, left.line)
     return _finding(sentence, named, (wait, *others), evidence)
 
 
-def _finding(sentence: str, ranks: tuple[int, ...], ours: tuple[Wait, ...], evidence: Evidence) -> Finding:
+def _same_ends(message: Step, waited: Step) -> bool:
+    """Whether a message went between the ends of one that was waited for, of which one may be any rank."""
+    ends = zip((waited.source, waited.destination), (message.source, message.destination), strict=True)
+    return message.message and all(wanted in (None, end) for wanted, end in ends)
+
+
+def _finding(
+    sentence: str, ranks: tuple[int, ...], ours: tuple[Wait, ...], evidence: Evidence, first_line: str = ""
+) -> Finding:
     return Finding(
         kind="unmatched",
         sentence=capital(sentence),
         ranks=ranks,
         others=tuple(wait.rank for wait in ours if wait.rank not in ranks),
         step=ours[0].step.title,
-        lines=tuple(wait.call.source for wait in ours),
+        lines=(first_line, *(wait.call.source for wait in ours)),
         seconds=None if evidence.dumped else round(waited(evidence, [*ours[:2]]), 6),
     )

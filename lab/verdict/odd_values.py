@@ -15,6 +15,8 @@ from lab.verdict.same_values import brought
 from lab.words import name_ranks, plural
 
 _ADDS = ("SUM", "AVG")
+_ARITHMETIC = (*_ADDS, "PRODUCT", "PREMUL_SUM")
+"""Reductions of which NaN makes NaN."""
 _LEAST_STEPS = 2
 """So many earlier steps at the same line have to tell what is usual there."""
 _FAR = 1e4
@@ -29,7 +31,7 @@ def find_odd_values(evidence: Evidence) -> list[Finding]:
         if step.message or not step.operation.reduces:
             continue
         guilty = tuple(rank for rank, call in sorted(step.calls.items()) if any(map(_holds_nan, call.inputs)))
-        if guilty:
+        if guilty and _spoils(step):
             sentence = (
                 f"{name_ranks(guilty)} brought NaN to {step.title}{_where(step, guilty)}, the first NaN on record"
             )
@@ -38,6 +40,13 @@ def find_odd_values(evidence: Evidence) -> list[Finding]:
         if found is not None:
             return [found]
     return _departures(evidence)
+
+
+def _spoils(step: Step) -> bool:
+    """Whether NaN gets into what a reduction gives; one that only compares may drop it, which its results show."""
+    results = [result for call in step.calls.values() for result in call.outputs if _told(result)]
+    adds = all(call.reduce_op in _ARITHMETIC for call in step.calls.values())
+    return adds or not results or any(map(_holds_nan, results))
 
 
 @dataclass
@@ -112,6 +121,11 @@ def _finding(kind: str, sentence: str, step: Step, ranks: Sequence[int]) -> Find
     others = tuple(rank for rank in sorted(step.calls) if rank not in ranks)
     lines = tuple(step.calls[rank].source for rank in (*ranks, *others))
     return Finding(kind=kind, sentence=sentence, ranks=tuple(ranks), others=others, step=step.title, lines=lines)
+
+
+def _told(buffer: Buffer) -> bool:
+    """Whether anything of a tensor's values is on record."""
+    return buffer.values is not None or bool(buffer.summary)
 
 
 def _holds_nan(buffer: Buffer) -> bool:

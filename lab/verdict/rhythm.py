@@ -47,6 +47,26 @@ def due(done: Sequence[Beat]) -> int | None:
     return len(done) - len(body) if position else None
 
 
+def skipped(done: Sequence[Beat]) -> list[int]:
+    """Where in these calls those stand that were left out a round later, in the middle of a loop that then went on."""
+    found = []
+    runs = dict.fromkeys(range(1, _LONGEST + 1), 0)  # by period: how many calls in a row were those one period before
+    for n, beat in enumerate(done):
+        believed = [period for period, run in runs.items() if run + period >= _TURNS * period]
+        period = max(believed, key=lambda period: runs[period] + period, default=0)
+        if period and runs[period] % period and beat != done[n - period]:
+            body = done[n - period : n]
+            if [*body, *body][1:3] == [*done[n : n + 2]]:
+                found.append(n - period)
+        runs = {period: run + 1 if n >= period and done[n - period] == beat else 0 for period, run in runs.items()}
+    return found
+
+
+def body_of(done: Sequence[Beat]) -> Sequence[Beat]:
+    """The body of the loop that these calls end in, wherever in it they end; empty where nothing repeats."""
+    return _body(done)[0]
+
+
 def _body(done: Sequence[Beat]) -> tuple[Sequence[Beat], int]:
     """The body of the loop that these calls end in, and how far into it they end; empty where nothing repeats."""
     length, period = 0, 0

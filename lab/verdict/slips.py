@@ -9,13 +9,15 @@ from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Finding
-from lab.verdict.rhythm import Beat, beats, out_of_step
+from lab.verdict.rhythm import Beat, beats, body_of, out_of_step
 from lab.words import name_ranks, plural
 
 _MOST_CALLS = 8
 """So many calls left out in a row are looked for."""
 _LEAST_MATCHED = 2
 """At least this many calls after the slip must be those of the others."""
+_PAIR = 2
+"""Ranks without a majority."""
 
 
 class _Slip(NamedTuple):
@@ -28,13 +30,19 @@ class _Slip(NamedTuple):
 
 
 def find_slips(evidence: Evidence) -> list[Finding]:
-    """In each group with a step that never ended, ranks that had left out calls of the others or made more."""
+    """In each group with a step that never ended, ranks that had left out calls of the others or made more.
+
+    Where no group tells, over all groups and messages: a step may hang in another group than where a call was left out.
+    """
     steps_of: dict[str, list[Step]] = {}
     for step in evidence.steps:
         if not step.message:
             steps_of.setdefault(step.group.name, []).append(step)
     hung = [steps[0].group for steps in steps_of.values() if any(step.state != "completed" for step in steps)]
-    return [finding for group in hung for finding in _slips_in(evidence, group.name, group.ranks)]
+    found = [finding for group in hung for finding in _slips_in(evidence, group.name, group.ranks)]
+    if found or all(step.state == "completed" for step in evidence.steps):
+        return found
+    return _slips_anywhere(evidence)
 
 
 def _slips_in(evidence: Evidence, group: str, members: Sequence[int]) -> list[Finding]:
@@ -56,9 +64,23 @@ def _slips_in(evidence: Evidence, group: str, members: Sequence[int]) -> list[Fi
     ]
 
 
+def _slips_anywhere(evidence: Evidence) -> list[Finding]:
+    """A rank that left the loop which it and all others, two at least, had been in."""
+    calls = {rank: ours for rank in sorted(evidence.ranks) if (ours := evidence.calls(rank))}
+    done = {rank: [(call.op, call.source) for call in ours] for rank, ours in calls.items()}
+    common = _in_step(done) if len(done) > _PAIR else []
+    odd = [rank for rank in done if rank not in common]
+    if not common or len(odd) != 1:
+        return []
+    longest = max(common, key=lambda rank: len(done[rank]))
+    slip = _slip(done[odd[0]], done[longest])
+    body = body_of(done[longest][: slip.at]) if slip is not None else ()
+    return [_finding(evidence, slip, odd, common, calls[longest], calls[odd[0]], body)] if slip and body else []
+
+
 def _in_step(done: dict[int, list[Beat]]) -> list[int]:
     """Ranks that made the same calls, as far as each came: more than half, or of two the one that kept its rhythm."""
-    if len(done) == 2:
+    if len(done) == _PAIR:
         one, other = done
         who = out_of_step(done[one], done[other])
         return [] if who is None else [(other, one)[who]]
@@ -83,13 +105,20 @@ def _slip(mine: Sequence[Beat], theirs: Sequence[Beat]) -> _Slip | None:
 
 
 def _finding(
-    evidence: Evidence, slip: _Slip, ranks: Sequence[int], common: Sequence[int], theirs: list[Call], mine: list[Call]
+    evidence: Evidence,
+    slip: _Slip,
+    ranks: Sequence[int],
+    common: Sequence[int],
+    theirs: list[Call],
+    mine: list[Call],
+    body: Sequence[Beat] = (),
 ) -> Finding:
+    """Where ranks slipped, by the calls of one group; with `body`, that of their loop, by all that they called."""
     less = slip.calls > 0
     call = (theirs if less else mine)[slip.at]
     step = evidence.step(mine[slip.at])
     lines = [each.source for each in (theirs if less else mine)]
-    turn = lines[: slip.at + 1].count(call.source)
+    turn = -(-lines[: slip.at + 1].count(call.source) // max(1, [line for _, line in body].count(call.source)))
     again = f" in round {turn}" if lines.count(call.source) > 1 else ""
     many, number = len(ranks) > 1, "one call" if abs(slip.calls) == 1 else plural(abs(slip.calls), "call")
     it, are = ("they", "are") if many else ("it", "is")
@@ -99,7 +128,7 @@ def _finding(
     did = f"left out {first}{rest}" if less else f"called {first}{rest} once more than {name_ranks(common)}"
     where = f"{'ahead of' if less else 'behind'} {name_ranks(common)}"
     sentence = f"{name_ranks(ranks)} {are} {number} {where}:{again} {it} {did}."
-    if step is not None:
+    if step is not None and not body:
         sentence += f" From {step.title} on they met {number} off."
     met = (mine[slip.at].source, theirs[slip.at].source)
     title = step.title if step is not None else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from lab.trace.model import Call
 from lab.verdict.ends import at_lines
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import majority
-from lab.verdict.rhythm import due
-from lab.verdict.waits import Wait
+from lab.verdict.rhythm import due, skipped
+from lab.verdict.waits import Wait, describe_call
 from lab.words import capital, name_ranks, plural
 
 _FEWEST = 3
@@ -33,14 +35,37 @@ def left_by(evidence: Evidence, rank: int) -> int | None:
     return ends[0] if began or (usual is not None and calls[ends[0]] < usual == calls[rank]) else None
 
 
-def left_out(evidence: Evidence, wait: Wait) -> bool:
-    """Whether the other end of a message that a rank waits in left it out: its own loop would have come to it next."""
+class LeftOut(NamedTuple):
+    """What a rank did not call, though its loop had come to it."""
+
+    line: str
+    """Of its script, where it had called it before."""
+    sentence: str
+
+
+def left_out(evidence: Evidence, wait: Wait) -> LeftOut | None:
+    """That the other end of a message that a rank waits in left it out; None where it did not.
+
+    Its own loop would have come to it next, or had been about to when it went on with what comes after it there.
+    """
     calls = evidence.calls(wait.on[0]) if len(wait.on) == 1 else []
     if calls and calls[-1].state == "unfinished":
         calls = calls[:-1]  # what it did instead
-    before = due([(call.op, call.source) for call in calls])
-    again = calls[before] if before is not None else None
-    return again is not None and again.peer == wait.rank and again.operation.sends == wait.call.operation.receives
+    beats = [(call.op, call.source) for call in calls]
+    before = due(beats)
+    if before is not None and _answers(calls[before], wait):
+        return LeftOut(calls[before].source, f"In the rounds before, rank {wait.on[0]} did.")
+    once = [call for call in map(calls.__getitem__, skipped(beats)) if _answers(call, wait)]
+    if len(once) != 1:
+        return None
+    what = f"{describe_call(once[0], wait.step)}{at_lines(once)}"
+    sentence = f"Rank {wait.on[0]} had left out {what} in one round, and gone on with what comes after it."
+    return LeftOut(once[0].source, sentence)
+
+
+def _answers(call: Call, wait: Wait) -> bool:
+    """Whether a call is of the other end of what a rank waits in."""
+    return call.peer == wait.rank and call.operation.sends == wait.call.operation.receives
 
 
 def neighbours(evidence: Evidence, wait: Wait) -> str:

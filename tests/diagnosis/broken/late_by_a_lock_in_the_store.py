@@ -12,7 +12,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 dist.init_process_group("gloo")
 rank, store = dist.get_rank(), _get_default_store()
 turn = store.add("turn", 0)
-while store.add("turn", 0) < rank:
+while store.add("turn", 0) < rank:  # cause
     time.sleep(0.02)  # cause
 if rank < 1:
     store.add("turn", 1)

@@ -9,5 +9,5 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 length = 1 << 44 if rank == 1 else 16
-hidden = torch.empty(length)  # cause
+hidden = torch.zeros(length)  # cause
 dist.all_reduce(hidden)

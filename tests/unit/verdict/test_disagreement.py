@@ -120,6 +120,26 @@ def test_splits_of_all_to_all_have_to_fit(made: TraceMaker, rows: int, fits: boo
     assert [finding.kind for finding in found(made)] == ([] if fits else ["splits"])
 
 
+def test_one_misfit_of_splits_is_told_and_names_neither_of_its_ranks(made: TraceMaker) -> None:
+    inputs, outputs = [[1, 2, 1], [1, 1, 1], [1, 1, 1]], [[1, 1, 1]] * 3
+    for rank in range(3):
+        fields = {"split": [outputs[rank], inputs[rank]]}
+        made.call(rank, "all_to_all_single", 1, 2, [[1.0] * sum(inputs[rank])], [[1.0] * 3], at="train.py:8", **fields)
+    [finding] = found(made)
+    assert (finding.ranks, finding.others) == ((), (0, 1, 2))
+    title = "In all_to_all_single #1"
+    assert finding.sentence == f"{title} rank 0 gives rank 1 2 rows, where that one has room for 1 (train.py:8)."
+
+
+def test_of_many_misfits_of_splits_the_first_are_told_and_the_rest_counted(made: TraceMaker) -> None:
+    for rank in range(3):
+        made.call(rank, "all_to_all_single", 1, 2, [[1.0] * 3], [[1.0] * 6], split=[[2, 2, 2], [1, 1, 1]])
+    [finding] = found(made)
+    assert finding.ranks == ()
+    assert "rank 0 gives itself 1 row, where it has room for 2; " in finding.sentence
+    assert "; so it is between 6 more pairs (" in finding.sentence
+
+
 def test_a_message_that_is_longer_than_the_room_for_it(made: TraceMaker) -> None:
     made.call(0, "send", 1, 2, [[1.0] * 4], peer=1, tag=0, at="train.py:5")
     made.call(1, "recv", 1, None, (), [[1.0] * 2], peer=0, tag=0, at="train.py:7")

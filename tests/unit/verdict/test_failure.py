@@ -139,10 +139,41 @@ def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceM
     write_events(made, *(raised(rank, PEER, 14, 5 + rank / 10) for rank in range(3)))
     evidence = read_evidence(made.record())
     [found] = find_causes(evidence)
-    assert (found.kind, found.ranks, found.lines) == ("unmatched", (2,), ("train.py:12", "train.py:14"))
-    culprit = judge(evidence).culprit
+    assert (found.kind, found.ranks, found.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
+    judgement = judge(evidence)
+    assert judgement.culprit is None
+    assert "rank 2 waited in recv from rank 0 at train.py:12" in judgement.reason
+
+
+def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by_it(made: TraceMaker) -> None:
+    made.call(0, "send", 3, 4, [[1.0]], peer=1, tag=0, dtype="bfloat16", at="train.py:20")
+    made.call(1, "recv", 3, None, (), [[1.0]], peer=0, tag=0, at="train.py:22")
+    write_events(made, exited(1, None, 5.0, signal="SIGABRT"), stopped(0), stopped(2))
+    judgement = judge(read_evidence(made.record(stop=False)))
+    assert judgement.culprit is None
+    assert judgement.reason.startswith("in send 0 → 1 ranks do not agree: rank 0 brought bfloat16 [1]; ")
+    assert "rank 1 then was killed by SIGABRT" in judgement.reason
+
+
+def test_who_is_killed_by_a_message_to_a_rank_that_there_is_not_is_told_so(made: TraceMaker) -> None:
+    made.call(2, "send", 3, None, [[1.0]], peer=3, tag=0, at="train.py:20")
+    write_events(made, exited(2, None, 5.0, signal="SIGSEGV"), stopped(0), stopped(1))
+    judgement = judge(read_evidence(made.record(stop=False)))
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 2
+    assert judgement.reason.endswith("was killed by SIGSEGV: there is no rank 3")
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_who_has_other_weights_is_the_culprit_where_several_raised_at_one_line(made: TraceMaker, alike: bool) -> None:
+    for rank, norm in enumerate((1.0, 1.0, 2.0)):
+        made.call(rank, "all_reduce", 10, 11, [[0.1, 0.2]], [[1.0, 2.0]], red="SUM", at="train.py:18")
+        made.line(rank, "weights", 15, o=1, steps=1, at="train.py:19", sizes=[2], grads=[5**0.5], norms=[norm])
+    second = raised(2, "RuntimeError: apart", 30, 5.1) if alike else raised(2, "ValueError: no labels", 31, 5.1)
+    write_events(made, raised(0, "RuntimeError: apart", 30), second, stopped(1))
+    culprit = judge(read_evidence(made.record())).culprit
     assert culprit is not None
-    assert culprit.rank == 2
+    assert (culprit.rank, culprit.cause) == ((2, "diverged") if alike else (0, "exception"))
 
 
 # -- late is not gone

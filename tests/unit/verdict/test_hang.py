@@ -116,17 +116,54 @@ def test_a_ring_of_messages_names_nobody(made: TraceMaker, op: str, advice: str)
     assert advice in found.sentence
 
 
-def test_a_rank_that_waits_for_a_message_while_most_are_in_a_collective_is_named(made: TraceMaker) -> None:
+@pytest.mark.parametrize(("op", "named"), [("send", (0,)), ("recv", ())])
+def test_who_sends_while_most_are_in_a_collective_is_named_and_who_lacks_a_message_is_not(
+    made: TraceMaker, op: str, named: tuple[int, ...]
+) -> None:
+    made.call(0, op, 1000, None, [[0.0]], [[0.0]], peer=1, tag=0, at="train.py:12")
+    for rank in (1, 2):
+        made.call(rank, "barrier", 1000, None, at="train.py:14")
+    hang(made, stack(0, 12, op), stack(1, 14, "barrier"), stack(2, 14, "barrier"))
+    first = causes(made)[0]
+    assert (first.kind, first.ranks, first.lines) == ("unmatched", named, ("train.py:12", "train.py:14"))
+
+
+def test_a_message_that_did_not_come_is_told_with_where_its_sender_was(made: TraceMaker) -> None:
     made.call(0, "recv", 1000, None, (), [[0.0]], peer=1, tag=0, at="train.py:12")
     for rank in (1, 2):
         made.call(rank, "barrier", 1000, None, at="train.py:14")
     hang(made, stack(0, 12, "recv"), stack(1, 14, "barrier"), stack(2, 14, "barrier"))
     first = causes(made)[0]
-    assert (first.kind, first.ranks, first.lines) == ("unmatched", (0,), ("train.py:12", "train.py:14"))
     assert first.sentence == (
         "Rank 0 waited in recv from rank 1 at train.py:12 7 s, and rank 1 sent it nothing: "
         "rank 1 waited in barrier #2 at train.py:14."
     )
+
+
+def test_what_came_before_from_anybody_is_counted(made: TraceMaker) -> None:
+    for turn, source in enumerate((1, 2)):
+        made.call(source, "send", 10 * turn + 5, 10 * turn + 6, [[1.0]], peer=0, tag=0, at="train.py:20")
+        one = made.call(0, "recv", 10 * turn + 5, None, (), [[1.0]], peer=-1, tag=0, at="train.py:12")
+        made.line(0, "end", 10 * turn + 6, i=one, peer=source)
+    made.call(0, "recv", 1000, None, (), [[1.0]], peer=-1, tag=0, at="train.py:12")
+    for rank in (1, 2):
+        made.call(rank, "barrier", 1000, None, at="train.py:14")
+    hang(made, stack(0, 12, "recv"), stack(1, 14, "barrier"), stack(2, 14, "barrier"))
+    assert "and nobody sent it anything more than the 2 messages before: " in causes(made)[0].sentence
+
+
+def test_the_verdict_says_what_the_culprit_called_where_the_others_called_something_else(made: TraceMaker) -> None:
+    for rank in (0, 1):
+        made.call(rank, "all_reduce", 1000, None, [[1.0]], at="train.py:41")
+    made.call(2, "barrier", 1000, None, at="train.py:43")
+    timed_out = {"event": "timed out", "time": 1_700_000_009.0}
+    stacks = (stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stack(2, 43, "barrier"))
+    write_events(made, timed_out, *stacks, *map(stopped, range(3)))
+    verdict = judge(read_evidence(made.record(stop=False)))
+    assert verdict.culprit is not None
+    assert (verdict.culprit.rank, verdict.culprit.cause) == (2, "mismatch")
+    called = "rank 2 called barrier at train.py:43 where ranks 0 and 1 called all_reduce at train.py:41 (call #2)"
+    assert f": {called}; " in verdict.reason
 
 
 def test_the_end_of_a_chain_over_two_groups_comes_first(made: TraceMaker) -> None:

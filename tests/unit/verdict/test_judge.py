@@ -254,7 +254,7 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
     "one left with 0, the others wait for it": (
         timed_out(stopped(0, stack=stack(9, "all_reduce")), rank(1, 0, 2.0)),
         1,
-        r"rank 0 waited in all_reduce at train\.py:9; rank 1 had ended",
+        r"rank 0 waited in all_reduce at train\.py:9; rank 1 exited early, with code 0, while others waited for it$",
     ),
     "one is in another collective": (
         timed_out(

@@ -35,6 +35,17 @@ def test_infinities_and_other_operations_are_left_alone(tmp_path: Path) -> None:
     assert find_odd_values(read_evidence(made.record())) == []
 
 
+@pytest.mark.parametrize(
+    ("red", "result", "told"), [("MAX", 1.0, False), ("MAX", "nan", True), ("MAX", None, True), ("PRODUCT", 1.0, True)]
+)
+def test_nan_that_a_reduction_drops_is_not_told(tmp_path: Path, red: str, result: object, told: bool) -> None:
+    made = TraceMaker(tmp_path / "run", 2)
+    for rank in range(2):
+        end, after = (None, None) if result is None else (2, [[result]])
+        made.call(rank, "all_reduce", 1, end, [["nan" if rank else 1.0]], after, red=red, at="train.py:9")
+    assert bool(find_odd_values(read_evidence(made.record()))) is told
+
+
 def _brought(tmp_path: Path, *steps: list[float]) -> TraceMaker:
     """What each rank brought to each step of a loop."""
     made = TraceMaker(tmp_path / "run", len(steps[0]))

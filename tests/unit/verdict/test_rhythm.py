@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.verdict.rhythm import out_of_step
+from lab.verdict.rhythm import out_of_step, skipped
 
 pytestmark = pytest.mark.unit
 
@@ -35,3 +35,20 @@ def beats(text: str) -> list[tuple[str, str]]:
 def test_who_left_is_said_only_where_it_can_be_known(one: str, other: str, who: int | None) -> None:
     assert out_of_step(beats(one), beats(other)) == who
     assert out_of_step(beats(other), beats(one)) == (None if who is None else 1 - who)
+
+
+@pytest.mark.parametrize(
+    ("done", "found"),
+    [
+        ("ABCABCACABC", [4]),
+        ("ABABAABAB", [3]),
+        ("ABCABCAXABC", []),  # something else in its place
+        ("ABCABCABABC", [5]),  # the last of the body
+        ("ABCABCBCABC", []),  # the loop may have been over
+        ("ABCABCA", []),
+        ("AAAA", []),
+        ("", []),
+    ],
+)
+def test_what_was_left_out_in_mid_loop_is_found_where_the_loop_went_on(done: str, found: list[int]) -> None:
+    assert skipped(beats(done)) == found

@@ -65,3 +65,30 @@ def test_a_whole_round_left_out_is_several_calls(tmp_path: Path) -> None:
 )
 def test_what_is_no_slip(tmp_path: Path, lines: list[list[int]]) -> None:
     assert found(tmp_path, lines) == []
+
+
+def halo(folder: Path, ranks: int, without: tuple[int, int], rounds: int = 5) -> list[Finding]:
+    """Ranks in a ring that each receive from the one before and send to the next, but one in one round."""
+    made = TraceMaker(folder / "run", ranks)
+    for rank in range(ranks):
+        for turn in range(rounds):
+            lost = turn == rounds - 1 and rank == (without[0] + 1) % ranks
+            fields = {"tag": 0, "at": "train.py:7"}
+            made.call(rank, "recv", 10 * turn, None if lost else 10 * turn + 1, (), [[1.0]],
+                      peer=(rank - 1) % ranks, **fields)  # fmt: skip
+            if (rank, turn) != without:
+                made.call(rank, "send", 10 * turn, 10 * turn + 1, [[1.0]], peer=(rank + 1) % ranks, **fields)
+    return find_slips(read_evidence(made.record()))
+
+
+def test_a_message_left_out_of_the_loop_of_all_is_told_without_a_step_where_they_met(tmp_path: Path) -> None:
+    [finding] = halo(tmp_path, 3, (2, 3))
+    assert (finding.kind, finding.ranks, finding.others) == ("slipped", (2,), (0, 1))
+    assert finding.sentence == ("Rank 2 is one call ahead of ranks 0 and 1: in round 4 it left out send at train.py:7.")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "without"), [(2, (1, 3)), (3, (2, 1))], ids=["two ranks", "before the loop is known"]
+)
+def test_what_is_no_slip_out_of_the_loop_of_all(tmp_path: Path, ranks: int, without: tuple[int, int]) -> None:
+    assert halo(tmp_path, ranks, without) == []

@@ -48,6 +48,33 @@ def test_who_had_ended_its_rounds_is_not_told_to_have_left_anything_out(made: Tr
     assert 1 not in first.ranks
 
 
+def hand_on(made: TraceMaker, *not_handed_on: int) -> None:
+    """Rank 1 hands on what rank 0 sends, but for some of twelve; rank 2 waits for all of them."""
+    for turn in range(12):
+        made.call(0, "send", 10 * turn + 1, 10 * turn + 2, [[1.0]], peer=1, tag=0, at="train.py:7")
+        made.call(1, "recv", 10 * turn + 1, 10 * turn + 2, (), [[1.0]], peer=0, tag=0, at="train.py:9")
+        if turn not in not_handed_on:
+            made.call(1, "send", 10 * turn + 3, 10 * turn + 4, [[1.0]], peer=2, tag=0, at="train.py:11")
+            made.call(2, "recv", 10 * turn + 3, 10 * turn + 4, (), [[1.0]], peer=1, tag=0, at="train.py:13")
+    made.call(2, "recv", 1000, None, (), [[1.0]], peer=1, tag=0, at="train.py:13")
+    for rank in (0, 1):
+        made.call(rank, "barrier", 1000, None, at="train.py:14")
+    hang(made, stack(2, 13, "recv"), stack(0, 14, "barrier"), stack(1, 14, "barrier"))
+
+
+def test_who_left_a_message_out_in_one_round_and_went_on_is_named(made: TraceMaker) -> None:
+    hand_on(made, 4)
+    first = find_causes(read_evidence(made.record(stop=False)))[0]
+    assert (first.kind, first.ranks, first.others, first.lines[0]) == ("unmatched", (1,), (2,), "train.py:11")
+    left_out = "Rank 1 had left out send to rank 2 at train.py:11 in one round, and gone on with what comes after it."
+    assert first.sentence.endswith(left_out)
+
+
+def test_who_leaves_messages_out_now_and_then_is_not_named_for_it(made: TraceMaker) -> None:
+    hand_on(made, 3, 8)
+    assert find_causes(read_evidence(made.record(stop=False)))[0].ranks == ()
+
+
 @pytest.mark.parametrize("odd", [0, 1, 2])
 def test_of_a_ring_the_rank_with_another_neighbour_is_named(made: TraceMaker, odd: int) -> None:
     for rank in range(3):
