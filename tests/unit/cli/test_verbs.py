@@ -329,7 +329,7 @@ def test_scenarios_and_validate_as_json(lab, tmp_path: Path):
     listed = as_json(lab("scenarios", "s", "--json"))
     assert [row["name"] for row in listed] == ["one"]
     assert as_json(lab("validate", "s", "--json"))[0]["valid"] is True
-    (tmp_path / "s" / "bad.yaml").write_text("name: bad\nexpect: {}\n")
+    (tmp_path / "s" / "bad.yaml").write_text("nodes: 2\nexpect: {}\n")
     code, out, _ = lab("validate", "s", "--json")
     assert code == 2
     assert [row["valid"] for row in json.loads(out)] == [False, True]
