@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 
 from . import processes
+from .config import NOTES_BYTES
 from .messages import wire
-from .messages.agent import Exited, Note, Stack, Trace
-from .messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, number_of
+from .messages.agent import Exited, Limited, Note, Stack, Trace
+from .messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, number_of, worker_of
 from .messages.worker import Raised
 from .rank.joining import STACK_SIGNAL
 from .statement import Letter
-from .trace_file import TraceFile
+from .trace_file import LIMIT_BYTES, TraceFile
 
 _MOST_AT_A_TIME = 256
 """So many of a node are read at a time: each takes three descriptors."""
@@ -30,8 +31,6 @@ _PIDFD_GET_INFO = 0xC040FF0B
 _INFO_BYTES, _STATUS_AT, _HAS_STATUS = 64, 60, 8
 _STATUS_PATIENCE_S = 0.5
 """So long it may take whoever started a process to wait for it."""
-NOTES_BYTES = 64 << 20
-"""What all notes of one may take."""
 
 
 class Process:
@@ -49,7 +48,6 @@ class Process:
         """Whether the lab asked it to end."""
         self.raised: Raised | None = None
         self.left: Leaving | None = None
-        self.note_bytes = 0
         self.told = False
         """Whether the lab knows of its end."""
         self._stack_fd = stack_fd
@@ -69,9 +67,10 @@ class Process:
     def status(self) -> int | None:
         """Its wait status; None where nobody tells."""
         with suppress(OSError):  # it is no child of the agent's
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                return status
+            # Not taken away: it may be a worker, whose end others wait for.
+            said = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if said is not None:
+                return said.si_status << 8 if said.si_code == os.CLD_EXITED else said.si_status
         with suppress(OSError):  # an older kernel, or nobody has waited for it yet
             told = bytearray(struct.pack("Q", _HAS_STATUS).ljust(_INFO_BYTES, b"\0"))
             fcntl.ioctl(self.pidfd, _PIDFD_GET_INFO, told)
@@ -128,6 +127,11 @@ class Joiners:
         self._by_pid: dict[int, Process] = {}
         self._counts: Counter[int] = Counter()
         """How many there were of each worker."""
+        self._notes_bytes: Counter[int] = Counter()
+        self._trace_bytes: Counter[int] = Counter()
+        """What all of a worker noted, and wrote into their traces: together they may have as much as a worker."""
+        self._exceeded: set[tuple[int, str]] = set()
+        """Workers and what of theirs there was more of."""
 
     def __iter__(self) -> Iterator[Process]:
         return iter(list(self._by_pid.values()))
@@ -157,8 +161,7 @@ class Joiners:
         elif isinstance(told, Leaving):
             process.left = told
         elif isinstance(told, Note):
-            process.note_bytes += letter.bytes
-            if process.note_bytes <= NOTES_BYTES:
+            if self._has_room(process, "notes", self._notes_bytes, letter.bytes, NOTES_BYTES):
                 self._emit(told._replace(rank=process.number, node=self._node, run=self._run, attempt=process.attempt))
         else:
             return False
@@ -203,7 +206,7 @@ class Joiners:
             ):
                 continue
             for chunk in process.trace.chunks(ended=True):
-                self._emit(Trace(self._run, process.number, chunk, process.attempt))
+                self._pass_on(process, chunk)
             self._emit(process.exited(self._node, self._run, status))
             del self._by_pid[process.pid]
             process.close()
@@ -212,9 +215,27 @@ class Joiners:
         """Pass on what they have written, as long as what is sent gets through; True if something was left."""
         for process in self:
             for chunk in process.trace.chunks():
-                self._emit(Trace(self._run, process.number, chunk, process.attempt))
+                self._pass_on(process, chunk)
                 if congested():
                     return True
+        return False
+
+    def _pass_on(self, process: Process, chunk: bytes) -> None:
+        cut = process.trace.exceeded is not None
+        if cut or self._has_room(process, "trace", self._trace_bytes, len(chunk), LIMIT_BYTES):
+            self._emit(Trace(self._run, process.number, chunk, process.attempt))
+        else:
+            process.trace.cut("trace", LIMIT_BYTES)
+
+    def _has_room(self, process: Process, what: str, taken: Counter[int], size: int, limit_bytes: int) -> bool:
+        """Whether all that a worker started may have so much more of something; says so once where they may not."""
+        worker = worker_of(process.number)
+        taken[worker] += size
+        if taken[worker] <= limit_bytes:
+            return True
+        if (worker, what) not in self._exceeded:
+            self._exceeded.add((worker, what))
+            self._emit(Limited(time.time(), self._node, self._run, worker, what, limit_bytes, 0, process.attempt))
         return False
 
     def stop(self) -> None:

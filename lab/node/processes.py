@@ -256,12 +256,26 @@ def is_stopped(pid: int) -> bool:
 
 
 def _state(pid: int) -> str:
-    """The letter of a process's state in /proc; empty where there is no such process."""
+    """The letter of a process's state in /proc; empty where there is no such process.
+
+    One whose first thread alone has ended goes on: then it is that of another of its threads.
+    """
+    state, threads = _stat(f"/proc/{pid}/stat")
+    if state == "Z" and threads > 1:
+        with suppress(OSError):
+            others = [_stat(f"/proc/{pid}/task/{thread}/stat")[0] for thread in os.listdir(f"/proc/{pid}/task")]
+            return next((other for other in others if other not in ("Z", "X", "")), state)
+    return state
+
+
+def _stat(path: str) -> tuple[str, int]:
+    """The letter of a state, and how many threads there are."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0].decode()
+        with open(path, "rb") as file:
+            said = file.read().rpartition(b")")[2].split()
     except OSError:
-        return ""
+        return "", 0
+    return said[0].decode(), int(said[17])
 
 
 def memory_bytes(pids: list[int]) -> dict[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from lab.node.joined import Joiners
 from lab.node.messages import wire
-from lab.node.messages.agent import Exited, Note, Trace
+from lab.node.messages.agent import Exited, Limited, Note, Trace
 from lab.node.messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, is_joined, nth_of, number_of, worker_of
 from lab.node.messages.worker import Raised
 from lab.node.rank.note import send
@@ -148,8 +149,38 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert joiners.see_ends(pidfds)
         joiners.tell_of_ends()
+        assert process.wait() == -signal.SIGKILL, "its end is left to whoever waits for it, as for a worker"
     joiners.end()
 
     exited = told[-1]
     assert isinstance(exited, Exited)
     assert (exited.signal, exited.code) == ("SIGKILL", None)
+
+
+def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
+    joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.node.joined.NOTES_BYTES", 300)
+    monkeypatch.setattr("lab.node.joined.LIMIT_BYTES", 20)
+
+    def note() -> None:
+        join(path)
+        send(path, Note(rank=1, time=1.0, name="n", value="x" * 150))
+
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            note()
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        take(joiners, notes)
+        os.waitpid(child, 0)
+    joiners.send_traces(lambda: False)
+    joiners.end()
+
+    assert [one.rank for one in told if isinstance(one, Note)] == [number_of(WORKER, 0)]
+    whole, *cut = [one for one in told if isinstance(one, Trace)]
+    assert whole.data == b'{"k":"start"}\n'
+    assert [b'"k":"cut"' in one.data for one in cut] == [True, True]
+    limits = [one for one in told if isinstance(one, Limited)]
+    assert [(one.rank, one.what) for one in limits] == [(WORKER, "notes"), (WORKER, "trace")]
