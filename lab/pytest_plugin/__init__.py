@@ -73,6 +73,11 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return ScenarioFile.from_parent(parent, path=file_path)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """No copies in records are tests, whatever folders a project looks through."""
+    return True if collection_path.name == ".lab" else None
+
+
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
     """Begin to make the cluster that a file of tests will ask for."""
     from lab.pytest_plugin.ahead import make_ahead
@@ -81,9 +86,10 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Refuse a marker that says what it may not."""
+    """Refuse a marker that says what it may not, of tests that are about the lab: others may have one of that name."""
     marker = metafunc.definition.get_closest_marker("lab")
-    if marker is not None:
+    ours = {"cluster", "lab_run"} & {*metafunc.fixturenames} or hasattr(metafunc.function, "__lab_function__")
+    if marker is not None and (ours or not marker.args):
         from lab.pytest_plugin.marker import refuse_wrong_marker
 
         refuse_wrong_marker(metafunc.definition, marker)
@@ -91,11 +97,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """Say which engine the tests of the lab get, and why."""
-    if any(item.get_closest_marker("lab") or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
+    if any(_is_marked(item) or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
         from lab.pytest_plugin.terminal import engine_text
 
         return [f"lab: {engine_text(config)}"]
     return []
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("lab")
+    return marker is not None and not marker.args
 
 
 # -- fixtures

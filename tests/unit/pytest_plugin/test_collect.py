@@ -89,6 +89,18 @@ def test_what_is_wrong_is_said_in_a_sentence_and_the_rest_is_still_collected(pro
     assert "scenarios/values.yaml:1:1: script: missing" in named
 
 
+def test_markers_of_others_and_copies_in_records_are_left_alone(project: Path):
+    (project / "test_hw.py").write_text("import pytest\n\n@pytest.mark.lab('bench1')\ndef test_hw(): pass\n")
+    (project / ".lab" / "runs").mkdir(parents=True)
+    (project / ".lab" / "runs" / "test_copy.py").write_text("def test_copy(): pass\n")
+    said = collected(project, "-o", "norecursedirs=build")
+    assert "test_hw.py::test_hw" in said
+    assert "test_copy" not in said
+    assert "error" not in said
+    (project / "test_hw.py").write_text("import pytest\n\n@pytest.mark.lab('bench1')\ndef test_hw(cluster): pass\n")
+    assert "@pytest.mark.lab: found 'bench1'; allowed: keywords, such as nodes=3" in collected(project)
+
+
 def test_a_folder_of_something_else_is_not_taken_for_that_of_the_report(project: Path):
     argv = pytest_words("--lab-report", "scenarios")
     ended = subprocess.run(argv, cwd=project, env=pytest_environment(), capture_output=True, text=True, timeout=100)
