@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from . import inlet, processes, starter, statement, trace_file, warm
+from . import inlet, processes, starter, statement, system_calls, trace_file, warm
 from .deeds import write_filter
 from .deeds.write_filter import Served
 from .messages.agent import Claim
@@ -148,6 +148,8 @@ def _become_worker(
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
         os.chdir(context.folder)
         processes.drop_privileges(*context.users.worker(start.local_rank))
+        if context.users.many:
+            system_calls.close_ways_around()
         context.users.share_what_is_made()
         processes.die_with_parent(agent)
         processes.prefer_as_oom_victim()

@@ -96,6 +96,11 @@ def test_a_run_with_a_hostile_rank_has_its_verdict_and_the_next_one_is_right(run
     assert wrongs(run, {name: DEEDS[name] for name in deeds}) == {}
 
 
+def test_a_worker_that_says_that_something_had_started_it_does_not_end_its_agent(run: Run) -> None:
+    assert run("mischief.py", "joins_as_if_something_had_started_it").verdict == "passed"
+    assert run("../../engines/scripts/collectives.py").passed
+
+
 @pytest.mark.long
 @pytest.mark.docker
 @pytest.mark.parametrize("engine", ["docker"], indirect=True)

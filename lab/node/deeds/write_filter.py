@@ -6,7 +6,6 @@ mapped into memory is not seen. Only runs that mean to break a disk have it: eac
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import json
@@ -21,32 +20,37 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn
 
 from .. import processes
+from ..system_calls import (
+    ALLOW,
+    EQUAL,
+    LOAD,
+    MACHINE_AT,
+    NEW_LISTENER,
+    NOTIFY,
+    NUMBER_AT,
+    RETURN,
+    set_filter,
+    this_machine,
+)
 
-_PR_SET_NO_NEW_PRIVS = 38
-_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
-_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _CONTINUE = 1
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_NUMBER_AT, _MACHINE_AT = 0, 4
 _NOTICE = struct.Struct("QIIiIQ6Q")
 _ANSWER = struct.Struct("QqiI")
 _LONGEST_S = 3600.0
 
 
-class _Machine(NamedTuple):
+class _Calls(NamedTuple):
     """Numbers of system calls."""
 
-    machine: int
-    seccomp: int
     writes: dict[int, int]
     """Those that take room on a disk -> which argument is the file."""
     syncs: tuple[int, ...]
 
 
-_MACHINES = {
-    "x86_64": _Machine(0xC000003E, 317, {1: 0, 18: 0, 20: 0, 40: 0, 285: 0, 296: 0, 326: 2, 328: 0}, (74, 75, 277)),
-    "aarch64": _Machine(0xC00000B7, 277, {64: 0, 68: 0, 66: 0, 71: 0, 47: 0, 70: 0, 285: 2, 287: 0}, (82, 83, 84)),
+_CALLS = {
+    "x86_64": _Calls({1: 0, 18: 0, 20: 0, 40: 0, 285: 0, 296: 0, 326: 2, 328: 0}, (74, 75, 277)),
+    "aarch64": _Calls({64: 0, 68: 0, 66: 0, 71: 0, 47: 0, 70: 0, 285: 2, 287: 0}, (82, 83, 84)),
 }
 """write, pwrite64, writev, sendfile, fallocate, pwritev, copy_file_range and pwritev2; fsync, fdatasync and
 sync_file_range."""
@@ -85,27 +89,25 @@ def start_serving(uid: int, gid: int) -> Served:
 
 def install(listener: socket.socket) -> None:
     """In a worker: have its writes seen from now on. Where the kernel refuses that, nobody serves them."""
-    machine = _MACHINES.get(os.uname().machine)
     with listener:
-        fd = _listen(machine) if machine is not None else -1
+        fd = _listen()
         if fd >= 0:
             socket.send_fds(listener, [b"."], [fd])
             os.close(fd)
 
 
-def _listen(machine: _Machine) -> int:
+def _listen() -> int:
     """A descriptor at which the writes of this process, and of those that it starts, are told; -1: that cannot be."""
-    seen = (*machine.writes, *machine.syncs)
-    checks = [(_EQUAL, len(seen) - index, 0, number) for index, number in enumerate(seen)]
+    machine, calls = this_machine(), _CALLS.get(os.uname().machine)
+    if machine is None or calls is None:
+        return -1
+    seen = (*calls.writes, *calls.syncs)
+    checks = [(EQUAL, len(seen) - index, 0, number) for index, number in enumerate(seen)]
     program = [
-        *((_LOAD, 0, 0, _MACHINE_AT), (_EQUAL, 0, len(seen) + 1, machine.machine), (_LOAD, 0, 0, _NUMBER_AT)),
-        *(*checks, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _NOTIFY)),
+        *((LOAD, 0, 0, MACHINE_AT), (EQUAL, 0, len(seen) + 1, machine.machine), (LOAD, 0, 0, NUMBER_AT)),
+        *(*checks, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)),
     ]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in program))
-    described = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    return int(libc.syscall(machine.seccomp, _SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, described))
+    return set_filter(machine, program, NEW_LISTENER)
 
 
 def _serve(channel: socket.socket, told: int) -> NoReturn:
@@ -114,7 +116,7 @@ def _serve(channel: socket.socket, told: int) -> NoReturn:
     _, fds, _, _ = socket.recv_fds(channel, 1, 1)
     if not fds:
         os._exit(1)
-    server = Server(_MACHINES[os.uname().machine], lambda answer: _send(fds[0], answer))
+    server = Server(_CALLS[os.uname().machine], lambda answer: _send(fds[0], answer))
     rest = b""
     while True:
         poll = select.poll()
@@ -151,15 +153,15 @@ class Server:
     """Decides on writes.
 
     Args:
-        machine: its numbers of system calls.
+        calls: numbers of system calls.
         send: sends an answer.
         is_file: whether this descriptor of this process is a file on a disk.
     """
 
     def __init__(
-        self, machine: _Machine, send: Callable[[bytes], None], is_file: Callable[[int, int], bool] | None = None
+        self, calls: _Calls, send: Callable[[bytes], None], is_file: Callable[[int, int], bool] | None = None
     ) -> None:
-        self._machine = machine
+        self._calls = calls
         self._send = send
         self._is_file = is_file or is_on_disk
         self._full = False
@@ -176,7 +178,7 @@ class Server:
     def take(self, notice: bytes) -> None:
         """Answer a write, or make it wait."""
         identity, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
-        place = self._machine.writes.get(number)
+        place = self._calls.writes.get(number)
         on_disk = (self._full or self._delay_s > 0) and self._is_file(pid, arguments[place or 0] & 0xFFFFFFFF)
         if on_disk and self._full and place is not None:
             self._send(_ANSWER.pack(identity, 0, -errno.ENOSPC, 0))

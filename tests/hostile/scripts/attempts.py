@@ -20,6 +20,7 @@ CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, PTRACE_ATTACH = 0x20000, 0x10000000, 0
 NUMBERS = {  # of system calls that libc has no function for
     "x86_64": {
         "add_key": 248,
+        "io_uring_setup": 425,
         "perf_event_open": 298,
         "bpf": 321,
         "userfaultfd": 323,
@@ -28,6 +29,7 @@ NUMBERS = {  # of system calls that libc has no function for
     },
     "aarch64": {
         "add_key": 217,
+        "io_uring_setup": 425,
         "perf_event_open": 241,
         "bpf": 280,
         "userfaultfd": 282,
@@ -119,6 +121,16 @@ def ask_the_kernel(kind, body):
 
 
 # -- the agent
+
+
+@attempt
+def speak_to_what_runs_this_machine():
+    socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).close()
+
+
+@attempt
+def have_the_kernel_call_for_it():
+    system_call("io_uring_setup", 4, ctypes.create_string_buffer(120))
 
 
 @attempt

@@ -32,7 +32,7 @@ def server(answers: list[tuple[int, int, int]]) -> Server:
         identity, _, error, flags = struct.unpack("QqiI", answer)
         answers.append((identity, error, flags))
 
-    return Server(write_filter._MACHINES["x86_64"], send, lambda _, fd: fd == 7)
+    return Server(write_filter._CALLS["x86_64"], send, lambda _, fd: fd == 7)
 
 
 def notice(identity: int, number: int, *arguments: int) -> bytes:
