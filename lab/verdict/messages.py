@@ -123,8 +123,9 @@ def _nobody_there(wait: Wait, evidence: Evidence, waits: Mapping[int, Wait]) -> 
     did = "; ".join(together(wait.on, lambda rank: what_it_did(evidence, rank, waits)))
     sentence = f"Rank {wait.rank} waited in {describe_wait(wait)}{took(evidence, [wait])}, and {who} {verb}: {did}."
     most = majority_step(dict(waits))
-    sends_alone = wait.call.operation.sends and most is not None and most != wait.step.number
-    named: tuple[int, ...] = (wait.rank,) if sends_alone else ()  # who lacks a message may well be right
+    alone = most is not None and most != wait.step.number
+    as_before = before and wait.call.operation.receives  # then who lacks a message may well be right
+    named: tuple[int, ...] = (wait.rank,) if alone and not as_before else ()
     others = [waits[rank] for rank in wait.on if rank in waits]
     if (left := left_out(evidence, wait)) is not None:
         return _finding(f"{sentence} {left.sentence}", wait.on, (wait, *others), evidence, left.line)

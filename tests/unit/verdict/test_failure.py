@@ -139,10 +139,15 @@ def test_a_message_that_nobody_sent_is_told_where_everybody_gave_up(made: TraceM
     write_events(made, *(raised(rank, PEER, 14, 5 + rank / 10) for rank in range(3)))
     evidence = read_evidence(made.record())
     [found] = find_causes(evidence)
-    assert (found.kind, found.ranks, found.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
-    judgement = judge(evidence)
-    assert judgement.culprit is None
-    assert "rank 2 waited in recv from rank 0 at train.py:12" in judgement.reason
+    assert (found.kind, found.ranks, found.lines) == ("unmatched", (2,), ("train.py:12", "train.py:14"))
+    culprit = judge(evidence).culprit
+    assert culprit is not None
+    assert culprit.rank == 2
+
+
+# -- late is not gone
+
+TIMED_OUT = "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 4000ms for recv operation"
 
 
 def test_who_takes_a_message_that_does_not_fit_is_not_blamed_for_being_killed_by_it(made: TraceMaker) -> None:
