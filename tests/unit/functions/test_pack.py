@@ -40,7 +40,11 @@ def test_a_test_of_unittest_is_sent_without_who_runs_it() -> None:
     case.addCleanup(threading.Lock().acquire)
     result = unittest.TestResult()
     result.stream = threading.Lock()  # type: ignore[attr-defined] # what cannot be pickled
-    case.run(result)
+    elsewhere = threading.Thread(
+        target=case.run, args=(result,)
+    )  # in this thread a loop of another test may be running
+    elsewhere.start()
+    elsewhere.join()
     assert result.wasSuccessful(), result.errors
     function, (there,), _ = case.found
     function(there)
