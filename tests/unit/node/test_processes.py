@@ -10,10 +10,11 @@ import sys
 from lab.node import processes
 
 PROGRAM = """
-import ctypes, platform, threading, time
+import ctypes, os, platform, threading, time
 libc, number = ctypes.CDLL(None), {"x86_64": 60, "aarch64": 93}[platform.machine()]
 def go_on():
-    time.sleep(0.2)  # the first thread has ended by then
+    while ") Z " not in open(f"/proc/self/task/{os.getpid()}/stat").read():
+        pass  # the first thread has not ended yet
     print("on", flush=True)
     time.sleep(600)
 threading.Thread(target=go_on).start()

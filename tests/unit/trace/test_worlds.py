@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -165,16 +166,21 @@ def test_a_trace_that_does_not_tell_it_reads_as_one_in_which_nothing_differs(tmp
 # -- while a run goes on
 
 
-def test_a_run_that_goes_on_is_told_in_its_ranks_once_all_members_were_heard(tmp_path: Path) -> None:
-    made = reversed_ranks(tmp_path / "run")
-    late, made.lines[2] = made.lines[2], made.lines[2][:1]
+def steps_once_heard(made: TraceMaker, rank: int) -> Any:
+    """The steps of a run that was looked at before a rank had told anything."""
+    late, made.lines[rank] = made.lines[rank], made.lines[rank][:1]
     tail = TraceTail(made.record(stop=False))
     tail.look()
     tail.steps()
-    made.lines[2] = late
+    made.lines[rank] = late
     made.record(stop=False)
     tail.look()
-    assert told(tail.steps()) == STEPS_OF_REVERSED
+    return tail.steps()
+
+
+def test_a_run_that_goes_on_is_told_in_its_ranks_once_all_members_were_heard(tmp_path: Path) -> None:
+    made = reversed_ranks(tmp_path / "run")
+    assert told(steps_once_heard(made, 2)) == STEPS_OF_REVERSED
 
 
 def test_steps_follow_where_nothing_but_a_member_is_new(tmp_path: Path) -> None:
@@ -182,14 +188,7 @@ def test_steps_follow_where_nothing_but_a_member_is_new(tmp_path: Path) -> None:
     meet(made, {0: 1, 1: 0})
     made.call(0, "broadcast", 1, None, [[1.0]], root=0)
     made.call(0, "recv", 2, None, (), [[1.0]], peer=0, tag=0)
-    late, made.lines[1] = made.lines[1], made.lines[1][:1]
-    tail = TraceTail(made.record(stop=False))
-    tail.look()
-    tail.steps()
-    made.lines[1] = late
-    made.record(stop=False)
-    tail.look()
-    broadcast, message = tail.steps()
+    broadcast, message = steps_once_heard(made, 1)
     assert (broadcast.source, broadcast.missing, message.title) == (1, (1,), "send 1 → 0")
 
 
