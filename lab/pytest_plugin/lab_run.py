@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.cluster import DEFAULT_NODES
-from lab.engine.gpus import refusal
+from lab.engine.gpus import refuse_missing
 from lab.errors import LabError, MachineLacks
 from lab.plan.faults import beyond, network_first
 from lab.plan.fit import has_wishes
@@ -30,8 +30,10 @@ def cluster_of(item: pytest.Item) -> WarmCluster:
     """The warm cluster that a test's marker asks for; where it cannot be had, the test ends with that sentence."""
     try:
         shape = wanted_by(item)
-        _skip_without_gpus(shape.get("gpus", 0))
+        refuse_missing(shape.get("gpus", 0))
         return cluster_for(item, shape)
+    except MachineLacks as error:
+        raise pytest.skip.Exception(harmless(error.message)) from None
     except LabError as error:
         raise pytest.fail.Exception(harmless(str(error)), pytrace=False) from None
 
@@ -101,7 +103,7 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
 
 def _run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_least: int) -> Result:
     shape = wanted_by(item)
-    _skip_without_gpus(max(scenario.resources.gpus, shape.get("gpus", 0)))
+    refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
     broken = network_first(scenario.network, shape.get("network"), scenario.faults)
     if broken:
         wrong = beyond(broken, engine_for(item, shape.get("engine", "auto")).name)
@@ -114,9 +116,3 @@ def _run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_lea
             return cluster.run(scenario, options=options)
     needed = max(options.nodes or scenario.nodes or 1, shape.get("nodes", at_least))
     return cluster_for(item, {**shape, "nodes": needed}).run(scenario, options=options)
-
-
-def _skip_without_gpus(wanted: int) -> None:
-    why = refusal(wanted) if wanted else ""
-    if why:
-        pytest.skip(why)
