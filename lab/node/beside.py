@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import processes
+from . import memory, processes
 
 _DEADLINE_S = 5.0
 WILL_NOT = 75
@@ -28,6 +28,6 @@ def main() -> None:
     elif what == "resume":
         processes.go_on(processes.descendants(first))
     elif what == "memory":
-        print(sum(processes.memory_bytes(processes.descendants(first)).values()))
+        print(sum(memory.held_bytes(processes.descendants(first)).values()))
     else:
         sys.exit(2)

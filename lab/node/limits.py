@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from . import processes
+from . import memory, processes
 from .config import NOTES_BYTES
 from .messages.agent import Claim, Limited
 from .rank_process import Worker
@@ -82,7 +82,7 @@ def what_to_kill(limit_bytes: int, running: Iterable[Worker], keep: int | None) 
 
     That is a worker with everything that it started, or what has outlived its worker; nothing below the limit.
     """
-    sizes = processes.sizes_over(limit_bytes, processes.descendants(os.getpid()))
+    sizes = memory.sizes_over(limit_bytes, processes.descendants(os.getpid()))
     if not sizes:
         return None, 0, set()
     trees = [(worker, {worker.pid, *processes.descendants(worker.pid)}) for worker in running]

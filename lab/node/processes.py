@@ -22,7 +22,6 @@ _DEEPEST = 1000
 """Generations of processes that are looked through."""
 _SIGNAL_S = 0.0005
 """A signal takes effect some moments after it was sent."""
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -276,25 +275,6 @@ def _stat(path: str) -> tuple[str, int]:
     except OSError:
         return "", 0
     return said[0].decode(), int(said[17])
-
-
-def memory_bytes(pids: list[int]) -> dict[int, int]:
-    """Memory that each process holds, shared pages divided among those who share them (PSS)."""
-    sizes = {}
-    for pid in pids:
-        with suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
-            sizes[pid] = next((int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:")), 0)
-    return sizes
-
-
-def sizes_over(limit_bytes: int, pids: list[int]) -> dict[int, int]:
-    """Memory that each process holds, where together they hold as much as the limit; otherwise empty."""
-    resident = 0  # cheaper to ask for, and never less
-    for pid in pids:
-        with suppress(OSError), open(f"/proc/{pid}/statm") as file:
-            resident += int(file.read().split()[1]) * _PAGE_BYTES
-    sizes = memory_bytes(pids) if resident >= limit_bytes else {}
-    return sizes if sum(sizes.values()) >= limit_bytes else {}
 
 
 def signal_name(number: int) -> str | None:

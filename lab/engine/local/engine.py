@@ -21,7 +21,7 @@ from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
-from lab.node import processes
+from lab.node import memory, processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -76,7 +76,7 @@ class LocalEngine:
             pid = agent_pid(node)
         except OSError:
             return None
-        return sum(processes.memory_bytes([pid, *processes.descendants(pid)]).values())
+        return sum(memory.held_bytes([pid, *processes.descendants(pid)]).values())
 
     def machine(self) -> Machine:
         """This machine."""
