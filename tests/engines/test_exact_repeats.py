@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from lab import Result
+from lab.errors import MachineLacks
 from lab.fault.fault import Fault
 from lab.fault.kind import fault_kinds
 from lab.fault.when import When
 from lab.record import events
 from lab.record.read import Record
+from lab.spec.fault_text import parse_kind
 from lab.trace.model import Call, Trace
-from tests.engines.conftest import each_recorder
+from tests.engines.conftest import Run, each_recorder, trace_of, written
 
 pytestmark = pytest.mark.trains
 RANK = 2
@@ -73,3 +76,38 @@ def test_ten_runs_break_at_the_same_point(traced: Traced, point: str, kind: str)
     at, call = when.op or when.phase or "", None if when.note else when.count
     expected = Broken(at, call, 7, [3]) if kind == "nan" else Broken(at, call, completed, [])
     assert [broken_once(traced, point, kind) for _ in range(REPEATS)] == [expected] * REPEATS
+
+
+SUMS = """\
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+
+dist.init_process_group("gloo")
+for step, batch in enumerate(DataLoader(range(1000), num_workers=1)):
+    dist.all_reduce(batch.float())
+    if step == 4:
+        break
+dist.barrier()
+"""
+"""With what each kind needs: a tensor of floats, and a process that loads data."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True)
+@pytest.mark.parametrize("kind", [kind for kind in fault_kinds() if kind != "start"])  # which breaks nothing
+def test_each_kind_hits_the_third_call_of_its_rank_ten_times(run: Run, tmp_path: Path, kind: str):
+    what = parse_kind(kind, {"network": "lan-1g"}.get(kind) or fault_kinds()[kind].example.partition(": ")[2])
+    rank = what.ranks[0] if what.ranks else RANK
+    fault = Fault(what=what, when=When(rank=rank, op="all_reduce", count=3), for_s=0.1)
+    script = written(tmp_path, SUMS)
+    for _ in range(REPEATS):
+        try:
+            result = run(script, faults=(fault,))
+        except MachineLacks as error:
+            pytest.skip(f"needs kernel: {error.message}")
+        assert result.path is not None
+        (told,) = (event for event in Record(path=result.path).events() if isinstance(event, events.Fault))
+        assert told.begun is not None
+        before = [call.op for call in trace_of(result).ranks[rank].calls if (call.end or math.inf) < told.begun]
+        assert (told.op, told.call, before) == ("all_reduce", 3, ["all_reduce"] * 2)

@@ -89,13 +89,18 @@ def listens() -> None:
 
 
 def across(to: str, count: int) -> int:
-    """How many datagrams of rank 0 arrive at rank 1, which answers each; a few at a time, so that none waits long."""
+    """How many datagrams of rank 0 arrive at rank 1, which answers each; a few at a time, so that none waits long.
+
+    Rank 0 says how many answers there were, up to as many as it sent.
+    """
     end = b"end %d" % count  # not that of a call before
     if dist.get_rank() == 1:
-        datagrams = socket.kept[0]  # type: ignore[attr-defined]
+        datagrams, arrived = socket.kept[0], 0  # type: ignore[attr-defined]
         while (got := datagrams.recvfrom(200))[0] != end:
             if got[0] == b"x":
                 datagrams.sendto(b"x", got[1])
+                arrived += 1
+        return arrived
     if dist.get_rank() != 0:
         return 0
     answered = 0
@@ -133,7 +138,7 @@ def rate(to: str, size: int) -> float:
 
 @on_docker
 def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
-    """In one go, for the ranks are there: a rate, loss, a partition, resets and names."""
+    """In one go, for the ranks are there: a rate, loss, duplicates, a partition, resets and names."""
     here, there, third = called.call(address)
     called.call(listens)
 
@@ -149,6 +154,11 @@ def test_what_links_are_asked_to_do_is_done_and_ends(called: Cluster) -> None:
         assert abs(arrived - 800) < 5 * (1000 * 0.2 * 0.8) ** 0.5
         assert lossy.what.met(lossy._breaker.ground)["lost_packets"] >= 1000 - arrived
     assert called.call(across, there, 200)[0] == 200
+
+    with called.fault("duplicate", "node0 -> node1 30%"):
+        arrived = called.call(across, there, 990)[1]
+        assert abs(arrived - 990 * 1.3) < 5 * (990 * 0.3 * 0.7) ** 0.5
+    assert called.call(across, there, 210) == [210, 210, 0]
 
     with called.fault("partition", "isolate node2") as cut:
         assert called.call(tried, 0, third, 0.5)[0] == "TimeoutError"
