@@ -12,7 +12,8 @@ from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import pack, unpack
 from lab.errors import UsageError
-from lab.node.users import FIRST_UID, GROUP
+from lab.node.config import FIRST_UID
+from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo
 from lab.words import listing
 

@@ -8,6 +8,8 @@ STRICT_OUTPUT_BYTES = 16 << 20
 """The same on a strict cluster."""
 NOTES_BYTES = 64 << 20
 """What all notes of a rank may take."""
+FIRST_UID = 20000
+"""Uid in a container of the worker with local rank 0; those after it follow."""
 
 
 class Config(NamedTuple):

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .config import Config
 from .remove import remove_tree
-from .users import FIRST_UID, GROUP, LOWEST_UID, User, open_the_way_to
+from .users import GROUP, MADE_UP, User, open_the_way_to
 
 _PSEUDO = frozenset(
     ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "securityfs", "debugfs", "tracefs", "pstore", "bpf", "configfs")
@@ -163,7 +163,7 @@ class Writable(NamedTuple):
 
 def _is_unknown(uid: int) -> bool:
     """Whether a user is one of those whom the lab makes up, and no image has files of."""
-    return LOWEST_UID <= uid < FIRST_UID + 4096
+    return uid in MADE_UP
 
 
 def _is_open(facts: os.stat_result) -> bool:

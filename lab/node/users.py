@@ -8,23 +8,33 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from .config import FIRST_UID
 from .messages.agent import Claim
 from .messages.start import STARTER
 
-FIRST_UID = 20000
-"""Uid of the worker with local rank 0; those after it follow."""
 GROUP = 20000
 """The group that all ranks have in common: what one writes, the others may read and change, but for private files."""
-_CHECK = FIRST_UID - 1
-_STORE = FIRST_UID - 2
-_STARTER = FIRST_UID - 3
-LOWEST_UID = _STARTER
-"""None below it is made up by the lab."""
+_CHECK, _STORE, _STARTER = -1, -2, -3
+"""Who else there is, counted from the first worker."""
+_A_RANGE, _RANGES = 64, 640
+"""All of them below 65,536, where a container's users often end."""
+MADE_UP = range(FIRST_UID + _STARTER, FIRST_UID + _A_RANGE * (_RANGES + 1))
+"""The users whom the lab makes up."""
 _UMASK = 0o002
+
+
+def first_uid_of(cluster: str) -> int:
+    """Uid of the first worker of a cluster that has users of its own.
+
+    What the kernel counts for each user of the machine, such as watches of inotify, other clusters then do not share;
+    but for one in 640 whose name happens to give the same.
+    """
+    return FIRST_UID + _A_RANGE * (1 + zlib.crc32(cluster.encode()) % _RANGES)
 
 
 class User(NamedTuple):
@@ -40,6 +50,7 @@ class Users:
     def __init__(self, claim: Claim, *, container: bool) -> None:
         self.many = container and os.geteuid() == 0
         """Whether processes of a run are other users than the agent."""
+        self._first = claim.first_uid
         self._all = User(os.geteuid(), os.getegid()) if not self.many else None
         if self.many and claim.uid:  # never root, whoever asks
             self._all = User(claim.uid, claim.gid or GROUP)
@@ -47,15 +58,17 @@ class Users:
     def worker(self, local_rank: int) -> User:
         """The user of a worker; -1: of the scenario's check; of a starter, whom no worker can be mistaken for."""
         if self.many and local_rank == STARTER:
-            return User(_STARTER, GROUP)
+            return User(self._first + _STARTER, GROUP)
         if self._all is not None:
             return self._all
-        return User(FIRST_UID + local_rank, GROUP) if local_rank >= 0 else User(_CHECK, _CHECK)
+        check = self._first + _CHECK
+        return User(self._first + local_rank, GROUP) if local_rank >= 0 else User(check, check)
 
     @property
     def store(self) -> User:
         """The user of the rendezvous store, which no rank can kill."""
-        return User(_STORE, _STORE) if self.many else self.worker(0)
+        store = self._first + _STORE
+        return User(store, store) if self.many else self.worker(0)
 
     def give(self, what: str | int, local_rank: int) -> None:
         """Give a file or folder, or what a descriptor stands for, to a worker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lab.engine.protocol import Channel, Engine
@@ -58,7 +58,7 @@ class Driver:
         *,
         owner: str,
         facts: RunFacts,
-        user: tuple[int, int] | None = None,
+        users: Mapping[str, int] | None = None,
         emptied: str = "",
         outputs: Outputs,
         shared: str = "",
@@ -70,8 +70,8 @@ class Driver:
         self.plan = plan
         self.observer = observer
         self.owner = owner
-        self.user = user
-        """Uid and gid of all workers in containers; None: each rank of a node is a user of its own."""
+        self.users = users or {}
+        """Who the workers in containers are, as a claim says it."""
         self.emptied = emptied
         """A folder that the first node empties before the run."""
         self.facts = facts
@@ -136,17 +136,15 @@ class Driver:
     # -- before the start
 
     def _claim(self, node: str) -> None:
-        uid, gid = self.user or (None, None)
         claim = Claim(
             run=self.plan.run,
             owner=self.owner,
             lease_s=LEASE_S,
-            uid=uid,
-            gid=gid,
             cold=self.plan.cold,
             trace=self.plan.trace.on,
             trace_values=self.plan.trace.values,
             output_bytes=self.plan.output_bytes,
+            **self.users,
         )
         self.collector.claims_sent[node] = time.time()
         self.agents.say(node, claim)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import UsageError
-from lab.node.users import FIRST_UID, GROUP
+from lab.node.config import FIRST_UID
+from lab.node.users import GROUP, first_uid_of
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.layout import OUTPUTS
@@ -69,7 +71,7 @@ def execute(
         observer,
         owner=owner(),
         facts=facts,
-        user=_user_of_workers(plan, cluster),
+        users=_users(plan, cluster),
         emptied=cluster.shared if plan.fresh else "",
         outputs=brought,
         shared=cluster.shared if cluster.run else "",
@@ -115,14 +117,15 @@ def _driver_of(plan: Plan) -> type[Driver]:
     return RestartingDriver
 
 
-def _user_of_workers(plan: Plan, cluster: ClusterInfo) -> tuple[int, int] | None:
-    """Who all workers in containers are; None: each rank of a node is a user of its own.
+def _users(plan: Plan, cluster: ClusterInfo) -> Mapping[str, int]:
+    """Who the workers in containers are, as a claim says it: all the same, or each rank of a node a user of its own.
 
     Folders of this machine that are mounted are read and written as whoever calls, unless that is root.
     """
     if (cluster.shape.volumes or cluster.shape.data) and os.getuid():
-        return os.getuid(), os.getgid()
-    return (FIRST_UID, GROUP) if plan.one_user else None
+        return {"uid": os.getuid(), "gid": os.getgid()}
+    first = first_uid_of(cluster.name) if cluster.shape.strict else FIRST_UID
+    return {"uid": first, "gid": GROUP} if plan.one_user else {"first_uid": first}
 
 
 def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:

@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from lab.node.config import FIRST_UID
 from lab.node.messages.agent import Claim
-from lab.node.users import FIRST_UID, GROUP, Users
+from lab.node.messages.start import STARTER
+from lab.node.users import GROUP, MADE_UP, Users, first_uid_of
 
 CLAIM = Claim("r", "me", 60.0)
 
@@ -40,3 +42,15 @@ def test_all_ranks_are_whoever_is_asked_for_but_never_root():
     assert users.worker(0) == users.worker(1) == users.worker(-1) == (1000, GROUP)
     assert users.store.uid not in (0, 1000)
     assert Users(CLAIM._replace(uid=0, gid=0), container=True).worker(0) == (FIRST_UID, GROUP)
+
+
+@pytest.mark.usefixtures("root")
+def test_a_cluster_that_is_kept_from_others_has_users_of_its_own():
+    first = first_uid_of("grade-1-0")
+    users, others = (Users(CLAIM._replace(first_uid=uid), container=True) for uid in (first, FIRST_UID))
+    mine, theirs = ({of.worker(n).uid for n in (0, 60, -1, STARTER)} | {of.store.uid} for of in (users, others))
+    assert mine.isdisjoint(theirs)
+    assert mine | theirs <= set(MADE_UP)
+    assert users.worker(1) == (first + 1, GROUP)
+    assert len({first_uid_of(f"grade-1-{number}") for number in range(8)}) > 6
+    assert max(MADE_UP) < 1 << 16  # the last one in many a container

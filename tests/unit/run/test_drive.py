@@ -83,7 +83,7 @@ class Driven:
     def drive(
         self,
         observer: Any = None,
-        user: tuple[int, int] | None = None,
+        users: dict[str, int] | None = None,
         emptied: str = "",
         stdin: Stdin | None = None,
         **more: Any,
@@ -97,7 +97,7 @@ class Driven:
             observer or Silence(),
             owner="me",
             facts=begin_facts(self.plan, None),
-            user=user,
+            users=users,
             emptied=emptied,
             outputs=Outputs(self.writer.path / OUTPUTS),
             stdin=stdin,
@@ -145,7 +145,7 @@ def test_agents_are_told_what_to_record_and_it_arrives_in_the_record(drive):
 
 def test_agents_are_told_who_the_workers_are_and_the_first_what_to_empty(drive):
     driven = drive(FakeEngine())
-    driven.drive(user=(5, 6), emptied="/shared")
+    driven.drive(users={"uid": 5, "gid": 6}, emptied="/shared")
     first, second = (driven.engine.agents[node].heard for node in ("node0", "node1"))
     assert [(heard[0].uid, heard[0].gid) for heard in (first, second)] == [(5, 6)] * 2
     prepared = [next(one for one in heard if isinstance(one, Prepare)) for heard in (first, second)]
