@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import Cluster, Result
+from lab.node.config import FIRST_UID
+from lab.node.users import first_uid_of
 from lab.spec.scenario import Expect
 
 if TYPE_CHECKING:
@@ -105,6 +107,9 @@ def test_a_strict_cluster_leads_nowhere_and_cannot_fill_the_machine(run: Run, ma
         notes = dict(rank.notes)
         assert notes.pop("total") == [2.0]
         assert notes.pop("reached") == []
+        assert notes.pop("user") == first_uid_of(strict.name) != FIRST_UID, (
+            "what the kernel counts for each is not shared"
+        )
         assert set(notes.values()) == {256 * 2**20}, notes
 
 
