@@ -50,7 +50,7 @@ def look(_: Context, said: Mapping[str, Any]) -> dict[str, Any]:
         if how.get("delay_s"):
             found["round_trip_s"] = _round_trip_s(peer)
         if rate <= _FASTEST:
-            found["bits_per_s"] = _rate(peer, rate, queues)
+            found["bits_per_s"] = _rate(peer, rate, how.get("delay_s", 0.0) + how.get("jitter_s", 0.0), queues)
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -72,12 +72,14 @@ def _round_trip_s(peer: str) -> float | None:
     return least_s if least_s < math.inf else None
 
 
-def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
+def _rate(peer: str, asked: float, late_s: float, queues: shaping.Shaping) -> float | None:
     """Bits a second that leave for a peer while more wants to than may; None where it could not be filled.
 
-    Only time counts at whose beginning and end something waited, for a machine with other things to do is no slow link;
-    and only after something has left, for a packet of before may have been a large one.
+    Only time counts at whose beginning and end something waited for its turn, for a machine with other things to do is
+    no slow link; and only after something has left, for a packet of before may have been a large one. What waits is
+    counted here, for the kernel counts no packet that is made late among those of its socket.
     """
+    late = late_s * asked / 8 / _WIRE_BYTES
     waiting = max(_LEAST_WAITING, asked * _PROBE_S / 8 / _WIRE_BYTES / 3)  # others should not wait for these long
     lasts_s = min(_LONGEST_PROBE_S, max(_PROBE_S, _LEAST_PACKETS * _WIRE_BYTES * 8 / asked))
     sent, took_s, moves = 0, 0.0, False
@@ -86,14 +88,13 @@ def _rate(peer: str, asked: float, queues: shaping.Shaping) -> float | None:
         for option in (socket.SO_SNDBUF, _SEND_BUFFER_FORCED):  # old kernels let only root of the machine force it
             with suppress(OSError):
                 sending.setsockopt(socket.SOL_SOCKET, option, int(waiting * _IN_THE_KERNEL_BYTES / 2))  # it doubles it
-        until = time.monotonic() + _PATIENCE * lasts_s
-        _fill(sending, peer, until)
+        until = time.monotonic() + _PATIENCE * lasts_s + late_s
         before, at, sure = _looked(queues, peer)
         while took_s < lasts_s and at < until:
-            _fill(sending, peer, until)
+            _fill(sending, peer, until, most=int(late + waiting - before.waiting))
             time.sleep(_BETWEEN_S)
             now, later, sure_now = _looked(queues, peer)
-            if before.waiting and now.waiting and moves and sure and sure_now:
+            if min(before.waiting, now.waiting) > late and moves and sure and sure_now:
                 sent, took_s = sent + now.bytes - before.bytes, took_s + later - at
             moves = moves or now.bytes > before.bytes
             before, at, sure = now, later, sure_now
@@ -108,9 +109,11 @@ def _looked(queues: shaping.Shaping, peer: str) -> tuple[shaping.Shaped, float, 
     return found, (began + ended) / 2, ended - began < _BETWEEN_S / 4
 
 
-def _fill(sending: socket.socket, peer: str, until: float) -> None:
-    """Send until no more can wait, or it is too late: some links are faster than this machine."""
-    while time.monotonic() < until:
+def _fill(sending: socket.socket, peer: str, until: float, most: int) -> None:
+    """Send so much, until no more can wait, or it is too late: some links are faster than this machine."""
+    for _ in range(most):
+        if time.monotonic() > until:
+            return
         try:
             sending.sendto(_DATAGRAM, (peer, _DISCARD_PORT))
         except BlockingIOError:

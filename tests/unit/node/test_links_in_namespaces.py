@@ -382,6 +382,8 @@ def test_delay_and_rate_of_several_peers_hold_together(pair: tuple[Namespace, Na
     a.deed(links.apply, to={B: {"rate_bits_per_s": 1e7, "delay_s": 0.05}})
 
     assert least_round_trip_s(a) == pytest.approx(0.1, rel=0.15)
+    assert a.deed(link_probe.look, peer=B).get("bits_per_s", 1e7) == pytest.approx(1e7, rel=0.1)
+    assert a.deed(links.look)["left"][B]["waiting"] < 2 * 0.1 * 1e7 / 8 / 1400  # nobody waits long behind what measured
     assert rate_of_tcp(pair, 2_000_000) < 1.1e7
     a.deed(links.undo, part=ALL)
     assert not a.deed(links.look)["shaped"]
