@@ -1,8 +1,9 @@
 """The training step of a run as a program: what each rank does in it, in order, and what its own work takes.
 
 A step lasts from the end of an optimizer step to the end of the next one. Steps in which every rank called the same are
-alike; those of the most frequent kind are the program, the others (the first ones, evaluation, checkpoints) are left
-out. A rank's program is a sequence of own work, calls that it begins, and calls that it waits for.
+alike; those of the most frequent kind in which something is sent are the program, the others (the first ones,
+evaluation, checkpoints) are left out. A rank's program is a sequence of own work, calls that it begins, and calls that
+it waits for.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def program_of(
     for number in range(count):
         if _closed(number, turns):
             kinds[tuple(_signature(of_rank[number]) for of_rank in turns.values())].append(number)
-    alike = max(kinds.values(), key=len, default=[])
+    sends = {kind: any(of_rank[numbers[0]].steps for of_rank in turns.values()) for kind, numbers in kinds.items()}
+    alike = kinds[max(kinds, key=lambda kind: (sends[kind], len(kinds[kind])))] if kinds else []
     kept = [number for number in alike if number >= WARMUP] if len(alike) > 2 else alike
     if len(kept) < 2:
         return None

@@ -65,7 +65,9 @@ def source_of(run: str, trace: Trace) -> Source:
     if not program.transfers:
         raise LabError(
             f"{cannot}: its ranks do not communicate in their training steps",
-            "a run of one rank tells nothing of a network; run it with --nodes 2",
+            "a run of one rank tells nothing of a network; run it with --nodes 2"
+            if len(trace.ranks) == 1
+            else "between two steps of an optimizer no rank called a collective, or sent anything",
         )
     return Source(
         run=run,

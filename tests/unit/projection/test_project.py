@@ -42,6 +42,15 @@ def test_warm_up_is_left_out_and_said(tmp_path: Path) -> None:
     assert (found.steps, found.left_out) == (4, 1)
 
 
+def test_steps_in_which_nothing_is_sent_are_left_out_however_many_there_are(tmp_path: Path) -> None:
+    run = data_parallel(tmp_path / "r", 2)
+    for rank in range(2):
+        for step in range(6, 20):  # of a reference that each rank trains by itself
+            run.mark(rank, "step", 50.0 * step + 40, 50.0 * step + 50)
+    found = projected(run, [2])
+    assert (found.steps, found.left_out) == (4, 15)
+
+
 def test_ranks_on_machines_of_their_own_keep_their_work_and_pay_for_the_network(tmp_path: Path) -> None:
     found = projected(data_parallel(tmp_path / "r", 2), [8, 64], "lan-1g")
     ring = 2 * 7 * 50e-6 + 2 * 7 / 8 * 400_000 / 125e6
