@@ -21,49 +21,35 @@ def made(tmp_path: Path) -> TraceMaker:
     return TraceMaker(tmp_path / "run", 3)
 
 
-def relay(made: TraceMaker, rounds: int, *, half: bool) -> None:
-    """Rank 1 hands on what rank 0 sends, and rank 2 waits for more; `half`: the last was received, not handed on."""
-    for turn in range(rounds + half):
+def hand_on(made: TraceMaker, rounds: int, *left_out: int, line: int) -> None:
+    """Rank 1 hands on what rank 0 sends, but for some; rank 2 waits, at a line of its own or rank 1's, for one more."""
+    for turn in range(rounds):
         made.call(0, "send", 10 * turn + 1, 10 * turn + 2, [[1.0]], peer=1, tag=0, at="train.py:7")
         made.call(1, "recv", 10 * turn + 1, 10 * turn + 2, (), [[1.0]], peer=0, tag=0, at="train.py:9")
-        if turn < rounds:
+        if turn not in left_out:
             made.call(1, "send", 10 * turn + 3, 10 * turn + 4, [[1.0]], peer=2, tag=0, at="train.py:11")
-            made.call(2, "recv", 10 * turn + 3, 10 * turn + 4, (), [[1.0]], peer=1, tag=0, at="train.py:9")
-    made.call(2, "recv", 1000, None, (), [[1.0]], peer=1, tag=0, at="train.py:9")
+            made.call(2, "recv", 10 * turn + 3, 10 * turn + 4, (), [[1.0]], peer=1, tag=0, at=f"train.py:{line}")
+    made.call(2, "recv", 1000, None, (), [[1.0]], peer=1, tag=0, at=f"train.py:{line}")
     for rank in (0, 1):
         made.call(rank, "barrier", 1000, None, at="train.py:14")
-    hang(made, stack(2, 9, "recv"), stack(0, 14, "barrier"), stack(1, 14, "barrier"))
+    hang(made, stack(2, line, "recv"), stack(0, 14, "barrier"), stack(1, 14, "barrier"))
 
 
 def test_whose_loop_would_have_come_to_the_message_next_left_it_out(made: TraceMaker) -> None:
-    relay(made, 3, half=True)
+    hand_on(made, 4, 3, line=9)
     first = find_causes(read_evidence(made.record(stop=False)))[0]
     assert (first.kind, first.ranks, first.others) == ("unmatched", (1,), (2,))
     assert first.sentence.endswith("In the rounds before, rank 1 did.")
 
 
 def test_who_had_ended_its_rounds_is_not_told_to_have_left_anything_out(made: TraceMaker) -> None:
-    relay(made, 3, half=False)
+    hand_on(made, 3, line=9)
     first = find_causes(read_evidence(made.record(stop=False)))[0]
     assert 1 not in first.ranks
 
 
-def hand_on(made: TraceMaker, *not_handed_on: int) -> None:
-    """Rank 1 hands on what rank 0 sends, but for some of twelve; rank 2 waits for all of them."""
-    for turn in range(12):
-        made.call(0, "send", 10 * turn + 1, 10 * turn + 2, [[1.0]], peer=1, tag=0, at="train.py:7")
-        made.call(1, "recv", 10 * turn + 1, 10 * turn + 2, (), [[1.0]], peer=0, tag=0, at="train.py:9")
-        if turn not in not_handed_on:
-            made.call(1, "send", 10 * turn + 3, 10 * turn + 4, [[1.0]], peer=2, tag=0, at="train.py:11")
-            made.call(2, "recv", 10 * turn + 3, 10 * turn + 4, (), [[1.0]], peer=1, tag=0, at="train.py:13")
-    made.call(2, "recv", 1000, None, (), [[1.0]], peer=1, tag=0, at="train.py:13")
-    for rank in (0, 1):
-        made.call(rank, "barrier", 1000, None, at="train.py:14")
-    hang(made, stack(2, 13, "recv"), stack(0, 14, "barrier"), stack(1, 14, "barrier"))
-
-
 def test_who_left_a_message_out_in_one_round_and_went_on_is_named(made: TraceMaker) -> None:
-    hand_on(made, 4)
+    hand_on(made, 12, 4, line=13)
     first = find_causes(read_evidence(made.record(stop=False)))[0]
     assert (first.kind, first.ranks, first.others, first.lines[0]) == ("unmatched", (1,), (2,), "train.py:11")
     left_out = "Rank 1 had left out send to rank 2 at train.py:11 in one round, and gone on with what comes after it."
@@ -71,7 +57,7 @@ def test_who_left_a_message_out_in_one_round_and_went_on_is_named(made: TraceMak
 
 
 def test_who_leaves_messages_out_now_and_then_is_not_named_for_it(made: TraceMaker) -> None:
-    hand_on(made, 3, 8)
+    hand_on(made, 12, 3, 8, line=13)
     assert find_causes(read_evidence(made.record(stop=False)))[0].ranks == ()
 
 
