@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
 LIMIT_BYTES = 256 << 20
 """Largest trace of one rank."""
@@ -21,7 +22,17 @@ _LONGEST_LINE_BYTES = _CHUNK_BYTES << 8
 """Twice what the values of a call take where as many are recorded as can be asked for."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KEEP_SIZE_PUNCH_HOLE = 3
+_F_ADD_SEALS, _F_SEAL_SEAL, _F_SEAL_SHRINK = 1033, 1, 2
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def make() -> int:
+    """A file for a trace, open for appending: it never gets shorter, so that who has it mapped may write unasked."""
+    fd = os.memfd_create("trace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+    with suppress(OSError):  # it will not be mapped
+        fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SEAL | _F_SEAL_SHRINK)
+    return fd
 
 
 class TraceFile:
@@ -33,10 +44,8 @@ class TraceFile:
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES, made: int | None = None) -> None:
-        self.fd = os.memfd_create("trace") if made is None else made
-        """Open for reading and appending; the worker has a duplicate."""
-        if made is None:
-            fcntl.fcntl(self.fd, fcntl.F_SETFL, os.O_APPEND)
+        self.fd = make() if made is None else made
+        """The worker has a duplicate."""
         self.exceeded: tuple[str, int] | None = None
         """Of what there was more than so many bytes, so that the rest is dropped."""
         self._limit = limit_bytes

@@ -18,6 +18,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
+from .. import trace_file
 from ..messages import wire
 from ..messages.joined import Joining, Leaving
 from ..recorder import imports, marks
@@ -56,8 +57,7 @@ class _Process:
 
     def record(self) -> None:
         """Begin to record, without anybody being told."""
-        fd = os.memfd_create("trace")
-        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+        fd = trace_file.make()
         self.trace = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FAR)
         os.close(fd)
         recorder.start_in_started(self.trace, self.folder, self.values)

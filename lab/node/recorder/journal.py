@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -67,8 +68,9 @@ class Journal:
         try:
             written = os.write(self._fd, line)
             if written < len(line):  # half a line is none
-                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
                 self.forget()
+                fcntl.fcntl(self._fd, fcntl.F_SETFL, 0)  # else what is written anywhere is appended
+                os.pwrite(self._fd, bytes(written), os.fstat(self._fd).st_size - written)
         except OSError:
             self.forget()
 

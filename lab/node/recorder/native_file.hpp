@@ -1,10 +1,9 @@
 // The file that lines are appended to. They are copied into pages of the file itself, which the kernel keeps whatever
-// becomes of this process; where the file cannot be mapped, each line is one write().
+// becomes of this process; where the file cannot be mapped, or somebody could cut it, each line is one write().
 #pragma once
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,7 +11,12 @@
 #include <cstddef>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
+#ifndef F_GET_SEALS
+#define F_GET_SEALS 1034
+#define F_SEAL_SHRINK 2
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -26,9 +30,11 @@ class LineFile {
   void open(int fd) {
     leave_window();
     fd_ = fd;
-    struct stat facts;
-    mappable_ = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode);
-    used_ = end_ = allocated_ = mappable_ ? static_cast<size_t>(facts.st_size) : 0;
+    // To touch a page that a file has lost would be the end of this process.
+    const int seals = fcntl(fd, F_GET_SEALS);
+    mappable_ = seals != -1 && (seals & F_SEAL_SHRINK) != 0;
+    const off_t size = lseek(fd, 0, SEEK_END);
+    used_ = end_ = size < 0 ? 0 : static_cast<size_t>(size);
   }
 
   size_t size() const {
@@ -37,8 +43,6 @@ class LineFile {
 
   // Appends a whole line, its newline last, so that a reader who sees that sees all of it. False if the disk is full.
   bool append(std::string_view line) {
-    if (window_ != nullptr && !reaches(allocated_))
-      unmap(); // somebody cut it: to touch the pages that are gone would be the end of this process
     if (line.size() > end_ - used_ && !(mappable_ && make_room(line.size())))
       return write(line);
     char* const to = window_ + (used_ - begin_);
@@ -53,9 +57,12 @@ class LineFile {
   void unmap() {
     mappable_ = false;
     leave_window();
+    if (end_ > used_) { // the file does not end where its lines do
+      allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, used_, end_ - used_);
+      fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) & ~O_APPEND);
+      lseek(fd_, static_cast<off_t>(used_), SEEK_SET);
+    }
     end_ = used_;
-    if (allocated_ > used_ && ftruncate(fd_, static_cast<off_t>(used_)) == 0)
-      allocated_ = used_;
   }
 
  private:
@@ -68,24 +75,17 @@ class LineFile {
     const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     begin_ = used_ / page * page;
     length_ = (used_ - begin_ + bytes + kChunk - 1) / kChunk * kChunk;
-    allocated_ = begin_ + length_;
-    if (!allocate() || !map()) {
-      unmap();
-      return false;
-    }
-    end_ = allocated_;
-    return true;
+    end_ = begin_ + length_;
+    if (allocate(0, begin_, length_) && map())
+      return true;
+    unmap();
+    return false;
   }
 
-  bool reaches(size_t end) const {
-    struct stat facts;
-    return fstat(fd_, &facts) == 0 && static_cast<size_t>(facts.st_size) >= end;
-  }
-
-  bool allocate() const {
+  bool allocate(int mode, size_t begin, size_t bytes) const {
     int failed;
     do
-      failed = fallocate(fd_, 0, static_cast<off_t>(begin_), static_cast<off_t>(length_));
+      failed = fallocate(fd_, mode, static_cast<off_t>(begin), static_cast<off_t>(bytes));
     while (failed && errno == EINTR);
     return !failed;
   }
@@ -110,8 +110,7 @@ class LineFile {
     while (!line.empty()) {
       const ssize_t written = ::write(fd_, line.data(), line.size());
       if (written < 0 && errno != EINTR) {
-        allocated_ = used_;
-        used_ = before; // half a line is none
+        end_ = std::exchange(used_, before); // half a line is none
         unmap();
         return false;
       }
@@ -127,7 +126,6 @@ class LineFile {
   int fd_ = -1;
   bool mappable_ = false;
   size_t used_ = 0; // bytes of the file that are lines
-  size_t allocated_ = 0; // bytes that the file was extended to
   size_t end_ = 0; // the mapped part of the file ends here; `used_` where none is mapped
   char* window_ = nullptr; // the mapped part of the file,
   size_t begin_ = 0; // which begins at this byte of it

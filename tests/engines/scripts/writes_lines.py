@@ -4,6 +4,7 @@ What was passed on is printed as JSON. The actions are the functions that take a
 """
 
 import ctypes
+import fcntl
 import json
 import mmap
 import os
@@ -114,17 +115,17 @@ def threads(recorder, file):
     while writer.is_alive():
         data += passed_on(file)
     recorder.stop()
-    size = os.fstat(file.fd).st_size
     os.write(file.fd, b'{"k":"stop"}\n')
     data += passed_on(file)
-    return {**summary(data), "size": size, "passed_on": len(data)}
+    return {**summary(data), "held": file.held_bytes}
 
 
 def limit(recorder, file):
     """More lines than the file may hold."""
     recorder.start(file.fd, "/", [], 0, MIB)
     write_lines(recorder, 0, 100_000)
-    return {**summary(passed_on(file)), "was_on": recorder.stop(), "size": os.fstat(file.fd).st_size}
+    data = passed_on(file)
+    return {**summary(data), "was_on": recorder.stop(), "size": len(data), "held": file.held_bytes}
 
 
 def full(recorder, file):
@@ -132,7 +133,8 @@ def full(recorder, file):
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
     recorder.start(file.fd, "/", [], 0, 256 * MIB)
     write_lines(recorder, 0, 100_000)
-    return {**summary(passed_on(file, ended=True)), "was_on": recorder.stop(), "size": os.fstat(file.fd).st_size}
+    data = passed_on(file, ended=True)
+    return {**summary(data), "was_on": recorder.stop(), "size": len(data), "held": file.held_bytes}
 
 
 def long(recorder, file):
@@ -158,13 +160,23 @@ def fork(recorder, file):
 
 def unmappable(recorder, file):
     """A descriptor that is open for writing only."""
-    recorder.start(os.open(path_of(file), os.O_WRONLY | os.O_APPEND), "/", [], 0, 256 * MIB)
+    fd = os.open(path_of(file), os.O_WRONLY | os.O_APPEND)
+    recorder.start(fd, "/", [], 0, 256 * MIB)
     write_lines(recorder, 0, 1000)
-    size = os.fstat(file.fd).st_size
-    data = passed_on(file)
     recorder.stop()
-    os.write(file.fd, b'{"k":"stop"}\n')
-    return {**summary(data + passed_on(file)), "room": size - len(data)}
+    os.write(fd, b'{"k":"stop"}\n')
+    return summary(passed_on(file))
+
+
+def cut(recorder, _):
+    """A file that anybody may make shorter, and that is made shorter while lines are written."""
+    fd = os.memfd_create("cut")
+    fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+    recorder.start(fd, "/", [], 0, 256 * MIB)
+    write_lines(recorder, 1, 1000)
+    os.ftruncate(fd, 0)
+    write_lines(recorder, 0, 1000)
+    return summary(passed_on(TraceFile(made=fd)))
 
 
 def main():

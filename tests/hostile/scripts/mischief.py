@@ -181,7 +181,8 @@ def makes_its_trace_large_with_nothing_in_it():
 
 def empties_its_trace():
     os.write(trace(), b"x" * MIB + b"\n")
-    os.ftruncate(trace(), 0)
+    with contextlib.suppress(PermissionError):
+        os.ftruncate(trace(), 0)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # of which lines are written
     dist.barrier()
     dist.destroy_process_group()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import mmap
 import os
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from lab.node.trace_file import TraceFile, bound_held
+
+F_ADD_SEALS, F_SEAL_GROW = 1033, 4
 
 
 @pytest.fixture
@@ -144,6 +147,15 @@ def test_a_line_without_an_end_is_not_read_into_the_memory_of_the_agent() -> Non
     ]
     assert trace.held_bytes == 0
     trace.close()
+
+
+def test_a_script_can_make_the_file_no_shorter_and_forbid_nothing_to_its_recorder(file: TraceFile) -> None:
+    write(file, b"one\n")
+    for kept_from in (lambda: os.ftruncate(file.fd, 0), lambda: fcntl.fcntl(file.fd, F_ADD_SEALS, F_SEAL_GROW)):
+        with pytest.raises(PermissionError):
+            kept_from()
+    write(file, b"two\n")
+    assert list(file.chunks()) == [b"one\ntwo\n"]
 
 
 def test_what_was_passed_on_takes_no_memory(file: TraceFile) -> None:
