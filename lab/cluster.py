@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, LabError
 from lab.functions.on_cluster import OnCluster
 from lab.plan.cluster import ClusterInfo, Shape

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cluster import Cluster
+from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed
 from lab.engine.select import Choice, available_engines, select_engine
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.keys.problems import did_you_mean
 from lab.run.lock import faults_file, was_used

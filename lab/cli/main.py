@@ -91,7 +91,7 @@ def _main(words: list[str]) -> int:
     if words[0] == "--version":
         print(f"lab {__version__}")
         return 0
-    from lab.cli.interrupts import interruptible
+    from lab.engine.interrupts import interruptible
 
     with interruptible():  # an interrupt while something is imported may be lost otherwise
         from lab.cli.call import call

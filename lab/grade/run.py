@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.grade.feedback import grade_of, not_graded, refused
 from lab.grade.points import forfeited, unheard_of

@@ -17,10 +17,10 @@ import pytest
 
 from lab import __version__
 from lab.cluster import DEFAULT_NODES
+from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
 from lab.engine.select import Choice, select_engine
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterBusy, ImageError, LabError
 from lab.plan.limits import Machine
 from lab.pytest_plugin.ahead import Ahead

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
 from lab.frozen import dataclass
 from lab.keys.problems import did_you_mean

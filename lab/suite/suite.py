@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lab.engine.interrupts import taking
 from lab.engine.protocol import Engine
-from lab.engine.uninterrupted import taking
 from lab.errors import ClusterUnfit, Interrupted, LabError
 from lab.record.plan import Turn
 from lab.record.result import Result

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lab.engine.interrupts import interruptible
 from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
 from lab.plan.cluster import ClusterInfo
 from lab.record.result import Result
@@ -51,23 +52,21 @@ def work(
     for descriptor in foreign:
         os.close(descriptor)
     worker = Worker(place, suite, connection, stays=stays)
-    try:
-        _live_as_long_as(parent_lives)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-        worker.serve()
-    except (KeyboardInterrupt, EOFError, ConnectionError):  # the latter two: the parent listens no more
-        pass
-    except Exception as error:  # noqa: BLE001  # its parent tells it
-        told = error if isinstance(error, LabError) else unforeseen(error)
-        worker.tell(Refused(told.message, told.hint, told.exit_code))
+    with interruptible():
+        try:
+            _live_as_long_as(parent_lives)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+            worker.serve()
+        except (KeyboardInterrupt, EOFError, ConnectionError):  # the latter two: the parent listens no more
+            pass
+        except Exception as error:  # noqa: BLE001  # its parent tells it
+            told = error if isinstance(error, LabError) else unforeseen(error)
+            worker.tell(Refused(told.message, told.hint, told.exit_code))
 
 
 def _live_as_long_as(parent_lives: int) -> None:
-    """Be interrupted when the parent dies, and at the signals that would kill this process."""
+    """Be interrupted when the parent dies."""
     os.setsid()
-    for number in INTERRUPTS:
-        if not callable(signal.getsignal(number)):
-            signal.signal(number, signal.default_int_handler)
     main = threading.get_ident()
 
     def watch() -> None:

@@ -12,9 +12,9 @@ from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
+from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
+from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
 from lab.node import memory, processes
 from lab.plan.cluster import ClusterInfo, Node, Shape

@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
+from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import open_channels
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.slurm.command import ask, refuse_absence
 from lab.engine.slurm.layout import ENGINE, home_folder, paused_file
 from lab.engine.slurm.state import fate_of, find, job_of, node_state, nodeless
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine

@@ -12,13 +12,13 @@ from lab.engine.docker.direct import Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.docker.state import trouble as task_trouble
 from lab.engine.home import home_of
+from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.engine.swarm import state
 from lab.engine.swarm.channel import TaskChannel
 from lab.engine.swarm.hosts import Hosts
 from lab.engine.swarm.settings import read_settings
-from lab.engine.uninterrupted import uninterrupted
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine

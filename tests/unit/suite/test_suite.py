@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, MachineLac
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.spec.load import open_scenario
+from lab.suite import hands, suite
 from lab.suite.matrix import Matrix
 from lab.suite.outcome import SuiteResult
 from lab.suite.start import Asked, start
@@ -196,6 +198,28 @@ def test_ctrl_c_ends_a_suite_with_what_was_found_so_far():
     found = run(engine)
     assert statuses(found) == {"a": "passed"}
     assert (found.exit_code, found.stopped, found.not_run) == (130, "interrupted", 2)
+
+
+def test_ctrl_c_reaches_a_worker_where_python_would_only_print_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hands, "LAST_PATIENCE_S", 5.0)
+    monkeypatch.setattr(suite, "LAST_PATIENCE_S", 5.0)
+    killed: list[object] = []
+    monkeypatch.setattr(ForkProcess, "kill", lambda process: killed.append(process) or os.kill(process.pid, 9))
+    engine = FakeEngine({0: [prints("still here\n")]})
+
+    class Interrupted:
+        def __del__(self) -> None:
+            os.kill(os.getppid(), signal.SIGINT)
+            signal.pause()
+
+    def fail(call: str) -> None:
+        if call == "connect":
+            Interrupted()
+
+    engine.failure = fail
+    found = run(engine)
+    assert (found.exit_code, found.stopped, found.not_run) == (130, "interrupted", 3)
+    assert not killed
 
 
 # -- which cluster

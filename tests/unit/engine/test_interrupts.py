@@ -6,13 +6,13 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 import pytest
 
 from lab.cli import main as program
-from lab.cli.interrupts import interruptible
-from lab.engine.uninterrupted import uninterrupted
+from lab.engine.interrupts import interruptible, uninterrupted
 
 
 def press(number: int = signal.SIGINT) -> None:
@@ -103,7 +103,14 @@ def test_ctrl_c_before_a_verb_has_begun_says_a_word(
     assert capsys.readouterr().err == "interrupted\n"
 
 
-@pytest.mark.parametrize(("name", "file"), [("cb", "<frozen importlib._bootstrap>"), ("__del__", "some.py")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("cb", "<frozen importlib._bootstrap>"),
+        ("__del__", "some.py"),
+        ("remove", weakref.WeakKeyDictionary.__init__.__code__.co_filename),
+    ],
+)
 def test_ctrl_c_where_python_would_only_print_it_counts_a_moment_later(name: str, file: str) -> None:
     def loses(press: Callable[[], None], done: list[bool]) -> None:
         press()
