@@ -1,8 +1,8 @@
 """Results that may be on record as they were later, when whoever got them could use and change them already.
 
-Of a call without a handle, the result is always seen in time. Of one with a handle, it is if it was there before the
-first wait after the call was over, or if there was none; what DDP and others in PyTorch do with handles of their own is
-not on record.
+The recorder says which calls these may be. One whose handle the script has is not, if its result was there before the
+script's first wait after it was over, or if it never waited; what DDP and others in PyTorch do with handles of their
+own is not on record.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from operator import attrgetter
 from lab.trace.model import Call, Mark, RankTrace
 
 
-def mark_late(rank: RankTrace) -> None:
-    """Set `Call.late` of every call whose result may have been seen too late."""
+def clear_late(rank: RankTrace) -> None:
+    """Unset `Call.late` of every call whose result was seen in time nevertheless."""
     for call in rank.calls:
-        if call.hands_out:
+        if call.late and call.via == call.op:
             wait = wait_after(rank, call)
-            in_time = call.via == call.op if wait is None else wait.end is None or (call.end or 0.0) <= wait.end
-            call.late = not in_time
+            call.late = wait is not None and wait.end is not None and (call.end or 0.0) > wait.end
 
 
 def wait_after(rank: RankTrace, call: Call) -> Mark | None:

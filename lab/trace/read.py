@@ -21,7 +21,7 @@ from lab.trace.cores import NUMBERS
 from lab.trace.exchanges import align
 from lab.trace.fields import DAMAGE, buffers, number, whole
 from lab.trace.groups import tell_apart
-from lab.trace.late import mark_late
+from lab.trace.late import clear_late
 from lab.trace.lookup import StoreLookup
 from lab.trace.model import Buffer, Call, Mark, RankTrace, Trace, end_last
 from lab.trace.modules import ModuleReader
@@ -45,7 +45,7 @@ def read_trace(record: Record) -> Trace:
     for rank in trace.ranks.values():
         reopen(rank.calls, min(stopped, default=math.inf) - trace.origin)
         assign_buckets(rank)
-        mark_late(rank)
+        clear_late(rank)
     return trace
 
 
@@ -189,6 +189,7 @@ class RankReader:
             seq=None if line.get("seq") is None else whole(line["seq"]),
             begin=self._seconds(line),
             asynchronous=bool(line.get("async")),
+            late=bool(line.get("late")),
             reduce_op=str(line.get("red", "")),
             root=self.groups.global_rank(group, line.get("root")),
             peer=self.groups.global_rank(group, line.get("peer")),

@@ -86,6 +86,21 @@ def test_a_summary_tells_what_is_in_a_large_tensor(recorded: Callable[..., tuple
 
 
 @each_recorder
+def test_what_ddp_may_change_at_once_is_on_record_as_it_was_or_said_to_be_late(
+    recorder: str, recorded: Callable[..., tuple[Result, list[list[Line]]]]
+) -> None:
+    result, ranks = recorded("recorded.py", "goes_backward_without_a_pause", nodes=3)
+    assert result.passed, result.reason
+
+    reduced = [[(b, e) for b, e in calls(lines, "all_reduce") if b["via"] == "backward"] for lines in ranks]
+    assert {len(of_rank) for of_rank in reduced} == {200}
+    for of_step in zip(*reduced, strict=True):
+        in_time = [end["ov"] for begin, end in of_step if "late" not in begin]
+        assert len(in_time) == (0 if recorder == "python" else 3)
+        assert all(one == in_time[0] for one in in_time)
+
+
+@each_recorder
 def test_the_reason_of_a_failed_call_is_kept(recorded: Callable[..., tuple[Result, list[list[Line]]]]) -> None:
     result, ranks = recorded("recorded.py", "fails", nodes=2)
     assert result.path is not None

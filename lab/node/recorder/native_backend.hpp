@@ -7,6 +7,7 @@
 #include "native_forwarding.hpp"
 #include "native_holds.hpp"
 #include "native_log.hpp"
+#include "native_work.hpp"
 
 namespace recorder {
 
@@ -238,11 +239,8 @@ class RecordingBackend : public ForwardingBackend {
       end->write();
       return work;
     }
-    if (const auto future = future_of(work, operation.type)) {
-      future->addCallback(
-          [end = *std::move(end)](Future& done) { end.write(done.hasError() ? done.exception_ptr() : nullptr); }, false);
-      return work;
-    }
+    if (const auto future = future_of(work, operation.type))
+      return c10::make_intrusive<FutureWork>(std::move(work), future, *std::move(end), operation.type);
     return c10::make_intrusive<RecordedWork>(std::move(work), *std::move(end), operation.type);
   }
 

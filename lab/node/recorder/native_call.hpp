@@ -1,14 +1,9 @@
-// One call: its begin line, its end line, and the handle that sees it end where the backend has no future for it.
+// One call: its begin line and its end line.
 #pragma once
 
-#include <ATen/core/ivalue.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include <atomic>
 #include <exception>
-#include <functional>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,9 +15,7 @@
 
 namespace recorder {
 
-using Future = c10::ivalue::Future;
 using TensorLists = std::vector<Tensors>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 struct Operation {
   const char* name;
@@ -173,86 +166,5 @@ class Begin {
   Tensors results_;
   Json json_;
 };
-
-// The handle of a call whose backend has no future for it (gloo's send, recv, reduce_scatter): ends when it is waited
-// for, or seen to be completed.
-class RecordedWork : public c10d::Work {
- public:
-  RecordedWork(WorkPtr inner, End end, c10d::OpType type)
-      : Work(-1, type), inner_(std::move(inner)), end_(std::move(end)), type_(type) {}
-
-  // Waits now, on behalf of the next wait: some backends can be waited for but once.
-  void wait_ahead() {
-    try {
-      const bool done = wait(kNoTimeout);
-      ahead_ = [done] { return done; };
-    } catch (...) {
-      ahead_ = [error = std::current_exception()]() -> bool { std::rethrow_exception(error); };
-    }
-  }
-
-  bool wait(std::chrono::milliseconds timeout) override {
-    if (ahead_)
-      return std::exchange(ahead_, nullptr)();
-    try {
-      const bool done = inner_->wait(timeout);
-      finish(done ? nullptr : std::make_exception_ptr(std::runtime_error("aborted")));
-      return done;
-    } catch (...) {
-      finish(std::current_exception());
-      throw;
-    }
-  }
-
-  bool isCompleted() override {
-    const bool done = inner_->isCompleted();
-    if (done)
-      finish(inner_->isSuccess() ? nullptr : inner_->exception());
-    return done;
-  }
-
-  // clang-format off
-  bool isSuccess() const override { return inner_->isSuccess(); }
-  std::exception_ptr exception() const override { return inner_->exception(); }
-  int sourceRank() const override { return inner_->sourceRank(); }
-  Tensors result() override { return inner_->result(); }
-  void synchronize() override { inner_->synchronize(); }
-  void blockCurrentStream() override { inner_->blockCurrentStream(); }
-  void abort() override { inner_->abort(); }
-  c10::intrusive_ptr<Future> getFuture() override { return inner_->getFuture(); }
-  c10::intrusive_ptr<Future> getFutureResult() override { return inner_->getFutureResult(); }
-  float getDuration() const override { return inner_->getDuration(); }
-  uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
-  // clang-format on
-
- private:
-  void finish(const std::exception_ptr& error) {
-    if (!ended_.exchange(true))
-      end_.write(error, !error && type_ == c10d::OpType::RECVANYSOURCE ? inner_->sourceRank() : -1);
-  }
-
-  const WorkPtr inner_;
-  const End end_;
-  const c10d::OpType type_;
-  std::atomic<bool> ended_{false};
-  std::function<bool()> ahead_; // what came of the wait that was made ahead
-};
-
-// Waits until a call is over, whatever comes of it: that is told to whoever waits next.
-inline void wait_ahead(const WorkPtr& work) {
-  if (!work)
-    return;
-  std::optional<pybind11::gil_scoped_release> released; // who completes it may want the interpreter's lock
-  if (PyGILState_Check())
-    released.emplace();
-  if (auto* const recorded = dynamic_cast<RecordedWork*>(work.get())) {
-    recorded->wait_ahead();
-    return;
-  }
-  try {
-    work->wait(kNoTimeout);
-  } catch (...) {
-  }
-}
 
 } // namespace recorder

@@ -3,6 +3,8 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "native_work.hpp"
+
 namespace recorder {
 
 using namespace c10d;

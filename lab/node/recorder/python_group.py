@@ -82,12 +82,13 @@ def recorded(
             return plain_method(plain, *arguments, **named)
         try:
             facts, inputs, outputs = describe(op, (*arguments, *named.values()))
-            number = {} if "peer" in facts else {"seq": next(_sequence_of(self))}
-            call = begin({"op": op, "g": self.group_name, **number, **facts}, inputs, outputs)
+            message, waits = "peer" in facts, facts.get("async") is False
+            number = {} if message else {"seq": next(_sequence_of(self))}
+            late = {} if message or waits else {"late": 1}
+            call = begin({"op": op, "g": self.group_name, **number, **facts, **late}, inputs, outputs)
         except Exception as error:  # arguments that nobody thought of: the script goes on, without a record
             journal.cut(f"{op} cannot be recorded: {type(error).__name__}: {error}")
             return plain_method(plain, *arguments, **named)
-        waits = facts.get("async") is False
         try:
             work = plain_method(plain, *arguments, **named)
             if work is not None and waits:
@@ -98,7 +99,7 @@ def recorded(
         if work is None or waits:
             call.finish()
             return work
-        return RecordedWork(work, call) if "peer" in facts else call.end_with(work)
+        return RecordedWork(work, call) if message else call.end_with(work)
 
     return method
 

@@ -82,6 +82,13 @@ def hurries(rank):
     thread.join()
 
 
+def goes_backward_without_a_pause(rank):
+    """What one exchange left is overwritten by the next as soon as DDP has copied it."""
+    model = DistributedDataParallel(Model())
+    for turn in range(200):
+        model(torch.full((2, 4), float(rank + turn))).sum().backward()
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     globals()[sys.argv[1]](dist.get_rank())

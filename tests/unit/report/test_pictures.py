@@ -373,9 +373,10 @@ def test_a_sum_of_gradients_that_were_divided_before_is_called_a_mean(tmp_path: 
 def test_what_was_seen_too_late_is_neither_drawn_nor_called_wrong(tmp_path: Path) -> None:
     maker = TraceMaker(tmp_path / "run", 2)
     for rank in range(2):  # by the backward of DDP, which waits unseen; rank 1 has gone on when its result is seen
-        maker.call(
-            rank, "all_reduce", 10, 20, [[1.5]], [[3.0 + 7 * rank]], red="SUM", via="backward", **{"async": True}
-        )
+        facts = {"red": "SUM", "via": "backward", "async": True, "late": 1}
+        maker.call(rank, "all_reduce", 10, 20, [[1.5]], [[3.0 + 7 * rank]], **facts)
+        maker.line(rank, "wait", 30, e=0, at="train.py:9")  # for something else
+        maker.line(rank, "wait", 40, e=1)
     picture = picture_of(steps_of(maker)[0])
 
     assert picture.check == "partly"

@@ -62,13 +62,17 @@ def test_a_tensor_that_was_changed_before_its_handle_was_waited_for_is_told_with
     assert (finding.kind, finding.lines) == ("changed_before_wait", ("train.py:9", "train.py:12"))
 
 
-@pytest.mark.parametrize("waited", [(), (11, 12)], ids=["never by the script", "for something else first"])
-def test_nothing_is_said_of_what_the_script_may_have_changed_after_the_call_was_done(
-    made: TraceMaker, waited: tuple[float, ...]
+@pytest.mark.parametrize(
+    ("via", "waits"),
+    [("step", []), ("all_reduce", [(11, 12)]), ("backward", [(30, 40)])],
+    ids=["never by the script", "for something else first", "for something else later"],
+)
+def test_nothing_is_said_of_what_may_have_been_changed_after_the_call_was_done(
+    made: TraceMaker, via: str, waits: list[tuple[float, float]]
 ) -> None:
-    reduce(made, (7.0, 7.0), via="all_reduce" if waited else "step", **{"async": True})
-    if waited:
-        wait(made, *waited)
+    reduce(made, (7.0, 7.0), via=via, **{"async": True, "late": 1})
+    for begin, end in waits:
+        wait(made, begin, end)
     assert found(made) == []
 
 

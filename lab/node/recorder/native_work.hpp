@@ -1,0 +1,139 @@
+// The handle of a call, which sees it end.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "native_call.hpp"
+
+namespace recorder {
+
+using Future = c10::ivalue::Future;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+// The handle of a call. Whoever waits for it, or for its future, goes on when its end has been written: its results are
+// on record as the call left them.
+class ForwardingWork : public c10d::Work {
+ public:
+  ForwardingWork(WorkPtr inner, c10d::OpType type) : Work(-1, type), inner_(std::move(inner)) {}
+
+  // clang-format off
+  bool wait(std::chrono::milliseconds timeout) override { return inner_->wait(timeout); }
+  bool isCompleted() override { return inner_->isCompleted(); }
+  bool isSuccess() const override { return inner_->isSuccess(); }
+  std::exception_ptr exception() const override { return inner_->exception(); }
+  int sourceRank() const override { return inner_->sourceRank(); }
+  Tensors result() override { return inner_->result(); }
+  void synchronize() override { inner_->synchronize(); }
+  void blockCurrentStream() override { inner_->blockCurrentStream(); }
+  void abort() override { inner_->abort(); }
+  c10::intrusive_ptr<Future> getFuture() override { return inner_->getFuture(); }
+  c10::intrusive_ptr<Future> getFutureResult() override { return inner_->getFutureResult(); }
+  float getDuration() const override { return inner_->getDuration(); }
+  uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
+  // clang-format on
+
+ protected:
+  const WorkPtr inner_;
+};
+
+// That of a call whose backend has a future for it. A future wakes who waits for it before it calls back, so there is
+// another one for them.
+class FutureWork : public ForwardingWork {
+ public:
+  FutureWork(WorkPtr inner, const c10::intrusive_ptr<Future>& future, End end, c10d::OpType type)
+      : ForwardingWork(std::move(inner), type), written_(future->createInstance(future->elementType())) {
+    future->addCallback(
+        [end = std::move(end), written = written_](Future& done) {
+          end.write(done.hasError() ? done.exception_ptr() : nullptr);
+          if (done.hasError())
+            written->setError(done.exception_ptr());
+          else
+            written->markCompleted(done.value());
+        },
+        false);
+  }
+
+  c10::intrusive_ptr<Future> getFuture() override {
+    return written_;
+  }
+
+ private:
+  const c10::intrusive_ptr<Future> written_;
+};
+
+// That of a call whose backend has none (gloo's send, recv, reduce_scatter): ends when it is waited for, or seen to be
+// completed.
+class RecordedWork : public ForwardingWork {
+ public:
+  RecordedWork(WorkPtr inner, End end, c10d::OpType type)
+      : ForwardingWork(std::move(inner), type), end_(std::move(end)), type_(type) {}
+
+  // Waits now, on behalf of the next wait: some backends can be waited for but once.
+  void wait_ahead() {
+    try {
+      const bool done = wait(kNoTimeout);
+      ahead_ = [done] { return done; };
+    } catch (...) {
+      ahead_ = [error = std::current_exception()]() -> bool { std::rethrow_exception(error); };
+    }
+  }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (ahead_)
+      return std::exchange(ahead_, nullptr)();
+    try {
+      const bool done = inner_->wait(timeout);
+      finish(done ? nullptr : std::make_exception_ptr(std::runtime_error("aborted")));
+      return done;
+    } catch (...) {
+      finish(std::current_exception());
+      throw;
+    }
+  }
+
+  bool isCompleted() override {
+    const bool done = inner_->isCompleted();
+    if (done)
+      finish(inner_->isSuccess() ? nullptr : inner_->exception());
+    return done;
+  }
+
+ private:
+  void finish(const std::exception_ptr& error) {
+    if (!ended_.exchange(true))
+      end_.write(error, !error && type_ == c10d::OpType::RECVANYSOURCE ? inner_->sourceRank() : -1);
+  }
+
+  const End end_;
+  const c10d::OpType type_;
+  std::atomic<bool> ended_{false};
+  std::function<bool()> ahead_; // what came of the wait that was made ahead
+};
+
+// Waits until a call is over, whatever comes of it: that is told to whoever waits next.
+inline void wait_ahead(const WorkPtr& work) {
+  if (!work)
+    return;
+  std::optional<pybind11::gil_scoped_release> released; // who completes it may want the interpreter's lock
+  if (PyGILState_Check())
+    released.emplace();
+  if (auto* const recorded = dynamic_cast<RecordedWork*>(work.get())) {
+    recorded->wait_ahead();
+    return;
+  }
+  try {
+    work->wait(kNoTimeout);
+  } catch (...) {
+  }
+}
+
+} // namespace recorder
