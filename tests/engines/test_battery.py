@@ -149,8 +149,13 @@ def without_backend(lines: Lines) -> tuple[Lines, Lines]:
 def comparable(lines: Lines) -> tuple[Lines, Lines]:
     """What does not differ between traces of the same: beginnings in order, ends in the order of their beginnings."""
     partial = {line["i"] for line in lines if line.get("op") == "reduce"}  # what it leaves elsewhere than at its root
+    dropped = {"t", "late"}  # the latter is of the recorder in Python alone
     kept = [
-        {key: plain(value) for key, value in line.items() if key != "t" and (key != "ov" or line["i"] not in partial)}
+        {
+            key: plain(value)
+            for key, value in line.items()
+            if key not in dropped and (key != "ov" or line["i"] not in partial)
+        }
         for line in lines
     ]
     begun = [line for line in kept if line["k"] not in ("start", "end", "gc")]
