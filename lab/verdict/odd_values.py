@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import ne
 
 from lab.trace.model import Buffer, Call
 from lab.trace.steps import Step
@@ -130,7 +131,7 @@ def _told(buffer: Buffer) -> bool:
 
 def _holds_nan(buffer: Buffer) -> bool:
     if buffer.values is not None:
-        return any(value != value or value == "nan" for value in buffer.values)
+        return "nan" in buffer.values or any(map(ne, buffer.values, buffer.values))  # it differs from itself
     norm = (buffer.summary or {}).get("norm")
     return norm == "nan" or (isinstance(norm, float) and math.isnan(norm))
 
@@ -147,11 +148,7 @@ def _extremes(buffers: Sequence[Buffer]) -> Iterator[float]:
             yield math.nan
         summary = buffer.summary or {}
         told = buffer.values if buffer.values is not None else (summary.get("min"), summary.get("max"))
-        yield from (_number(value) for value in told)
-
-
-def _number(value: object) -> float:
-    try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return math.nan
+        try:
+            yield from map(float, told)
+        except (TypeError, ValueError):
+            yield math.nan

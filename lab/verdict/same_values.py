@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Sequence
 
 from lab.trace.model import Buffer, Call
 from lab.trace.steps import Step
@@ -42,24 +42,18 @@ def _told(buffer: Buffer) -> Hashable | None:
     if not buffer.dtype.startswith(("float", "bfloat")):
         return None
     if buffer.values is not None:
-        values = tuple(map(str, buffer.values))
-        return values if _varied(buffer.values) else None
+        kinds = {*map(type, buffer.values)}
+        numbers = buffer.values if kinds == {float} else [one for one in buffer.values if not isinstance(one, str)]
+        return tuple(buffer.values) if list not in kinds and _varied(numbers) else None  # no floats are pairs
     summary = buffer.summary or {}
     if not summary.get("hash") or summary.get("min") == summary.get("max"):
         return None
     return tuple(str(summary.get(key)) for key in ("n", "hash", "norm", "min", "max"))
 
 
-def _varied(values: Iterable[object]) -> bool:
+def _varied(numbers: Sequence[float]) -> bool:
     """Whether numbers differ from each other and are not all whole: neither ones nor counts."""
-    numbers = [float(value) for value in _numbers(values)]
-    return len(set(numbers)) > 1 and any(number % 1 for number in numbers)
-
-
-def _numbers(values: Iterable[object]) -> Iterator[float]:
-    for value in values:
-        if isinstance(value, (int, float)):
-            yield value
+    return any(number % 1 for number in numbers) and any(number != numbers[0] for number in numbers)
 
 
 def _finding(steps: list[Step], some_differ: bool) -> Finding:

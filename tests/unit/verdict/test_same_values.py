@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def made(tmp_path: Path) -> TraceMaker:
     return TraceMaker(tmp_path / "run", 3)
 
 
-def reduce(made: TraceMaker, line: int, *turns: list[list[float]], dtype: str = "float32", red: str = "SUM") -> None:
+def reduce(made: TraceMaker, line: int, *turns: list[list[Any]], dtype: str = "float32", red: str = "SUM") -> None:
     """A reduction for each turn, with what each rank brought."""
     for number, of_ranks in enumerate(turns):
         for rank, values in enumerate(of_ranks):
@@ -57,9 +58,21 @@ def test_what_was_reduced_before_is_told_where_other_reductions_differ(made: Tra
         ([[[1, 2]] * 3, [[2, 3]] * 3], {"dtype": "int64"}),
         ([[[0.5, 0.25]] * 3, [[0.125, 0.75]] * 3], {"red": "MAX"}),
         ([[[0.5, 0.25]] * 3, [[0.5, 0.1], [0.5, 0.2], [0.5, 0.3]]], {}),
+        ([[[0.5, [0.25, 1.5]]] * 3, [[0.125, [0.75, 0.5]]] * 3], {}),
+        ([[["nan", "inf"]] * 3, [["nan", "nan"]] * 3], {}),
     ],
-    ids=["once", "ones", "counts", "always one thing", "integers", "a maximum", "not every time"],
+    ids=[
+        "once",
+        "ones",
+        "counts",
+        "always one thing",
+        "integers",
+        "a maximum",
+        "not every time",
+        "damaged",
+        "no numbers",
+    ],
 )
-def test_what_says_nothing(made: TraceMaker, turns: list[list[list[float]]], more: dict[str, str]) -> None:
+def test_what_says_nothing(made: TraceMaker, turns: list[list[list[Any]]], more: dict[str, str]) -> None:
     reduce(made, 9, *turns, **more)
     assert found(made) == []
