@@ -51,10 +51,12 @@ def fails_in_forward(rank):
 
 
 def fails_in_a_loss(rank):
+    dist.barrier()  # or who is still connecting would fail there
     torch.nn.MSELoss()(torch.ones(2), "not a tensor")
 
 
 def fails_in_a_collective(rank):
+    dist.barrier()
     dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND)
 
 
