@@ -52,6 +52,9 @@ def work(
     for descriptor in foreign:
         os.close(descriptor)
     worker = Worker(place, suite, connection, stays=stays)
+    for number in INTERRUPTS:
+        if signal.getsignal(number) is signal.SIG_IGN:  # as a shell has it for what it starts in the background
+            signal.signal(number, signal.SIG_DFL)
     with interruptible():
         try:
             _live_as_long_as(parent_lives)

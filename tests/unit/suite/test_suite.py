@@ -200,11 +200,31 @@ def test_ctrl_c_ends_a_suite_with_what_was_found_so_far():
     assert (found.exit_code, found.stopped, found.not_run) == (130, "interrupted", 2)
 
 
-def test_ctrl_c_reaches_a_worker_where_python_would_only_print_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(hands, "LAST_PATIENCE_S", 5.0)
-    monkeypatch.setattr(suite, "LAST_PATIENCE_S", 5.0)
-    killed: list[object] = []
-    monkeypatch.setattr(ForkProcess, "kill", lambda process: killed.append(process) or os.kill(process.pid, 9))
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Workers that did not end in time, which is soon."""
+    for module in (hands, suite):
+        monkeypatch.setattr(module, "LAST_PATIENCE_S", 5.0)
+    found: list[object] = []
+    monkeypatch.setattr(ForkProcess, "kill", lambda process: found.append(process) or os.kill(process.pid, 9))
+    return found
+
+
+def test_a_worker_is_interrupted_where_its_parent_ignores_ctrl_c(killed: list[object]):
+    engine = FakeEngine({0: [prints("still here\n")]})
+    engine.failure = lambda call: os.kill(os.getppid(), signal.SIGTERM) if call == "connect" else None
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts in the background
+    there = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        found = run(engine)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, there)
+    assert (found.exit_code, found.stopped, found.not_run) == (130, "interrupted", 3)
+    assert not killed
+
+
+def test_ctrl_c_reaches_a_worker_where_python_would_only_print_it(killed: list[object]):
     engine = FakeEngine({0: [prints("still here\n")]})
 
     class Interrupted:
