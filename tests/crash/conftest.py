@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from lab import waiting
 from tests.short import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,11 +98,8 @@ class Command:
 
 def wait_until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
     """Wait for a condition; fail when it takes longer than the deadline."""
-    end = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() > end:
-            pytest.fail(f"waited {deadline_s:.0f} s for {what}")
-        time.sleep(0.03)  # some conditions look at every process of the machine
+    if not waiting.wait_until(condition, deadline_s, every_s=0.03):  # some look at every process of the machine
+        pytest.fail(f"waited {deadline_s:.0f} s for {what}")
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lab.functions.calling import Calling, How
+from lab.waiting import wait_until
 
 
 class Ranks:
@@ -24,7 +25,7 @@ class Ranks:
     def call(self, call: bytes, timeout_s: float) -> list[bytes]:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
-        time.sleep(0.02)
+        wait_until(lambda: self.at_once > 1, limit_s=0.02)
         self.at_once -= 1
         return []
 
