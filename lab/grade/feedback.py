@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.grade.points import forfeited, nothing, scores
 from lab.record.grades import Grade
 from lab.record.result import Result
-from lab.report.harmless import harmless
+from lab.report import harmless
 from lab.spec.scenario import Scenario, Verdict
 from lab.verdict.facts import RunFacts
 from lab.words import clip, clip_middle
@@ -17,7 +16,6 @@ from lab.words import clip, clip_middle
 _LONGEST = 600
 _LONGEST_LINE = 200
 _TRACEBACK_LINES = 20
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, told: Sequence[str] = ()) -> Grade:
@@ -58,9 +56,9 @@ def _without_run(name: str, verdict: Verdict, why: str, assignment: Scenario) ->
 
 def plain(text: str) -> str:
     """A sentence, parts of which may come from scripts, as one line of plain text."""
-    return clip_middle(" ".join(harmless(_COLOUR.sub("", text)).split()), _LONGEST)
+    return clip_middle(" ".join(harmless.plain(text).split()), _LONGEST)
 
 
 def _last_lines(traceback: str) -> str:
-    lines = harmless(_COLOUR.sub("", traceback)).splitlines()[-_TRACEBACK_LINES:]
+    lines = harmless.plain(traceback).splitlines()[-_TRACEBACK_LINES:]
     return "\n".join(clip(line, _LONGEST_LINE) for line in lines)

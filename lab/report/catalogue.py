@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 from lab.errors import ScenarioError
+from lab.report.harmless import in_markdown
 from lab.spec.scenario import Scenario
 from lab.words import capital
 
@@ -59,7 +61,7 @@ def catalogue_text(folder: Path, scenarios: Mapping[Path, Scenario], chapters: M
     rest = sorted(by_name.keys() - set(chain(*chapters.values())))
     more = {"More" if chapters else "All": rest} if rest else {}
     for chapter, names in {**chapters, **more}.items():
-        lines += [f"## {chapter}", ""]
+        lines += [f"## {in_markdown(chapter)}", ""]
         lines += [line for name in names if name in by_name for line in _entry(folder, name, by_name[name])]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -69,11 +71,17 @@ def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     if scenario.nproc_per_node and scenario.nproc_per_node > 1:
         size += f" x {scenario.nproc_per_node} workers"
     outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
-    told = f"{outcome}{scenario.learn}"
-    lines = [f"### [{scenario.name}](../{folder.name}/{name})", ""]
+    told = f"{outcome}{in_markdown(scenario.learn, code=True)}"
+    lines = [f"### [{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})", ""]
     if scenario.predict is None:
         lines += [f"*{size}.* {told}", ""]
     else:
-        choices = [f"- {choice}" for choice in scenario.predict.choices]
-        lines += [f"*{size}.* {scenario.predict.ask}", "", *([*choices, ""] if choices else []), f"> {told}", ""]
+        choices = [f"- {in_markdown(choice, code=True)}" for choice in scenario.predict.choices]
+        lines += [
+            f"*{size}.* {in_markdown(scenario.predict.ask, code=True)}",
+            "",
+            *([*choices, ""] if choices else []),
+            f"> {told}",
+            "",
+        ]
     return [" ".join(line.split()) for line in lines]

@@ -6,6 +6,7 @@ import csv
 import io
 
 from lab.record.grades import Grade, Grades
+from lab.report.harmless import plain
 from lab.report.palette import VERDICTS
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -13,8 +14,8 @@ from lab.words import NONE, clip, format_duration, plural
 
 _LONGEST_NAME = 32
 _LONGEST_REASON = 100
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
+_FORMULA = ("=", "+", "-", "@", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the beginning of a formula, also in full width and behind blanks."""
 
 
 def progress_line(grade: Grade, done: int, of: int, style: Style) -> str:
@@ -74,4 +75,5 @@ def grades_csv(grades: Grades) -> str:
 
 
 def _cell(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    text = plain(text)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

@@ -6,7 +6,6 @@ the records stand in those of the suite, by the name of the case, and again wher
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
@@ -14,6 +13,7 @@ from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 from lab.record.result import Result
 from lab.report.alike import rarest_first
 from lab.report.baseline_view import change_lines
+from lab.report.harmless import harmless
 from lab.suite.outcome import Attempt, Outcome, SuiteResult
 from lab.trace.baseline import Baseline
 from lab.words import name_ranks
@@ -21,7 +21,6 @@ from lab.words import name_ranks
 _LAST_LINES = 20
 _MOST_BYTES = 1 << 16
 """So much of the end of a log is looked at."""
-_NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit_xml(found: SuiteResult, began: float, compared: Baseline | None = None) -> str:
@@ -146,5 +145,5 @@ def _seconds(seconds: float) -> str:
 
 
 def _text(text: str) -> str:
-    """The text without what XML cannot hold, which is shown instead."""
-    return _NOT_IN_XML.sub(lambda one: f"\\x{ord(one[0]):02x}", text)
+    """The text without what XML cannot hold, or what acts where it is shown."""
+    return harmless(text, colours=False)

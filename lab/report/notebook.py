@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from html import escape as escape_markup
 
 from lab.explain.explain import explain
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.report.harmless import plain
 from lab.report.html.pictures import choose, kind_of
 from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, rank_colour
@@ -63,7 +64,7 @@ def _recorded(result: Result, record: Record) -> Iterator[str]:
         shown = "".join(_line(rank, text, len(result.ranks)) for rank, text in lines[-_MOST_LINES:])
         yield _fold("Output", f'<pre style="{_MONO}">{more}{shown}</pre>', len(lines) <= _OPEN_LINES)
     yield _notes(result)
-    prefix = re.sub(r"\W+", "-", f"lab-{result.run}")
+    prefix = re.sub(r"[^A-Za-z0-9]+", "-", f"lab-{result.run}")
     lanes = lanes_of(sorted(evidence.trace.ranks), [evidence.trace], [result], findings)
     timeline = timeline_svg(evidence.trace, evidence.steps, lanes, until=evidence.over, prefix=prefix)
     if timeline:
@@ -143,6 +144,11 @@ def _line(rank: int, text: str, world_size: int) -> str:
 def _name(rank: int, world_size: int) -> str:
     colour = rank_colour(rank, world_size) if rank >= 0 else "#888"
     return f'<b style="color:{colour}">{f"rank {rank}" if rank >= 0 else "check"}</b>'
+
+
+def escape(text: str) -> str:
+    """Text of scripts: neither markup nor a character that acts."""
+    return escape_markup(plain(text))
 
 
 def _fold(title: str, inner: str, is_open: bool) -> str:

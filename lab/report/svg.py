@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
+from lab.report.harmless import harmless
+
 GOOD = "var(--good,#2a8a4a)"
 BAD = "var(--bad,#d1343c)"
 WARN = "var(--warn,#a86a0c)"
@@ -32,13 +34,18 @@ def element(name: str, inner: str = "", /, **attributes: object) -> str:
     """One element; underscores in names of attributes stand for hyphens, and empty ones are left out."""
     told = {key.replace("_", "-"): value for key, value in attributes.items() if value != ""}
     texts = {key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in told.items()}
-    head = "".join([name, *(f" {key}={quoteattr(text)}" for key, text in texts.items())])
+    head = "".join([name, *(f" {key}={quoteattr(harmless(text, colours=False))}" for key, text in texts.items())])
     return f"<{head}>{inner}</{name}>" if inner else f"<{head}/>"
+
+
+def escaped(words: str) -> str:
+    """Text of scripts between two tags: neither markup nor a character that acts."""
+    return escape(harmless(words, colours=False))
 
 
 def title(words: str) -> str:
     """What is told where a pointer rests on the element that it is the first child of."""
-    return element("title", escape(words))
+    return element("title", escaped(words))
 
 
 def text(shapes: Shapes, x: float, y: float, words: str, *, size: float = 13, colour: str = "", **more: str) -> None:
@@ -47,7 +54,7 @@ def text(shapes: Shapes, x: float, y: float, words: str, *, size: float = 13, co
         return
     width = len(words) * size * (0.602 if "font_family" in more else _CHARACTER + 0.04 * bool(more.get("font_weight")))
     style = f"fill:{colour}" if colour else ""
-    markup = element("text", escape(words), x=x, y=y, font_size=size, **more, style=style)
+    markup = element("text", escaped(words), x=x, y=y, font_size=size, **more, style=style)
     shapes.add(markup, x + (width / 2 if "text_anchor" in more else width))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import json
 import secrets
 import socket
 import socketserver
@@ -19,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from lab.report.harmless import harmless_json
 from lab.watch.follow import Follower
 from lab.watch.now import Now
 from lab.watch.page import Pictures, lines_of, state_of
@@ -154,7 +154,7 @@ class Server:
                 line = int(lines[-1]["n"])
             if pictures is not None:
                 data["pictures"] = pictures
-            send(f"id: {line}\ndata: {json.dumps(data)}\n\n".encode())
+            send(f"id: {line}\ndata: {harmless_json(data)}\n\n".encode())
             if done:
                 return
 

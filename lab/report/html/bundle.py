@@ -21,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from lab import __version__
 from lab.report.alike import spans_text
+from lab.report.harmless import harmless, harmless_json
 from lab.words import format_duration, format_value, name_ranks, plural
 
 ASSETS = Path(__file__).parent / "assets"
@@ -77,13 +78,12 @@ def render(template: str, first: str, filters: dict[str, Callable[..., Any]], **
     )
     page = environment.get_template(f"{template}.html.j2")
     text = page.render(script=script_of(first), style_sheet=style_sheet(), version=__version__, **shown)
-    return text.encode("utf-8", "replace")
+    return harmless(text, colours=False).encode()
 
 
 def pack(data: Any) -> str:
     """Data as JSON, compressed, as base64: only letters that mean nothing in HTML."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return _base64(gzip.compress(text.encode("utf-8", "replace"), compresslevel=6, mtime=0))
+    return _base64(gzip.compress(harmless_json(data).encode(), compresslevel=6, mtime=0))
 
 
 def _hash(script: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from lab.record.index import IndexEntry, read_index
 from lab.record.layout import INDEX, LOGS, rank_log
 from lab.record.read import Record
+from lab.report.harmless import plain
 from lab.words import format_bytes
 
 MOST_LINES = 6000
@@ -18,7 +19,7 @@ _LONGEST_LINE = 2000
 _MOST_SENTENCES = 3
 _HEAD_SHARE = 0.25
 """How much of what is kept of a long log is its beginning; the end says more."""
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _assembled(record: Record, rank: int, pieces: list[tuple[int, int, int, floa
 
 
 def clean_line(line: bytes) -> str:
-    """Text without colours and control characters; of a line that a carriage return wrote over, the last state."""
+    """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
-    text = _ESCAPES.sub("", text)
+    text = plain(_ESCAPES.sub("", text))
     return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}… ({len(text)} characters)"

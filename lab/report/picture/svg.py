@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import textwrap
 from typing import Any, NamedTuple
-from xml.sax.saxutils import escape
 
 from lab.report.palette import rank_colour
 from lab.report.picture import story
 from lab.report.picture.cells import HEIGHT, MONO, Cells
 from lab.report.picture.content import Contents, Limits
 from lab.report.picture.model import Picture, RankPicture
-from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, line, rectangle, text
+from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, escaped, line, rectangle, text
 
 _WIDEST = 520.0
 """Wider ones would be too small to read on a phone."""
@@ -86,7 +85,7 @@ def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) 
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" style="max-width:100%;height:auto" fill="currentColor" '
         f'font-family="system-ui, sans-serif" font-size="13">'
-        f"<title>{escape(title)}</title><desc>{escape(described.strip())}</desc>"
+        f"<title>{escaped(title)}</title><desc>{escaped(described.strip())}</desc>"
         f"{_STANDALONE if standalone else ''}{''.join(shapes.parts)}</svg>"
     )
 

@@ -7,11 +7,10 @@ text around it, and so suit light and dark pages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from itertools import pairwise
 
 from lab.operations import operation
-from lab.report.svg import element, title
+from lab.report.svg import element, escaped, title
 from lab.report.timeline.axis import make_axis
 from lab.report.timeline.layout import Bar, busy_times, make_rows, shown_marks
 from lab.trace.model import Mark, RankTrace, Trace
@@ -124,7 +123,7 @@ class _Timeline:
         if single and bar.right - bar.left > len(call.op) * _LETTER + 6:
             readable = {"fill": "#fff", "stroke": "#000", "stroke_opacity": ".55"}  # on every colour
             where = {"x": bar.left + 3, "y": top + 9.5, "stroke_width": 2, "paint_order": "stroke"}
-            parts.append(element("text", escape(call.op), **where, **readable))
+            parts.append(element("text", escaped(call.op), **where, **readable))
         moments = (call.begin, bar.calls[-1].end) if error_s else ()
         parts += [self._may_be(time, error_s, top + (_BAR - 3) / 2) for time in moments if time is not None]
         self._parts.append(element("g", "".join(parts)))
@@ -197,7 +196,7 @@ class _Timeline:
         self._parts.append(element("line", **where, stroke="currentColor", **look))
 
     def _text(self, left: float, base: float, words: str, inner: str = "", **look: object) -> None:
-        self._parts.append(element("text", escape(words) + inner, x=left, y=base, fill="currentColor", **look))
+        self._parts.append(element("text", escaped(words) + inner, x=left, y=base, fill="currentColor", **look))
 
 
 def _pattern(name: str, colour: str) -> str:

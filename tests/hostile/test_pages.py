@@ -1,0 +1,273 @@
+"""What scripts print, note and raise does nothing on any page or file that the lab writes of it."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import html
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from markdown_it import MarkdownIt
+
+from lab.record.grades import Grade, Grades, Score
+from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
+from lab.record.read import Record
+from lab.record.result import Output
+from lab.record.suite import Suite
+from lab.report.catalogue import catalogue_text
+from lab.report.grades_view import grades_csv
+from lab.report.html.diff import write_diff
+from lab.report.html.grades import write_grades
+from lab.report.html.page import write_report
+from lab.report.html.suite import write_suite
+from lab.report.junit import junit_xml
+from lab.report.markdown import markdown
+from lab.report.notebook import result_html
+from lab.report.picture.model import picture_of
+from lab.report.picture.svg import svg_of
+from lab.spec.scenario import Expect, Scenario
+from lab.suite.flakiness import rates
+from lab.trace.read import read_trace
+from lab.trace.steps import match
+from lab.watch.follow import Follower
+from lab.watch.page import page_of
+from lab.watch.server import Server
+from tests.unit.cli.test_damaged_records import make
+from tests.unit.report.test_hostile_text import assert_harmless, poisoned
+from tests.unit.suite.cases import attempt, culprit, outcome, rank_with_log, suite
+from tests.unit.watch.growing import ORIGIN, Growing
+
+CONTROLS = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)]
+DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+SEPARATORS = [0x2028, 0x2029]
+UNSEEN = [0x00AD, 0x034F, 0x115F, 0x180E, 0x200B, 0x200C, 0x200D, 0x2060, 0x2063, 0x3164, 0xFEFF, 0xFFA0, 0xE0041]
+NONE = [0xD800, 0xDFFF, 0xFFFE, 0xFFFF]
+ACTING = "".join(map(chr, [*CONTROLS, *DIRECTIONS, *SEPARATORS, *UNSEEN, *NONE]))
+ACTS = re.compile(f"[{re.escape(ACTING)}]")
+EVIL = (
+    f"a{'b'.join(ACTING)}c \x1b[31mred\x1b[0m \x1b]0;title\x07 </script><img src=x onerror=evil()> "
+    "![x](http://evil.example/p.png) [x](javascript:evil()) <https://evil.example> http://evil.example "
+    "www.evil.example mailto:a@evil.example @all @team/x #12 `code` | cell | ``` ~~~ **bold** $x$ &#x202e; {{7*7}} ]]>"
+)
+
+
+def assert_nothing_acts(text: str) -> None:
+    found = ACTS.search(text)
+    assert found is None, f"{found[0]!r} in {text[max(0, found.start() - 60) : found.end() + 60]!r}" if found else ""
+
+
+def page_texts(page: str) -> Iterator[str]:
+    """A page as a browser shows it, and the data that its scripts show."""
+    yield page
+    yield html.unescape(page)
+    for packed in re.findall(r'id="data">([A-Za-z0-9+/=]+)<', page):
+        yield from texts_of(json.loads(gzip.decompress(base64.b64decode(packed))))
+
+
+def texts_of(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield name
+            yield from texts_of(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from texts_of(item)
+    elif isinstance(data, str):
+        yield data
+
+
+def assert_page_is_harmless(page: str) -> None:
+    for text in page_texts(page):
+        assert_nothing_acts(text)
+    assert_harmless(page)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """A record in which every text of the run is hostile."""
+    folder = tmp_path / "runs" / "r"
+    make(folder)
+    for path in (folder / RESULT, folder / EVENTS, *(folder / TRACE).iterdir()):
+        lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
+        texts = [json.dumps(poisoned(json.loads(line))).replace("evil()", f"evil(){named(ACTING)}") for line in lines]
+        path.write_text("".join(f"{text}\n" for text in texts))
+    for log in (folder / LOGS).glob("*.log"):
+        log.write_bytes(EVIL.encode("utf-8", "surrogatepass")[: log.stat().st_size])
+    (folder / SCENARIO).write_text(f"name: x\nlearn: '{printable()}'\n")
+    (folder / "train.py").write_text(f"# {printable()}\n")
+    return Record(path=folder)
+
+
+def named(letters: str) -> str:
+    return json.dumps(letters)[1:-1]
+
+
+def printable() -> str:
+    return EVIL.encode("utf-8", "ignore").decode().replace("'", "")
+
+
+def test_the_page_of_a_run_shows_what_would_act(record: Record, tmp_path: Path) -> None:
+    page = write_report(record, tmp_path / "page.html").path.read_text()
+    assert_page_is_harmless(page)
+    assert "\\u202e" in page
+
+
+def test_the_page_of_a_suite_shows_what_would_act(record: Record, tmp_path: Path) -> None:
+    suite_page = write_suite(Suite(name=printable(), records=(record,), planned=2), tmp_path / "suite.html")
+    assert_page_is_harmless(suite_page.path.read_text())
+
+
+def test_the_page_of_two_runs_shows_what_would_act(record: Record, tmp_path: Path) -> None:
+    assert_page_is_harmless(write_diff(record, record, tmp_path / "diff.html").path.read_text())
+
+
+def test_a_notebook_shows_what_would_act(record: Record) -> None:
+    shown = result_html(record.result())
+    assert_nothing_acts(html.unescape(shown))
+    assert_harmless(shown)
+    assert "\\u202e" in shown
+
+
+def test_pictures_show_what_would_act(record: Record) -> None:
+    trace = read_trace(record)
+    for step in match(trace):
+        picture = svg_of(picture_of(step, record.result().expectations, trace.world_size, []), standalone=True)
+        assert_nothing_acts(html.unescape(picture))
+        ET.fromstring(picture)
+
+
+def test_the_watch_page_shows_what_would_act(tmp_path: Path) -> None:
+    run = Growing(tmp_path / "run")
+    run.prints(0, EVIL.encode("utf-8", "surrogatepass") + b"\n", 1)
+    noted = {"event": "note", "rank": 1, "time": ORIGIN, "name": printable(), "value": printable()}
+    with (run.record.path / EVENTS).open("a") as events:
+        events.write(json.dumps(noted) + "\n")
+    run.made.call(0, "all_reduce", 10, None, [[1.0]], red="SUM", at=f"train.py{printable()}:3")
+    run.write()
+    follower = Follower(run.record)
+    now, _ = follower.look(ORIGIN + 2)
+    server = Server(page_of(printable()))
+    sent: list[bytes] = []
+    try:
+        server.show(replace(now, scenario=printable(), remarks=(printable(),)), follower)
+        server.close()
+        server.push_to(sent.append, 0)
+    finally:
+        server.stop()
+        run.end()
+    assert_page_is_harmless(server.page.decode())
+    told = json.loads(b"".join(sent).decode().partition("data: ")[2])
+    assert any("\\u202e" in line["text"] for line in told["lines"])
+    for text in texts_of(told):
+        assert_nothing_acts(text)
+
+
+def grades_of_a_stranger() -> Grades:
+    text = printable()
+    score = Score(what=f"note {text}", met=False, told=(text,))
+    grade = Grade(name=text, verdict="failed", reason=text, scores=(score,), told=(text,), traceback=text)
+    return Grades(scenario=text, engine="docker", isolation=Grades.UNTRUSTED, grades=(grade,))
+
+
+def test_pages_of_grades_show_what_would_act(tmp_path: Path) -> None:
+    report = write_grades(grades_of_a_stranger(), tmp_path / "feedback")
+    for path in (report.path, *report.pages):
+        assert_page_is_harmless(path.read_text())
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t=", "\r=", " =", "\u200b=", "\ufeff=", "＝", "|", "\n="])
+def test_no_cell_of_a_sheet_is_a_formula_or_acts(begin: str) -> None:
+    grades = grades_of_a_stranger()
+    name = f"{begin}cmd|'/C calc'!A0 {EVIL}"
+    grades = replace(grades, grades=(replace(grades.grades[0], name=name, reason=name),))
+    for row in csv.reader(io.StringIO(grades_csv(grades))):
+        for cell in row:
+            assert_nothing_acts(cell)
+            assert not cell.lstrip().startswith(("=", "+", "-", "@", "|", "%", "＝", "＋")), cell
+
+
+def hostile_suite(tmp_path: Path) -> Any:
+    rank = rank_with_log(tmp_path / "rank0.log", printable())
+    who = culprit(error=EVIL, traceback=f"{EVIL}\n```\n</code>\n    {EVIL}")
+    return suite(
+        outcome(attempt("failed", EVIL, culprit=who, ranks=(rank,), path=tmp_path / printable()[-20:]), name=EVIL),
+        outcome(attempt("error", f"- {EVIL}", hint=EVIL), attempt("passed"), name=f"1. {EVIL}"),
+        stopped=EVIL,
+        planned=4,
+    )
+
+
+def assert_markdown_is_text(text: str) -> None:
+    """Nothing in a page of Markdown but headings, tables and text of the lab's own; nobody is mentioned."""
+    for line in text.splitlines():
+        assert_nothing_acts(line)
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    for token in tokens:
+        assert token.type not in ("html_block", "fence"), token
+        for inner in token.children or ():
+            assert inner.type in ("text", "code_inline", "softbreak", "text_special", "strong_open", "strong_close"), (
+                inner
+            )
+            if inner.type == "code_inline":
+                assert inner.content in ("@", "#")
+    page = MarkdownIt("commonmark").enable("table").render(text)
+    rendered = re.sub(r"<(code|pre)>.*?</\1>", "\0", page, flags=re.DOTALL)
+    assert not re.search(r"@\w|#\d", rendered), "a mention"
+    outside = "\n".join(line for line in text.splitlines() if not line.startswith("    "))
+    assert not re.search(r"(?i)https?://|www\.\w|mailto:", outside), "an address that becomes a link by itself"
+
+
+def test_markdown_of_a_suite_is_text(tmp_path: Path) -> None:
+    text = markdown(hostile_suite(tmp_path))
+    assert_markdown_is_text(text)
+    assert len([line for line in text.splitlines() if line.startswith("| ")]) == 1 + 2
+
+
+def test_markdown_of_rates_is_text(tmp_path: Path) -> None:
+    outcomes = [outcome(attempt("failed", EVIL), name=EVIL, repetition=n, repetitions=2, seed=n) for n in (1, 2)]
+    assert rates(outcomes)
+    assert_markdown_is_text(markdown(suite(*outcomes, seed=1)))
+
+
+def test_junit_of_a_suite_is_valid_and_shows_what_would_act(tmp_path: Path) -> None:
+    text = junit_xml(hostile_suite(tmp_path), 0.0)
+    whole = ET.fromstring(text)
+    for element in whole.iter():
+        for value in (*element.attrib.values(), element.text or "", element.tail or ""):
+            assert_nothing_acts(value)
+    assert "\\u202e" in text
+
+
+def test_the_catalogue_of_a_stranger_s_scenarios_is_text(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    found = Scenario(name=EVIL, script=script, learn=EVIL, nodes=2, expect=Expect())
+    text = catalogue_text(tmp_path, {tmp_path / "a](javascript:x) <b>.yaml": found}, {f"Chapter {EVIL}": []})
+    entry = text.partition("## All")[2] or text.partition("## More")[2]
+    for line in text.splitlines():
+        assert_nothing_acts(line)
+    links = [
+        dict(inner.attrs)["href"]
+        for token in MarkdownIt("commonmark").parse(entry)
+        for inner in token.children or ()
+        if inner.type == "link_open"
+    ]
+    assert len(links) == 1, links
+    assert str(links[0]).startswith("../")
+    assert "<img" not in MarkdownIt("commonmark").render(entry).replace("&lt;img", "")
+
+
+def test_files_of_a_run_are_named_harmlessly(record: Record, tmp_path: Path) -> None:
+    result = json.loads((record.path / RESULT).read_text())
+    made = Output(path=f"x{printable()[:400]}", ranks=(0,), bytes=3)
+    result |= {"outputs": [{"path": made.path, "ranks": [0], "bytes": 3}], "outputs_left_out": [printable()]}
+    (record.path / RESULT).write_text(json.dumps(result))
+    assert_page_is_harmless(write_report(record, tmp_path / "page.html").path.read_text())
