@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import clock, holding, outputs, processes, store, strays, warm, watched, workplace
+from . import clock, holding, outputs, ports_left, processes, store, strays, warm, watched, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
 from .deeds.doing import Deeds
@@ -59,6 +59,8 @@ class Agent:
         self.stacks_due: float | None = None
         self.traces_due = 0.0
         """Monotonic time at which traces are sent next; 0: at once, because some were left when too much waited."""
+        self.store_ports: set[int] = set()
+        """Where stores of runs listened; each of their connections may keep that port, which keeps no store from it."""
         self.deeds = Deeds(config, self.connections, lambda: self.run)
         self.actions: dict[type[Any], Callable[[Connection, Any], object]] = {
             messages.Hello: self._greet,
@@ -112,8 +114,11 @@ class Agent:
                 connection.send(messages.Busy(claim.run, holder.run, holder.owner, time.monotonic() - self.claimed_at))
                 return
             self._end_run(f"run {claim.run} of the same owner took {self.config.node}")
-        if self.unclean:
-            connection.send(messages.Refused(claim.run, "node", f"an earlier run left {self.unclean}"))
+        left = self.unclean
+        if not left and self.config.container:  # on the local engine, the network is this machine's
+            left = ports_left.describe_kept_ports(self.store_ports, strict=self.config.strict)
+        if left:
+            connection.send(messages.Refused(claim.run, "node", f"an earlier run left {left}"))
             return
         try:
             self.run = NodeRun(claim, self.config, connection.send, self.left)
@@ -129,6 +134,8 @@ class Agent:
         run = self._run_of(prepare)
         if prepare.emptied:
             strays.empty(prepare.emptied)
+        if prepare.store is not None:
+            self.store_ports.add(prepare.store.port)
         run.prepare(prepare)
         connection.send(messages.Prepared(prepare.run))
 

@@ -41,6 +41,11 @@ class Config(NamedTuple):
     open_on_image: Optional[tuple[str, ...]] = None
     """The folders that anybody may write to on the file system of its image, where somebody has looked before."""
 
+    @property
+    def strict(self) -> bool:
+        """Whether its cluster is for scripts of strangers: there, each place that can be written to has a limit."""
+        return self.tell_of_full
+
 
 def ended_file(socket: str) -> str:
     """Where it is said how the agent ended that listened at a socket: its exit code, or 128 and a signal."""
