@@ -124,9 +124,9 @@ def _say(error: BaseException, as_json: bool) -> None:
 
         data = {"error": getattr(error, "message", str(error)), "hint": getattr(error, "hint", "")}
         print(json.dumps({**data, "exit_code": getattr(error, "exit_code", 1)}))
-    from lab.report.harmless import harmless
+    from lab.report.harmless import plain
 
-    sys.stderr.write(f"lab: {harmless(str(error))}\n")
+    sys.stderr.write(f"lab: {plain(str(error))}\n")
 
 
 def _unknown_verb(verb: str) -> int:

@@ -1,76 +1,301 @@
-"""Files and folders as tars: what travels between this machine and a node that is up."""
+"""Tars of files and folders: what travels between this machine and a node that is up.
+
+In a tar that is packed here, modes are those of `arrival`; what is unpacked arrives as described there.
+"""
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 import tarfile
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TYPE_CHECKING, NamedTuple
 
+from lab.engine.arrival import MORE, NewFile, WriteLimit, arriving, file_mode
+from lab.engine.tar_stream import Entry, Readable, TooMuch, read_entries
 from lab.errors import UsageError
+from lab.words import format_limit
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+MOST_ENTRIES = 100_000
+"""Files and folders of one copy."""
+_HOLES = 8
+"""So many times the limit may the copied files be long, holes included: reading these takes time too."""
+_DEEPEST = 64
+_LONGEST_PATH = 2000
+"""Bytes; the kernel takes 4,096 with all folders above."""
 _IN_MEMORY_BYTES = 8 * 1024**2
+_CHUNK_BYTES = 1 << 20
+_HOLE_BYTES = 1 << 16
+_ZEROS = bytes(_CHUNK_BYTES)
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def pack(path: Path, name: str, owner: tuple[int, int] | None = None) -> IO[bytes]:
-    """A tar of a file or of everything in a folder, under another name; links stay links.
+# -- from here
+
+
+class _Source(NamedTuple):
+    """A file or folder that is packed."""
+
+    path: Path
+    name: str
+    facts: os.stat_result
+    link: str = ""
+
+
+def pack(
+    path: Path,
+    name: str,
+    owner: tuple[int, int] | None = None,
+    *,
+    most_bytes: int | None = None,
+    left_out: list[str] | None = None,
+) -> IO[bytes]:
+    """A tar of a file or of everything in a folder, under another name.
+
+    Links within the folder stay links. Those that lead out of it, devices, pipes and sockets are left out.
 
     Args:
-        path: what to pack.
+        path: what to pack; a link is followed.
         name: what its entries begin with.
-        owner: uid and gid of whoever shall own it; all in that group may change it. None: as it is.
+        owner: uid and gid of whoever shall own it; all in that group may change it. None: root.
+        most_bytes: how much it may hold, holes included; None: as much as there is.
+        left_out: takes the names of what is left out.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: it cannot be read, or holds too much.
     """
-
-    def given(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-        if owner is not None:
-            entry.uid, entry.gid = owner
-            entry.uname = entry.gname = ""
-            entry.mode |= (entry.mode & 0o700) >> 3
-        return entry
-
     archive = empty()
     try:
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            tar.add(path, name, filter=given)
+        for piece in _packed(path, name, owner, most_bytes, left_out):
+            if len(piece) >= _HOLE_BYTES and piece == _ZEROS[: len(piece)]:
+                archive.seek(len(piece), os.SEEK_CUR)
+            else:
+                archive.write(piece)
     except OSError as error:
-        raise UsageError(f"cannot read {error.filename or path}: {error.strerror or error}") from error
+        raise UsageError(f"cannot pack {path}: {error.strerror or error}") from error
     archive.seek(0)
     return archive
 
 
-def unpack(archive: IO[bytes], target: Path) -> list[str]:
-    """Write the file or folder that a tar holds, under another name; what is neither is left out and named.
+def pack_stream(path: Path, name: str) -> IO[bytes]:
+    """The same as a stream: nothing is kept of it, and it ends when nobody reads on.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: it cannot be read.
     """
-    left_out = []
+    return stream_pieces(_packed(path, name, None, None, None))
+
+
+def _packed(
+    path: Path, name: str, owner: tuple[int, int] | None, most_bytes: int | None, left_out: list[str] | None
+) -> Iterator[bytes]:
+    """The pieces of a tar; whatever can go wrong does before the first."""
+    sources = _sources(path, name, most_bytes, [] if left_out is None else left_out)
+    return _pieces(sources, owner)
+
+
+def _pieces(sources: list[_Source], owner: tuple[int, int] | None) -> Iterator[bytes]:
+    for source in sources:
+        entry = tarfile.TarInfo(source.name)
+        entry.mtime = int(source.facts.st_mtime)
+        if source.link:
+            entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, source.link, 0o777
+        elif stat.S_ISDIR(source.facts.st_mode):
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        else:
+            entry.size, entry.mode = source.facts.st_size, file_mode(bool(source.facts.st_mode & 0o100))
+        if owner is not None:
+            entry.uid, entry.gid = owner
+            entry.mode |= (entry.mode & 0o700) >> 3
+        yield entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        if entry.isreg():
+            yield from _content(source)
+            yield bytes(-entry.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _content(source: _Source) -> Iterator[bytes]:
+    """As many bytes as a file had; zeros where it is a hole, or shorter by now. Holes are not read."""
+    at, end = 0, source.facts.st_size
+    with _opened(source.path) as descriptor:
+        while at < end:
+            data = _at_data(descriptor, at, end)
+            while at < data:
+                at += (hole := min(_CHUNK_BYTES, data - at))
+                yield _ZEROS[:hole]
+            piece = os.pread(descriptor, min(_CHUNK_BYTES, end - at), at) if at < end else b""
+            if not piece and at < end:
+                piece = _ZEROS[: min(_CHUNK_BYTES, end - at)]
+            at += len(piece)
+            yield piece
+
+
+def _at_data(descriptor: int, at: int, end: int) -> int:
+    """Where the next data of a file is."""
     try:
-        with tarfile.open(fileobj=archive, mode="r:") as tar:
-            for entry in tar:
-                below = PurePosixPath(*PurePosixPath(entry.name).parts[1:])
-                path = target / below
-                if ".." in below.parts or below.is_absolute() or not (entry.isreg() or entry.isdir()):
-                    left_out.append(entry.name)
-                elif entry.isdir():
-                    path.mkdir(exist_ok=True)
-                else:
-                    _write(tar, entry, path)
+        return min(os.lseek(descriptor, at, os.SEEK_DATA), end)
     except OSError as error:
-        raise UsageError(f"cannot write {error.filename or target}: {error.strerror or error}") from error
+        return end if error.errno == 6 else at  # ENXIO: only a hole is left; others: the file system knows of no holes
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A plain file, open for reading; not through a link, and a pipe holds nobody up.
+
+    Raises:
+        UsageError: it is none, or cannot be read.
+    """
+    try:
+        descriptor = os.open(path, _READ)
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UsageError(f"cannot read {path}: it is no plain file")
+        yield descriptor
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _sources(path: Path, name: str, most_bytes: int | None, left_out: list[str]) -> list[_Source]:
+    """What is packed, in the order of folders first."""
+    found, total, most = list[_Source](), 0, most_bytes
+    try:
+        top = Path(os.path.realpath(path, strict=True))
+        waiting = [(top, name)]
+        while waiting:
+            here, below = waiting.pop()
+            source = _source(here, below, top)
+            if source is None:
+                left_out.append(str(here))
+                continue
+            found.append(source)
+            total += source.facts.st_size if stat.S_ISREG(source.facts.st_mode) else 0
+            if most is not None and total > most:
+                raise UsageError(f"{path} holds more than {format_limit(most)}", MORE)
+            if len(found) > MOST_ENTRIES:
+                raise UsageError(f"{path} holds more than {MOST_ENTRIES:,} files and folders")
+            if stat.S_ISDIR(source.facts.st_mode):
+                waiting += [(here / one, f"{below}/{one}") for one in sorted(os.listdir(here), reverse=True)]
+    except OSError as error:
+        raise _cannot_read(Path(error.filename or path), error) from error
+    if not found:
+        raise UsageError(f"cannot read {path}: it is neither a file nor a folder")
+    return found
+
+
+def _source(path: Path, name: str, top: Path) -> _Source | None:
+    """A file, a folder, or a link within the folder; None for anything else."""
+    facts = os.lstat(path)
+    if stat.S_ISLNK(facts.st_mode):
+        target = Path(os.path.realpath(path))
+        inside = target.is_relative_to(top) and target != top and path != top
+        return _Source(path, name, facts, os.path.relpath(target, path.parent)) if inside else None
+    if stat.S_ISREG(facts.st_mode):
+        with _opened(path):
+            return _Source(path, name, facts)
+    return _Source(path, name, facts) if stat.S_ISDIR(facts.st_mode) else None
+
+
+# -- to here
+
+
+def unpack(archive: Readable, target: Path, *, most_bytes: int | None = None) -> list[str]:
+    """Write the file or folder that a tar holds, under another name, wholly or not at all.
+
+    A folder that is there takes what is new; files in it of the same names are replaced.
+
+    Args:
+        archive: the tar.
+        target: what the file or folder is called here; a link is followed.
+        most_bytes: how much may be written; None: `LIMIT_BYTES`. Never more than the disk has.
+
+    Returns:
+        The names of what is left out: what is neither file nor folder, or has a path that leads elsewhere.
+
+    Raises:
+        UsageError: it cannot be written, holds too much, or is damaged; nothing of it is here then.
+    """
+    with arriving(target) as new:
+        limit = WriteLimit.in_folder(new.parent, most_bytes)
+        try:
+            return _unpack(archive, new, limit)
+        except TooMuch as error:
+            raise limit.error() from error
+
+
+def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
+    left_out, room = list[str](), limit.most_bytes
+    for entry in read_entries(archive, limit.most_bytes * _HOLES, MOST_ENTRIES):
+        below = _below(entry.name)
+        first = _file_of(entry, top)
+        if below is None or not (entry.is_file or entry.is_folder or first):
+            left_out.append(entry.name[:_LONGEST_PATH])
+            continue
+        try:
+            if entry.is_folder:
+                os.mkdir(top / below, 0o755)
+                continue
+            content = entry.content() if first is None else _content(first)
+            with NewFile(top / below, executable=bool((first.facts.st_mode if first else entry.mode) & 0o100)) as file:
+                for data in content:
+                    file.write(data)
+                    if file.written_bytes > room:
+                        raise limit.error()
+            room -= file.written_bytes
+        except FileExistsError:
+            if not entry.is_folder or not (top / below).is_dir():
+                left_out.append(entry.name)  # there was something of that name before
+    if not top.exists():
+        what = f"{left_out[0]} is neither a file nor a folder" if left_out else "there is nothing in it"
+        raise UsageError(f"nothing to copy: {what}")
     return left_out
+
+
+def _file_of(entry: Entry, top: Path) -> _Source | None:
+    """The file that a hard link is another name of, where it has arrived before; it arrives once more."""
+    below = _below(entry.link) if entry.link else None
+    if below is None:
+        return None
+    with suppress(OSError):
+        facts = os.lstat(top / below)
+        return _Source(top / below, entry.name, facts) if stat.S_ISREG(facts.st_mode) else None
+    return None
+
+
+def _below(name: str) -> PurePosixPath | None:
+    """The path of an entry below the top one; None where it leads elsewhere, or cannot be one here."""
+    path = PurePosixPath(name)
+    encoded = os.fsencode(name)
+    odd = path.is_absolute() or ".." in path.parts or not path.parts or b"\0" in encoded
+    if (
+        odd
+        or len(path.parts) > _DEEPEST
+        or len(encoded) > _LONGEST_PATH
+        or any(len(part) > 255 for part in encoded.split(b"/"))
+    ):
+        return None
+    return PurePosixPath(*path.parts[1:])
+
+
+# -- tars
 
 
 def name_of(archive: IO[bytes]) -> str:
     """What the entries of a tar begin with."""
-    with tarfile.open(fileobj=archive, mode="r:") as tar:
-        first = tar.next()
+    first = next(read_entries(archive, 1 << 62, MOST_ENTRIES), None)
     archive.seek(0)
-    return PurePosixPath(first.name).parts[0] if first is not None else ""
+    parts = PurePosixPath(first.name).parts if first is not None else ()
+    return parts[0] if parts and parts[0] not in ("/", "..") else ""
 
 
 def empty() -> IO[bytes]:
@@ -78,10 +303,47 @@ def empty() -> IO[bytes]:
     return tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)
 
 
-def _write(tar: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None:
-    source = tar.extractfile(entry)
-    assert source is not None
-    with source, open(path, "wb") as file:
-        while data := source.read(1 << 20):
-            file.write(data)
-    os.chmod(path, entry.mode & 0o777 | 0o600)
+def stream_pieces(pieces: Iterable[bytes], close: Callable[[], object] = lambda: None) -> IO[bytes]:
+    """Pieces of bytes as a stream that is read once.
+
+    Args:
+        pieces: they come when they are asked for.
+        close: called when nobody reads on.
+    """
+    return io.BufferedReader(_Pieces(pieces, close), _CHUNK_BYTES)
+
+
+class _Pieces(io.RawIOBase):
+    """What `stream_pieces` reads from."""
+
+    def __init__(self, pieces: Iterable[bytes], close: Callable[[], object]) -> None:
+        self._pieces = iter(pieces)
+        self._close = close
+        self._piece = memoryview(b"")
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Fill a buffer as far as the next piece goes; 0 at the end."""
+        room = memoryview(buffer).cast("B")
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._piece = memoryview(piece)
+        size = min(len(room), len(self._piece))
+        room[:size] = self._piece[:size]
+        self._piece = self._piece[size:]
+        return size
+
+    def close(self) -> None:
+        """Ask for no more."""
+        if not self.closed:
+            self._close()
+        super().close()
+
+
+def _cannot_read(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot read {path}: {error.strerror or error}")

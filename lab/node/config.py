@@ -38,6 +38,8 @@ class Config(NamedTuple):
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
     forked: bool = False
     """Whether it shares what it has imported with the process that it was forked from."""
+    packages: str = ""
+    """A virtual environment with packages that workers use and the agent does not; empty: there is none."""
     open_on_image: Optional[tuple[str, ...]] = None
     """The folders that anybody may write to on the file system of its image, where somebody has looked before."""
 

@@ -41,6 +41,8 @@ class LaunchContext:
     folder: str
     note_socket: str
     import_root: str
+    packages: str = ""
+    """The virtual environment that it uses; empty: none."""
     step: bool = False
     """Whether it is held before each call."""
     passed: Mapping[int, int] = field(default_factory=dict)
@@ -175,6 +177,7 @@ def _become_worker(
             "step_fd": None if theirs.step < 0 else step_fd,
             "hold_fd": None if theirs.hold < 0 else hold_fd,
             "triggers": start.triggers,
+            "packages": context.packages,
         }
         os.read(gate, 1)
         os.close(gate)

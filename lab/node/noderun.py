@@ -133,8 +133,9 @@ class NodeRun:
         start.env.update({note.SOCKET_VARIABLE: note_socket, own: self.place.home_beside(folder)})
         for name, value in self.users.variables(start.local_rank).items():
             start.env.setdefault(name, value)
-        root, step = self.config.import_root, self.watched.step and start.rank >= 0
-        context = launch.LaunchContext(self.claim, self.users, folder, note_socket, root, step, passed)
+        step = self.watched.step and start.rank >= 0
+        known = (self.claim, self.users, folder, note_socket, self.config.import_root, self.config.packages)
+        context = launch.LaunchContext(*known, step, passed)
         worker = launch.start_worker(holding.with_triggers(start, self._triggers), context)
         self._started += 1
         self.workers.append(worker)

@@ -114,12 +114,15 @@ class Worker:
         """What there is to say of its end; `starved`: the kernel killed it because memory ran out."""
         status, raised = self.status or 0, self.raised
         killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        code = os.WEXITSTATUS(status)
+        if code == 0 and raised is not None:  # its script failed, and something else in the process ended it with 0
+            code = 1
         return Exited(
             rank=self.rank,
             time=ended,
             node=node,
             run=run,
-            code=None if killed_by else os.WEXITSTATUS(status),
+            code=None if killed_by else code,
             signal=processes.signal_name(killed_by),
             out_of_memory=starved or self.out_of_memory,
             stopped=self.stopped or (self.given_up and raised is None),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lab.errors import ScenarioError, UsageError
 from lab.keys.kinds import Kind, list_of, read_text
@@ -17,6 +20,9 @@ _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm
 _WHEEL = "the path or the address of a wheel (.whl)"
 _CONFIGURED = "an index, and options, come from pip's own configuration, such as PIP_INDEX_URL or pip.conf"
 _MAX_BYTES = 1024 * 1024
+_MAX_NESTED = 20
+"""Files that name one another with `-r`."""
+_OUTSIDE = "which is outside of the folder of the scenario; allowed: files in it, and any with --requirements FILE"
 _NAME = r"[A-Za-z0-9._-]+"
 _COMMENT = r"(?:^|\s+)#.*$"
 _OTHER_FILE = r"(?:-r|--requirement)(?:\s*=\s*|\s+|(?=[^-\s]))(.+)"
@@ -32,7 +38,7 @@ def requirement_list() -> Kind:
     def read_one(value: Value) -> str:
         text = read_text(value, ONE, quotable=False)
         try:
-            return normal(text, value.reading.folder)
+            return normal(text, value.reading.folder, within=value.reading.folder)
         except Wrong as wrong:
             raise value.problem(str(wrong)) from None
 
@@ -44,8 +50,10 @@ def requirement_list() -> Kind:
         path = value.reading.folder / read_text(value, _ALL)
         if not path.is_file() and _is_name(value.raw):
             raise value.refused(_ALL, f", which is no file (did you mean [{value.raw}]?)")
+        if not is_within(path, value.reading.folder):
+            raise value.problem(f"found {shown(value.raw, 200)}, {_OUTSIDE}")
         try:
-            return read_file(path, Path(value.raw))
+            return read_file(path, Path(value.raw), within=value.reading.folder)
         except ScenarioError as error:
             for line in error.message.splitlines():
                 value.reading.add(value.where, f"{value.field}: {line}")
@@ -67,37 +75,71 @@ def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"requirements: {wrong}") from None
 
 
-def read_file(path: Path, named: Path | None = None) -> tuple[str, ...]:
+def is_within(path: Path, folder: Path) -> bool:
+    """Whether a path, with its links followed, is below a folder."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def read_file(path: Path, named: Path | None = None, *, within: Path | None = None) -> tuple[str, ...]:
     """The requirements in a file of pip's format, without its options; `-r FILE` reads another file too.
 
-    `named` is how somebody named it, if not by its path.
+    A message shows a line only if its file is below the folder of the first one: others may hold secrets.
+
+    Args:
+        path: the file.
+        named: how somebody named it, if not by its path.
+        within: the folder that holds every file that may be read; None: any file may be.
 
     Raises:
         ScenarioError: a line is none; the message names every such line.
     """
     reading = Reading(named or path)
-    found = merged(list(_read_lines(path, reading, {Path(os.path.realpath(path))})))
+    files = _Files(within, Path(os.path.abspath(path)).parent)
+    found = merged(list(_read_lines(path, reading, {Path(os.path.realpath(path))}, files)))
     reading.raise_if_any()
     return found
 
 
-def _read_lines(path: Path, reading: Reading, seen: set[Path]) -> Iterator[str]:
+class _Files(NamedTuple):
+    """Which files may be read, and whose lines may be shown."""
+
+    within: Path | None
+    shown_below: Path
+
+
+def _read_text(path: Path) -> str:
+    """The text of a regular file, up to 1 MiB."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with open(descriptor, encoding="utf-8-sig") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Is no regular file")
+        return file.read(_MAX_BYTES)
+
+
+def _read_lines(path: Path, reading: Reading, seen: set[Path], files: _Files) -> Iterator[str]:
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read(_MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) and path.exists() else missing_file("file", path)
+        text = _read_text(path)
+    except UnicodeDecodeError:
+        reading.add(Position(), "is no text in UTF-8; allowed: a file of requirements")
+        return
+    except OSError as error:
+        why = error.strerror if os.path.lexists(path) else missing_file("file", path)
         reading.add(Position(), f"{why}; allowed: a file of requirements")
         return
+    may_show = is_within(path, files.shown_below)
     for number, line in _logical_lines(text):
         other = re.fullmatch(_OTHER_FILE, line)
         if other is not None:
             name = os.path.expanduser(other[1].strip())
             further = path.parent / name
             real = Path(os.path.realpath(further))
-            if real not in seen:
+            if files.within is not None and not is_within(further, files.within):
+                reading.add(Position(number), f"found {shown(name, 200)}, {_OUTSIDE}")
+            elif len(seen) >= _MAX_NESTED:
+                reading.add(Position(number), f"found file {len(seen) + 1} in one another; allowed: {_MAX_NESTED}")
+            elif real not in seen:
                 inner = Reading(Path(name))
-                yield from _read_lines(further, inner, seen | {real})
+                yield from _read_lines(further, inner, seen | {real}, files)
                 try:
                     inner.raise_if_any()
                 except ScenarioError as error:
@@ -105,9 +147,10 @@ def _read_lines(path: Path, reading: Reading, seen: set[Path]) -> Iterator[str]:
                         reading.add(Position(number), problem)
             continue
         try:
-            yield normal(line, path.parent)
+            yield normal(line, path.parent, within=files.within)
         except Wrong as wrong:
-            reading.add(Position(number), str(wrong))
+            what = str(wrong) if may_show else f"found a line that is none; allowed: {ONE}"
+            reading.add(Position(number), what)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -124,8 +167,13 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             yield first, whole
 
 
-def normal(text: str, folder: Path) -> str:
+def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
     """A requirement in the one way to write it; the path of a wheel, relative to a folder, becomes one as well.
+
+    Args:
+        text: the requirement.
+        folder: what a path is relative to.
+        within: the folder that holds every wheel that may be named by its path; None: any may be.
 
     Raises:
         Wrong: it is none.
@@ -150,18 +198,20 @@ def normal(text: str, folder: Path) -> str:
         why = str(error).partition("\n")[0].strip().rstrip(":.")
         raise Wrong(f"found {shown(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
     if found.url is not None:
-        _check_address(found.url)
+        _check_address(found.url, within)
     found.name = canonicalize_name(found.name)
     return str(found)
 
 
-def _check_address(url: str) -> None:
+def _check_address(url: str, within: Path | None) -> None:
     """Only a wheel can be installed without running anything of it on this machine."""
     from urllib.parse import urlsplit
 
     address = urlsplit(url)
     if address.scheme not in ("file", "http", "https") or not address.path.endswith(".whl"):
         raise Wrong(f"found the address {shown(url, 200)}; allowed: {_WHEEL}, or a name and a version")
+    if address.scheme == "file" and within is not None and not is_within(Path(wheel_path(url) or "/"), within):
+        raise Wrong(f"found {shown(url, 200)}, {_OUTSIDE}")
     if address.scheme == "file" and not os.path.isfile(wheel_path(url) or ""):
         raise Wrong(f"found {shown(url, 200)}, which does not exist; allowed: {_WHEEL}")
 

@@ -59,7 +59,7 @@ def _read(text: str, script: Path, reading: Reading) -> tuple[str, ...]:
     for one in listed:
         place = next((n for n, line in enumerate(lines) if n >= at and isinstance(one, str) and one in line), at)
         try:
-            found.append(normal(one, script.parent) if isinstance(one, str) else _refuse(one))
+            found.append(normal(one, script.parent, within=script.parent) if isinstance(one, str) else _refuse(one))
         except Wrong as wrong:
             reading.add(Position(first + place, 1), f"dependencies: {wrong}")
     return merged(found)

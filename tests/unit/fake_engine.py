@@ -59,8 +59,10 @@ def python_with(packages: Mapping[str, str], what: str) -> Target:
         abi="cp311",
         platforms=["manylinux_2_36_x86_64"],
         markers={"python_version": "3.11", "platform_machine": "x86_64"},
-        library="/site-packages",
-        programs="/bin",
+        folders=["/site-packages"],
+        modules=frozenset(packages),
+        programs=frozenset({"python3"}),
+        system_programs=frozenset({"sh"}),
         has={name: Package(version) for name, version in packages.items()},
     )
 

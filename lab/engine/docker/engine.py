@@ -218,30 +218,26 @@ class DockerEngine:
     def target(self, cluster: ClusterInfo) -> Target:
         """The Python of the nodes."""
         from lab.engine.image.packaged import FIND_PYTHON
+        from lab.engine.packages.layout import ENVIRONMENT, package_folders
         from lab.engine.packages.target import Target, probe_text
 
         def ask() -> str:
-            command = ["/bin/sh", "-c", FIND_PYTHON, probe_text()]
+            command = ["/bin/sh", "-c", FIND_PYTHON, probe_text(), package_folders(ENVIRONMENT)]
             started = self.connection.api.exec_create(cluster.nodes[0].handle, command, stderr=False)
             return bytes(self.connection.api.exec_start(started["Id"])).decode("utf-8", "replace")
 
         return Target.told(f"cluster {cluster.name}", self.connection.call(ask))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
-        """A file or folder of a node as a tar."""
-        from lab.engine.archive import empty
+        """A file or folder of a node as a tar, which comes while it is read."""
+        from lab.engine.archive import stream_pieces
 
-        def read() -> IO[bytes]:
-            archive = empty()
-            for piece in self.connection.api.get_archive(node.handle, path)[0]:
-                archive.write(piece)
-            archive.seek(0)
-            return archive
-
+        call = self.connection.call
         try:
-            return self.connection.call(read)
+            pieces = iter(call(lambda: self.connection.api.get_archive(node.handle, path)[0]))
         except Refused as refused:
             raise ClusterError(f"cannot read {path} on {node.name}: {_why(refused)}") from refused
+        return stream_pieces(iter(lambda: call(lambda: next(pieces, b"")), b""), getattr(pieces, "close", lambda: None))
 
     def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar into a folder of a node."""

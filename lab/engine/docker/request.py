@@ -11,6 +11,7 @@ from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.docker.zygote import NAME, uses_zygote, zygote_body
 from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.packages.layout import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
@@ -145,6 +146,7 @@ def _container(
         "tell_of_full": shape.strict,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
         "shared": _SHARED,
+        "packages": ENVIRONMENT if shape.requirements else "",
     }
     return {
         "Image": image or shape.image or DEFAULT_IMAGE,

@@ -16,10 +16,13 @@ from typing import IO, TYPE_CHECKING, Any
 from lab.engine import ownership as label
 from lab.engine.image.image import ImageInfo, build_from, inspect_image
 from lab.engine.image.progress import BuildLog
+from lab.engine.packages.contents import check_wheels
+from lab.engine.packages.install import install_request, library_folder, program_text
+from lab.engine.packages.layout import ENVIRONMENT
 from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.store import key_of, making
 from lab.engine.packages.target import PROBE_DEADLINE_S, Target, probe_text
-from lab.engine.packages.wheels import fetch_wheels, unpack_wheels
+from lab.engine.packages.wheels import fetch_wheels
 from lab.errors import ImageUnfit
 
 if TYPE_CHECKING:
@@ -38,13 +41,12 @@ _NO_TORCH = 71
 FIND_PYTHON = (
     "for python in python3 python; do "
     "$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec(\"torch\"))' 2>/dev/null && "
-    f'exec $python -c "$0"; done; exit {_NO_TORCH}'
+    f'exec $python -c "$0" "$@"; done; exit {_NO_TORCH}'
 )
-_COMPILE = (
-    "import compileall, os, sys; "
-    "[(compileall.compile_dir if os.path.isdir(path) else compileall.compile_file)(path, quiet=2) "
-    "for path in sys.argv[1:]]"
-)
+_STAGE = "/tmp/lab-packages"
+"""Where the build of an image has the wheels; nothing of it is in the image."""
+_NOBODY = 65534
+"""The user who installs wheels."""
 _PIECE_BYTES = 1 << 20
 Tell = Callable[[str], None]
 
@@ -76,13 +78,10 @@ def _make(
 ) -> ImageInfo:
     target = look_into(client, base.name)
     wheels = fetch_wheels(target, requirements, folder, tell)
-    packages = folder / "packages"
-    packages.mkdir()
-    if wheels:
-        unpack_wheels(target, wheels, packages)
+    check_wheels(target, wheels, whole_path=True)
     tell(f"packages: adding {len(wheels)} to the image {base.name}")
     with tempfile.TemporaryFile(dir=folder) as archive:
-        _write_context(archive, _dockerfile(base, target, packages), packages)
+        _write_context(archive, _dockerfile(base, target, wheels), wheels)
         archive.seek(0)
         labels = {
             PACKAGES_LABEL: json.dumps(list(requirements)),
@@ -123,34 +122,45 @@ def look_into(client: docker.DockerClient, image: str) -> Target:
     return Target.told(f"image {image}", told)
 
 
-def _dockerfile(base: ImageInfo, target: Target, packages: Path) -> str:
-    lines = [f"FROM {base.id}", "USER root"]
-    below = sorted(path for path in packages.iterdir() if path.name != "bin")
-    if below:
-        lines.append(f"COPY {json.dumps(['packages/', f'{target.library}/'])}")
-        paths = [f"{target.library}/{path.name}" for path in below if path.is_dir() or path.suffix == ".py"]
-        lines.append(f"RUN {json.dumps([target.executable, '-c', _COMPILE, *paths])}")
-    if (packages / "bin").is_dir():
-        lines.append(f"COPY {json.dumps(['bin/', f'{target.programs}/'])}")
+def _dockerfile(base: ImageInfo, target: Target, wheels: Sequence[Path]) -> str:
+    """Install the wheels in a stage of its own, as a user without rights; the image gets the environment alone."""
+    request = install_request(target, ENVIRONMENT, [f"{_STAGE}/wheels/{path.name}" for path in wheels], _STAGE)
+    install = [target.executable, "-I", f"{_STAGE}/install.py", request]
+    lines = [
+        f"FROM {base.id} AS packages",
+        "USER root",
+        f"COPY packages/ {_STAGE}/",
+        f"COPY --chown={_NOBODY}:{_NOBODY} environment/ {ENVIRONMENT}/",
+        f"USER {_NOBODY}:{_NOBODY}",
+        f"RUN {json.dumps(install)}",
+        f"FROM {base.id}",
+        "USER root",
+        f"COPY --from=packages --chown=0:0 {ENVIRONMENT}/ {ENVIRONMENT}/",
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _write_context(archive: IO[bytes], dockerfile: str, packages: Path) -> None:
+def _write_context(archive: IO[bytes], dockerfile: str, wheels: Sequence[Path]) -> None:
     """Everything belongs to root, and nobody else may change it, whatever this machine thinks of modes."""
 
-    def as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    def as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
-        entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
-        return entry
+        entry.mode = 0o755 if entry.isdir() else 0o644
+        return entry if entry.isdir() or entry.name.endswith((".py", ".whl")) else None
 
     with tarfile.open(fileobj=archive, mode="w") as tar:
-        text = dockerfile.encode()
-        entry = tarfile.TarInfo("Dockerfile")
-        entry.size, entry.mode = len(text), 0o644
-        tar.addfile(entry, io.BytesIO(text))
-        for path in sorted(packages.iterdir()):
-            tar.add(path, "bin" if path.name == "bin" else f"packages/{path.name}", filter=as_root)
+        for name, text in (("Dockerfile", dockerfile), ("packages/install.py", program_text())):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(text.encode()), 0o644
+            tar.addfile(entry, io.BytesIO(text.encode()))
+        empty = tarfile.TarInfo("environment")
+        empty.type, empty.mode = tarfile.DIRTYPE, 0o755
+        tar.addfile(empty)
+        library = library_folder()
+        tar.add(library, f"packages/{library.name}", filter=as_root)
+        for path in wheels:
+            tar.add(path, f"packages/wheels/{path.name}", filter=as_root)
 
 
 def _pieces(archive: IO[bytes]) -> Iterator[bytes]:

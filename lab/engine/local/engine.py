@@ -96,16 +96,16 @@ class LocalEngine:
 
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_crowd(shape.nodes, shape.nproc_per_node, self.machine().room, COST)
-        network, python = free_network(self.home, cluster, shape.nodes), self._python(shape)
-        return requests_for(self.home, cluster, shape, network=network, run=run, python=python)
+        network, packages = free_network(self.home, cluster, shape.nodes), self._packages(shape)
+        return requests_for(self.home, cluster, shape, network=network, run=run, packages=packages)
 
-    def _python(self, shape: Shape) -> Path:
-        """What runs the nodes of a cluster."""
+    def _packages(self, shape: Shape) -> str:
+        """The virtual environment that the workers of a cluster use."""
         if not shape.requirements:
-            return Path(sys.executable)
-        from lab.engine.local.environment import python_for
+            return ""
+        from lab.engine.local.environment import environment_for
 
-        return python_for(shape.requirements)
+        return str(environment_for(shape.requirements))
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -208,14 +208,14 @@ class LocalEngine:
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
         from lab.engine.local.request import programs_first
-        from lab.engine.local.state import running_python
+        from lab.engine.local.state import packages_of
 
         folder = Path(node.handle).with_suffix("")
         folder.mkdir(exist_ok=True)
-        python = running_python(node)
+        packages = packages_of(node)
         environment = {
             **os.environ,
-            **(programs_first(python) if cluster.shape.requirements and python else {}),
+            **(programs_first(packages) if packages else {}),
             **cluster.shape.env,
             MARK: mark(self.home, cluster.name),
             "LAB_SHARED": cluster.shared,
@@ -230,18 +230,21 @@ class LocalEngine:
 
     def target(self, cluster: ClusterInfo) -> Target:
         """The Python of the nodes."""
-        from lab.engine.local.state import running_python
+        from lab.engine.local.state import packages_of, running_python
+        from lab.engine.packages.layout import package_folders
         from lab.engine.packages.pip import ask_python
 
-        python = running_python(cluster.nodes[0]) or self._python(cluster.shape)
-        return ask_python(str(python), f"cluster {cluster.name}", self.home)
+        python = running_python(cluster.nodes[0]) or Path(sys.executable)
+        packages = packages_of(cluster.nodes[0]) or self._packages(cluster.shape)
+        folders = [package_folders(packages)] if packages else []
+        return ask_python(str(python), f"cluster {cluster.name}", self.home, *folders)
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
-        """A file or folder of this machine as a tar."""
-        from lab.engine.archive import pack
+        """A file or folder of this machine as a tar, which comes while it is read."""
+        from lab.engine.archive import pack_stream
 
         try:
-            return pack(Path(path), Path(path).name)
+            return pack_stream(Path(path), Path(path).name)
         except UsageError as error:
             raise ClusterError(f"{error.message} on {node.name}") from error
 

@@ -11,11 +11,13 @@ import os
 import site
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
+from lab.engine.local.layout import PACKAGES_VARIABLE
 from lab.engine.local.state import ENGINE
-from lab.engine.packages.pip import ask_python, run_pip
+from lab.engine.packages.contents import check_wheels
+from lab.engine.packages.install import install_request, library_folder, program_text
+from lab.engine.packages.pip import ask_python, run_program
 from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.store import cannot_write, key_of, making, store
 from lab.engine.packages.target import Target
@@ -25,16 +27,12 @@ from lab.node.remove import remove_tree
 
 OWN = "the lab's own Python"
 _MADE = "made.json"
-_BELOW = "lab-below.pth"
-"""Names the folders of packages of the Python below: those are seen where the environment has nothing of that name."""
 Tell = Callable[[str], None]
 
 
-def python_for(requirements: Sequence[str]) -> Path:
-    """The Python of the environment with these packages, whether it is there or not; without any, the lab's own."""
-    if not requirements:
-        return Path(sys.executable)
-    return _folder() / key_of(_below(), requirements) / "bin" / "python"
+def environment_for(requirements: Sequence[str]) -> Path:
+    """The folder of the environment with these packages, whether it is there or not."""
+    return _folder() / key_of(_below(), requirements)
 
 
 def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool = False) -> Path:
@@ -43,7 +41,7 @@ def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool =
     Raises:
         LabError: a requirement contradicts what is there, or cannot be fetched.
     """
-    folder = python_for(requirements).parents[1]
+    folder = environment_for(requirements)
     if not again and (folder / _MADE).exists():
         return folder
     with making(folder.name, tell) as work:
@@ -53,6 +51,7 @@ def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool =
             raise ClusterError(f"{folder} is in use by a cluster that is up", "`lab down` first")
         target = ask_python(sys.executable, OWN, work)
         wheels = fetch_wheels(target, requirements, work, tell)
+        check_wheels(target, wheels, whole_path=False)
         tell(f"packages: installing {len(wheels)} over {OWN}")
         try:
             _remove(folder)
@@ -69,16 +68,8 @@ def ensure_environment(requirements: Sequence[str], tell: Tell, *, again: bool =
 
 
 def _make(folder: Path, target: Target, wheels: Sequence[Path], work: Path) -> None:
-    import venv
-
-    venv.EnvBuilder(symlinks=True).create(folder)
-    library = next(folder.glob("lib/python*/site-packages"))
-    (library / _BELOW).write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in _folders_below()))
-    if wheels:
-        options = ["--isolated", "--no-index", "--no-deps", "--ignore-installed", "--no-warn-script-location"]
-        python = str(folder / "bin" / "python")
-        of_it = replace(target, executable=python)
-        run_pip(of_it, ["install", *options, *map(str, wheels)], work, lambda _: None, python)
+    request = install_request(target, str(folder), [str(path) for path in wheels], str(library_folder().parent))
+    run_program(program_text(), request, work, "installing the packages")
 
 
 def environments() -> list[Prepared]:
@@ -138,12 +129,12 @@ def _remove(folder: Path) -> None:
 
 
 def _users(folder: Path) -> list[int]:
-    """Processes that run its Python."""
-    wanted, found = os.fsencode(folder) + b"/", []
+    """The agents whose workers use it."""
+    wanted, found = f"{PACKAGES_VARIABLE}={folder}".encode(), []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                if file.read(4096).startswith(wanted):
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
                     found.append(int(entry))
         except OSError:
             continue

@@ -10,6 +10,8 @@ from lab.engine import ownership
 
 MARK = "LAB_LOCAL_CLUSTER"
 """Environment variable of every process of a cluster."""
+PACKAGES_VARIABLE = "LAB_PACKAGES"
+"""Environment variable that names the virtual environment of workers, where they have one."""
 DESCRIPTION = "cluster.json"
 DATA = "data"
 """Holds a link to each folder of data, by its name."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from lab import __version__
-from lab.engine.local.layout import CONTROL, DESCRIPTION, LIFE, MARK, mark
+from lab.engine.local.layout import CONTROL, DESCRIPTION, LIFE, MARK, PACKAGES_VARIABLE, mark
 from lab.engine.protocol import Request
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterUnfit
@@ -15,9 +16,11 @@ from lab.plan.cluster import Shape
 
 
 def requests_for(
-    home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, python: Path
+    home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, packages: str = ""
 ) -> list[Request]:
-    """The folder with its description, and the process of a Python; `network`: the two middle octets of its addresses.
+    """The folder with its description, and the process that forks agents.
+
+    `network`: the two middle octets of its addresses. `packages`: the virtual environment that workers use, if any.
 
     Raises:
         ClusterUnfit: processes of this machine cannot be that.
@@ -33,16 +36,16 @@ def requests_for(
             what=f"process of {shape.nodes} agents",
             body={
                 "argv": [
-                    str(python),
+                    sys.executable,
                     "-c",
                     start,
                     str(folder / LIFE),
                     str(folder / CONTROL),
                 ],
-                "agents": _agents(folder, shape),
+                "agents": _agents(folder, shape, packages),
                 "environment": {
                     "GLOO_SOCKET_IFNAME": "lo",
-                    **(programs_first(python) if shape.requirements else {}),
+                    **({PACKAGES_VARIABLE: packages} if packages else {}),
                     **shape.env,
                     MARK: mark(home, cluster),
                 },
@@ -51,12 +54,12 @@ def requests_for(
     ]
 
 
-def programs_first(python: Path) -> dict[str, str]:
+def programs_first(packages: str) -> dict[str, str]:
     """The environment in which the programs of a virtual environment are found."""
-    return {"VIRTUAL_ENV": str(python.parents[1]), "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"}
+    return {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
 
 
-def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
+def _agents(folder: Path, shape: Shape, packages: str) -> list[dict[str, Any]]:
     return [
         {
             "node": node,
@@ -67,6 +70,7 @@ def _agents(folder: Path, shape: Shape) -> list[dict[str, Any]]:
             "memory_bytes": shape.memory_bytes,
             "disk_bytes": shape.disk_bytes,
             "shared": str(folder / "shared"),
+            "packages": packages,
         }
         for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lab.engine import ownership
 from lab.engine.local.channel import agent_pid, listens, paused_pid
-from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, address, is_cluster, stopped_file
+from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, PACKAGES_VARIABLE, address, is_cluster, stopped_file
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.node import processes
@@ -75,6 +75,16 @@ def running_python(node: Node) -> Path | None:
     except OSError:
         return None
     return Path(os.fsdecode(words[0]))
+
+
+def packages_of(node: Node) -> str:
+    """The virtual environment that the workers of a node use; empty where there is none, or the node does not run."""
+    try:
+        variables = Path(f"/proc/{agent_pid(node)}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    named = f"{PACKAGES_VARIABLE}=".encode()
+    return next((os.fsdecode(one.removeprefix(named)) for one in variables if one.startswith(named)), "")
 
 
 def node_state(node: Node) -> NodeState:

@@ -16,6 +16,7 @@ from lab.engine.packages import pip_program
 from lab.engine.packages.failure import pip_failed
 from lab.engine.packages.target import Target, probe_text
 from lab.errors import ClusterError
+from lab.keys.problems import shown
 from lab.words import clip, format_duration
 
 SILENT_S = 900.0
@@ -34,31 +35,38 @@ _WORTH_TELLING = ("Collecting ", "Downloading ")
 _LONGEST = 100
 
 
-def run_pip(
-    target: Target, arguments: Sequence[str], folder: Path, tell: Callable[[str], None], python: str = sys.executable
-) -> None:
+def run_pip(target: Target, arguments: Sequence[str], folder: Path, tell: Callable[[str], None]) -> None:
     """Run pip for the packages of a Python, in a folder; its index and options are those of whoever calls.
-
-    `python` runs pip: the lab's own, or one that packages are installed for.
 
     Raises:
         LabError: pip is not there, or fails, or says nothing for too long.
     """
     program = Path(pip_program.__file__).read_text()
     said = _follow(
-        [python, "-c", program, json.dumps(dict(target.markers)), target.executable, *arguments], folder, tell
+        [sys.executable, "-c", program, json.dumps(dict(target.markers)), target.executable, *arguments], folder, tell
     )
     if said.code:
         raise pip_failed(said.code, said.lines, target)
 
 
-def ask_python(python: str, what: str, folder: Path) -> Target:
-    """What a Python of this machine has.
+def run_program(program: str, argument: str, folder: Path, what: str) -> None:
+    """Run the text of a program with the lab's own Python, in a folder.
+
+    Raises:
+        ClusterError: it fails.
+    """
+    said = _follow([sys.executable, "-I", "-c", program, argument], folder, lambda _: None)
+    if said.code:
+        raise ClusterError(f"{what} failed: {shown(said.lines[-1] if said.lines else said.code, 300)}")
+
+
+def ask_python(python: str, what: str, folder: Path, *packages: str) -> Target:
+    """What a Python of this machine has, with what is in further folders of packages.
 
     Raises:
         ClusterError: it does not say.
     """
-    said = _follow([python, "-c", probe_text()], folder, lambda _: None)
+    said = _follow([python, "-c", probe_text(), *packages], folder, lambda _: None)
     return Target.told(what, "\n".join(said.lines))
 
 

@@ -16,7 +16,7 @@ from lab.spec.requirements import wheel_path
 from lab.waiting import wait_until
 from lab.words import format_duration
 
-_FORMAT = "1"
+_FORMAT = "2"
 """Raised when what is made of the same requirements changes."""
 _WAIT_S = 1800.0
 _POLL_S = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -50,10 +50,14 @@ class Target:
     platforms: Sequence[str]
     """Those of wheels that fit, the best first."""
     markers: Mapping[str, str]
-    library: str
-    """The folder of its packages."""
-    programs: str
-    """The folder of programs that packages bring."""
+    folders: Sequence[str]
+    """The folders of its packages."""
+    modules: Collection[str]
+    """What it can import, as paths without suffixes: `torch`, or `google/protobuf` in a namespace."""
+    programs: Collection[str]
+    """Names of the programs beside it."""
+    system_programs: Collection[str]
+    """Names of all programs on `PATH`."""
     has: Mapping[str, Package]
 
     @classmethod
@@ -65,6 +69,8 @@ class Target:
         """
         try:
             data: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+            for name in ("modules", "programs", "system_programs"):
+                data[name] = frozenset(data[name])
             data["has"] = {name: Package(**about) for name, about in data["has"].items()}
             return cls(what=what, **data)
         except (ValueError, KeyError, TypeError, IndexError) as error:

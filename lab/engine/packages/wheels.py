@@ -41,16 +41,6 @@ def fetch_wheels(
     return sorted(path for path in wheels.iterdir() if path.name not in stand_ins)
 
 
-def unpack_wheels(target: Target, wheels: Sequence[Path], folder: Path) -> None:
-    """Write what wheels hold into a folder, as it lies beside other packages; programs into `bin` there.
-
-    Raises:
-        LabError: pip cannot.
-    """
-    options = ["--isolated", "--no-index", "--no-deps", "--no-compile", "--target", str(folder)]
-    run_pip(target, ["install", *options, *fitting(target), *map(str, wheels)], folder.parent, lambda _: None)
-
-
 def fitting(target: Target) -> list[str]:
     """The options of pip by which only wheels for that Python are taken."""
     version = ["--implementation", "cp", "--python-version", target.python, "--abi", target.abi]

@@ -98,15 +98,22 @@ class SlurmEngine:
         from lab.engine import ownership
         from lab.engine.slurm.request import requests_for
 
-        pythons = self._pythons(shape)
-        return requests_for(self.home, cluster, shape, owner=ownership.owner(), run=run, pythons=pythons)
+        pythons, packages = self._pythons(shape), self._packages(shape)
+        known = (self.home, cluster, shape)
+        return requests_for(*known, owner=ownership.owner(), run=run, pythons=pythons, packages=packages)
+
+    def _packages(self, shape: Shape) -> str:
+        """The virtual environment that the workers of a cluster use."""
+        if not shape.requirements:
+            return ""
+        from lab.engine.local.environment import environment_for
+
+        return str(environment_for(shape.requirements))
 
     def _pythons(self, shape: Shape) -> list[str]:
         """What nodes are run by: the first of these that has torch on their machine."""
-        if shape.requirements:
-            from lab.engine.local.environment import python_for
-
-            return [str(python_for(shape.requirements))]
+        if shape.requirements:  # their environment is made over this Python
+            return [sys.executable]
         if shape.image is not None:
             return ["python3", "python"]
         chosen = os.environ.get("LAB_SLURM_PYTHON")
@@ -217,10 +224,13 @@ class SlurmEngine:
 
     def target(self, cluster: ClusterInfo) -> Target:
         """The Python of the nodes."""
+        from lab.engine.packages.layout import package_folders
         from lab.engine.packages.target import Target, probe_text
         from lab.engine.slurm.on_node import ask_python
 
-        return Target.told(f"cluster {cluster.name}", ask_python(cluster.nodes[0], probe_text()))
+        packages = self._packages(cluster.shape)
+        folders = [package_folders(packages)] if packages else []
+        return Target.told(f"cluster {cluster.name}", ask_python(cluster.nodes[0], probe_text(), *folders))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""

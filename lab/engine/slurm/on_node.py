@@ -65,9 +65,9 @@ def beside(node: Node, what: str) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def ask_python(node: Node, program: str) -> str:
+def ask_python(node: Node, program: str, *arguments: str) -> str:
     """What a program says that the Python of a node runs."""
-    said = _run(node, ["sh", "-c", _PYTHON, folder_of(node), "-c", program])
+    said = _run(node, ["sh", "-c", _PYTHON, folder_of(node), "-c", program, *arguments])
     return said.stdout.decode("utf-8", "replace")
 
 

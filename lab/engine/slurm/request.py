@@ -61,11 +61,12 @@ standard input ended has nobody any more who would give the allocation back."""
 
 
 def requests_for(
-    home: Path, cluster: str, shape: Shape, *, owner: str, run: str | None, pythons: Sequence[str]
+    home: Path, cluster: str, shape: Shape, *, owner: str, run: str | None, pythons: Sequence[str], packages: str = ""
 ) -> list[Request]:
     """The allocation, and the steps of its agents: their options but for job, machine and address, which Slurm gives.
 
-    `pythons` are tried on each machine in this order, until one has torch.
+    `pythons` are tried on each machine in this order, until one has torch. `packages`: the virtual environment that
+    workers use, if any.
 
     Raises:
         ClusterUnfit: Slurm cannot be asked for that.
@@ -88,7 +89,7 @@ def requests_for(
                 what=f"step of {node}",
                 body={
                     "argv": [*_container(cluster, node, shape, shared), "sh", "-c", _START, "lab"],
-                    "config": _config(home, cluster, node, shape, shared),
+                    "config": {**_config(home, cluster, node, shape, shared), "packages": packages},
                     "pythons": list(pythons),
                     "environment": dict(shape.env),
                 },

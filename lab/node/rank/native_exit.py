@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from os import _exit  # as it is now: a script may put another one into `os`
 from typing import NoReturn
 
 _watched: list[int] = []
@@ -39,4 +40,4 @@ def leave(code: int) -> NoReturn:
         if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.Finalize()  # as mpi4py does at the end of an interpreter
         ctypes.PyDLL(None).exit(code)  # no other thread goes on meanwhile
-    os._exit(code)
+    _exit(code)

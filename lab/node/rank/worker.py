@@ -26,12 +26,25 @@ from .. import warm
 from ..messages.worker import Imported
 from ..recorder import holds
 from ..recorder import install as recorder
-from . import calls, chosen_backend, debugger, destroyed_groups, joining, native_exit, note, rendezvous, thread_failures
+from . import (
+    calls,
+    chosen_backend,
+    debugger,
+    destroyed_groups,
+    joining,
+    native_exit,
+    note,
+    packages,
+    rendezvous,
+    thread_failures,
+)
 from .raised import raised, without_frames
 
 STACK_SIGNAL = joining.STACK_SIGNAL
 SPEC_VARIABLE = "LAB_WORKER_SPEC"
 _ORDER_DEADLINE_S = 1.0
+_COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
+"""As they are before any package runs."""
 _OWN_CODE = (
     *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__, calls.__file__, calls.PROGRAM),
     os.path.join(os.path.dirname(recorder.__file__), ""),
@@ -103,9 +116,18 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     if spec.get("trace_fd") is not None:
         recorder.start(spec["rank"], spec["trace_fd"], spec["folder"], spec["trace_values"], spec.get("step_fd"))
         joining.prepare(spec["folder"], spec["trace_values"], spec["note_socket"])
+    _hide_from_packages()
+    packages.enter_environment(spec.get("packages", ""))
     path = os.path.join(spec["folder"], spec["script"])
     names = vars(_main_module(path))
     return _run_script(path, names, spec), names
+
+
+def _hide_from_packages() -> None:
+    """Let no package find the modules that decide on the exit code: whoever imports them gets copies without effect."""
+    for module in (sys.modules[__name__], native_exit):
+        sys.modules.pop(module.__name__, None)
+        sys.modules[__package__].__dict__.pop(module.__name__.rpartition(".")[2], None)
 
 
 def start_cold() -> None:
@@ -153,8 +175,8 @@ def _run_script(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> i
 def _run_once(path: str, namespace: dict[str, Any], spec: dict[str, Any]) -> int:
     try:
         with io.open_code(path) as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
-        exec(code, namespace)
+            code = _COMPILE(file.read(), path, "exec", dont_inherit=True)
+        _EXECUTE(code, namespace)
     except SystemExit as error:
         status = _exit_code(error.code)
         if status:
@@ -202,7 +224,7 @@ def _exit_code(value: Any) -> int:
 def _report(error: BaseException, spec: dict[str, Any]) -> None:
     """Tell the agent what was raised, before anything else can fail because of it."""
     with suppress(OSError, ValueError):  # the traceback is still printed
-        note.send(spec["note_socket"], raised(spec["rank"], error))
+        _SEND_STATEMENT(spec["note_socket"], raised(spec["rank"], error))
 
 
 def _report_imports(spec: dict[str, Any]) -> None:

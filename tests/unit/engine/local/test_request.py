@@ -20,7 +20,7 @@ HOME = Path("/tmp/h")
 
 def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
     shape = Shape(nodes=2, env={"A": "1"}, memory_bytes=2**30)
-    folder, process = requests_for(HOME, "c", shape, network="7.8", run="r", python=Path(sys.executable))
+    folder, process = requests_for(HOME, "c", shape, network="7.8", run="r")
     assert (folder.what, process.what) == ("folder /tmp/h/c", "process of 2 agents")
     description = folder.body["cluster.json"]
     assert (Shape.from_json(description["shape"]), description["network"], description["run"]) == (shape, "7.8", "r")
@@ -44,16 +44,16 @@ def test_a_cluster_is_a_folder_and_one_process_that_holds_the_nodes():
 )
 def test_what_processes_of_this_machine_cannot_be_is_refused(shape: Shape, message: str):
     with pytest.raises(ClusterError, match=message):
-        requests_for(HOME, "c", shape, network="7.8", run=None, python=Path(sys.executable))
+        requests_for(HOME, "c", shape, network="7.8", run=None)
 
 
-def test_the_nodes_with_packages_are_of_another_python_whose_programs_come_first():
-    python = Path("/cache/environments/key/bin/python")
+def test_agents_of_nodes_with_packages_do_not_use_them_and_pass_them_to_workers():
+    packages = "/cache/environments/key"
     shape = Shape(nodes=1, requirements=("tqdm",))
-    _, process = requests_for(HOME, "c", shape, network="7.8", run=None, python=python)
-    assert process.body["argv"][0] == str(python)
-    assert process.body["environment"]["VIRTUAL_ENV"] == "/cache/environments/key"
-    assert process.body["environment"]["PATH"].startswith("/cache/environments/key/bin:")
+    _, process = requests_for(HOME, "c", shape, network="7.8", run=None, packages=packages)
+    assert process.body["argv"][0] == sys.executable
+    assert "PATH" not in process.body["environment"]
+    assert [agent["packages"] for agent in process.body["agents"]] == [packages]
 
 
 def described(home: Path, name: str, network: str, nodes: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lab.engine.packages import pip_program
 from lab.engine.packages.store import key_of, making
 from lab.engine.packages.target import Target
-from lab.engine.packages.wheels import fetch_wheels, unpack_wheels
+from lab.engine.packages.wheels import fetch_wheels
 from lab.errors import LabError
 from tests.unit.fake_engine import python_with
 from tests.wheel_files import make_wheel
@@ -48,16 +48,6 @@ def test_wheels_are_for_the_python_that_they_are_for(index: Path, target: Target
     make_wheel(index, "torch", "2.8.0")
     found = fetch(target, tmp_path / "work", "labone")
     assert found == ["labold-1.0-cp39-cp39-manylinux_2_17_aarch64.whl", "labone-1.0-py3-none-any.whl"]
-
-
-def test_what_is_unpacked_lies_as_beside_other_packages(index: Path, target: Target, tmp_path: Path) -> None:
-    entry = {"labone-1.0.dist-info/entry_points.txt": "[console_scripts]\nlabone = labone:main\n"}
-    make_wheel(index, "labone", files=entry)
-    (tmp_path / "work").mkdir()
-    wheels = fetch_wheels(target, ["labone"], tmp_path / "work")
-    unpack_wheels(target, wheels, tmp_path / "packages")
-    assert (tmp_path / "packages" / "labone.py").is_file()
-    assert (tmp_path / "packages" / "bin" / "labone").read_text().startswith("#!/opt/py/bin/python3\n")
 
 
 def test_nothing_of_a_source_distribution_is_run(index: Path, target: Target, tmp_path: Path) -> None:
