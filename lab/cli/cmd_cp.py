@@ -6,17 +6,21 @@ import argparse
 import re
 from pathlib import Path, PurePosixPath
 
+from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import pack, unpack
+from lab.engine.arrival import LIMIT_BYTES
 from lab.errors import UsageError
 from lab.node.config import FIRST_UID
 from lab.node.users import GROUP
 from lab.plan.cluster import ClusterInfo
-from lab.words import listing
+from lab.words import clip
 
+_MOST_TOLD = 5
+_LONGEST = 200
 _IN_NODE = re.compile(r"(node[0-9]+|[0-9]+):(.*)", re.DOTALL)
 
 
@@ -28,6 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("source", help="what to copy: PATH here, or NODE:PATH")
     parser.add_argument("target", help="where to: NODE:PATH, or PATH here")
+    parser.add_argument(
+        "--max-size",
+        dest="most_bytes",
+        type=types.size,
+        default=LIMIT_BYTES,
+        metavar="SIZE",
+        help="copy at most so much (default: 1GiB); here never more than the disk has free",
+    )
     shared.add_cluster(parser)
 
 
@@ -42,25 +54,31 @@ def run(arguments: argparse.Namespace) -> int:
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
     if source is not None:
-        left_out = _copy_from(cluster, info, source[1], source[2], arguments.target)
-        if left_out:
-            say(f"left out, for they are neither files nor folders: {listing(left_out[:5])}")
-    elif target is not None:
-        _copy_to(cluster, info, Path(arguments.source), target[1], target[2])
+        left_out = _copy_from(cluster, info, source[1], source[2], arguments.target, arguments.most_bytes)
+    else:
+        assert target is not None
+        left_out = _copy_to(cluster, info, Path(arguments.source), target[1], target[2], arguments.most_bytes)
+    if left_out:
+        more = f" and {len(left_out) - _MOST_TOLD} more" if len(left_out) > _MOST_TOLD else ""
+        names = ", ".join(" ".join(clip(name, _LONGEST).split()) for name in left_out[:_MOST_TOLD])
+        say(f"left out, for they are neither files nor folders, or have no path below the copy: {names}{more}")
     return 0
 
 
-def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target: str) -> list[str]:
+def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target: str, most_bytes: int) -> list[str]:
     there, here = PurePosixPath(info.shared, path), Path(target)
     if target.endswith("/") or here.is_dir():
         here /= there.name
     with cluster.engine.read_files(find_node(info, node), str(there)) as archive:
-        return unpack(archive, here)
+        return unpack(archive, here, most_bytes=most_bytes)
 
 
-def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path: str) -> None:
+def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path: str, most_bytes: int) -> list[str]:
+    left_out: list[str] = []
     there = PurePosixPath(info.shared, path)
     if not path or path.endswith("/"):
         there /= source.resolve().name
-    with pack(source, there.name, owner=(FIRST_UID, GROUP)) as archive:
+    owner = (FIRST_UID, GROUP)
+    with pack(source, there.name, owner, most_bytes=most_bytes, left_out=left_out) as archive:
         cluster.engine.write_files(find_node(info, node), str(there.parent), archive)
+    return left_out

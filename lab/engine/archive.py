@@ -234,8 +234,8 @@ def unpack(archive: Readable, target: Path, *, most_bytes: int | None = None) ->
 
 
 def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
-    left_out, room = list[str](), limit.most_bytes
-    for entry in read_entries(archive, limit.most_bytes * _HOLES, MOST_ENTRIES):
+    left_out, room, longest = list[str](), limit.most_bytes, limit.most_bytes * _HOLES
+    for entry in read_entries(archive, longest, MOST_ENTRIES):
         below = _below(entry.name)
         first = _file_of(entry, top)
         if below is None or not (entry.is_file or entry.is_folder or first):
@@ -246,6 +246,9 @@ def _unpack(archive: Readable, top: Path, limit: WriteLimit) -> list[str]:
                 os.mkdir(top / below, 0o755)
                 continue
             content = entry.content() if first is None else _content(first)
+            longest -= first.facts.st_size if first else 0
+            if longest < 0:
+                raise limit.error()
             with NewFile(top / below, executable=bool((first.facts.st_mode if first else entry.mode) & 0o100)) as file:
                 for data in content:
                     file.write(data)

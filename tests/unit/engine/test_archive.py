@@ -38,7 +38,7 @@ def test_a_folder_arrives_as_it_was_under_another_name(tmp_path: Path) -> None:
         assert name_of(archive) == "new"
         assert unpack(archive, tmp_path / "there") == []
     arrived = tmp_path / "there" / "b" / "c.sh"
-    assert (arrived.read_text(), stat.S_IMODE(arrived.stat().st_mode)) == ("text", 0o775)
+    assert (arrived.read_text(), stat.S_IMODE(arrived.stat().st_mode)) == ("text", 0o755)
 
 
 def test_a_file_arrives_under_another_name(tmp_path: Path) -> None:
