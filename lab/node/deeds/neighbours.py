@@ -11,22 +11,15 @@ Nodes of a large cluster do it before any run, so it is no reason to have a libr
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
-from collections.abc import Iterator
 from typing import Any
 
+from .. import netlink
 from . import Context
 from .devices import device
 
-_NETLINK, _ROUTE = 16, 0
 _ADD, _REMOVE, _ASK = 28, 29, 30
-_REQUEST, _ACK, _DUMP, _CREATE, _REPLACE = 0x1, 0x4, 0x300, 0x400, 0x100
-_ERROR, _DONE = 2, 3
-_HEADER, _ATTRIBUTE = struct.Struct("=IHHII"), struct.Struct("=HH")
-_PATIENCE_S = 5.0
-_LARGEST_BYTES = 1 << 18
 _PROTOCOL_ADDRESS, _HARDWARE_ADDRESS = 1, 2
 _HEAD = struct.Struct("=BxxxiHBB")
 """`struct ndmsg`: family, device, state, flags, type."""
@@ -46,8 +39,8 @@ def apply(context: Context, said: dict[str, Any]) -> dict[str, Any]:
     """
     index = device(said["address"])
     for address, hardware in said["hardware"].items():
-        known = _attribute(_HARDWARE_ADDRESS, bytes.fromhex(hardware.replace(":", "")))
-        _told(_ADD, _ACK | _CREATE | _REPLACE, _entry(index, address) + known)
+        known = netlink.attribute(_HARDWARE_ADDRESS, bytes.fromhex(hardware.replace(":", "")))
+        _told(_ADD, netlink.ACK | netlink.CREATE | netlink.REPLACE, _entry(index, address) + known)
     return look(context, said)
 
 
@@ -60,7 +53,7 @@ def undo(context: Context, said: dict[str, Any]) -> dict[str, Any]:
     index = device(said["address"])
     for address in said["hardware"]:
         try:
-            _told(_REMOVE, _ACK, _entry(index, address))
+            _told(_REMOVE, netlink.ACK, _entry(index, address))
         except OSError as error:
             if error.errno != errno.ENOENT:
                 raise
@@ -69,26 +62,15 @@ def undo(context: Context, said: dict[str, Any]) -> dict[str, Any]:
 
 def look(_: Context, said: dict[str, Any]) -> dict[str, Any]:
     """The addresses of which the kernel was told."""
-    found = _told(_ASK, _DUMP, _HEAD.pack(socket.AF_INET, 0, 0, 0, 0))
+    found = _told(_ASK, netlink.DUMP, _HEAD.pack(socket.AF_INET, 0, 0, 0, 0))
     told = [entry[_HEAD.size :] for entry in found if _HEAD.unpack_from(entry)[3] & _TOLD]
-    addresses = (dict(_attributes(rest)).get(_PROTOCOL_ADDRESS, b"") for rest in told)
+    addresses = (dict(netlink.read_attributes(rest)).get(_PROTOCOL_ADDRESS, b"") for rest in told)
     return {"told": sorted(socket.inet_ntoa(address) for address in addresses if len(address) == 4)}
 
 
 def _entry(index: int, address: str) -> bytes:
     head = _HEAD.pack(socket.AF_INET, index, _STALE, _TOLD, 0)
-    return head + _attribute(_PROTOCOL_ADDRESS, socket.inet_aton(address))
-
-
-def _attribute(kind: int, value: bytes) -> bytes:
-    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(data) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(data)
-        yield kind, data[_ATTRIBUTE.size : length]
-        data = data[max(length + 3 & ~3, _ATTRIBUTE.size) :]
+    return head + netlink.attribute(_PROTOCOL_ADDRESS, socket.inet_aton(address))
 
 
 def _told(kind: int, flags: int, body: bytes) -> list[bytes]:
@@ -97,17 +79,4 @@ def _told(kind: int, flags: int, body: bytes) -> list[bytes]:
     Raises:
         OSError: it refuses.
     """
-    found: list[bytes] = []
-    with socket.socket(_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _ROUTE) as kernel:
-        kernel.settimeout(_PATIENCE_S)
-        kernel.send(_HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body)
-        while True:
-            data = kernel.recv(_LARGEST_BYTES)
-            while data:
-                length, what, *_ = _HEADER.unpack_from(data)
-                answer, data = data[_HEADER.size : length], data[length + 3 & ~3 :]
-                if what == _ERROR and (code := -struct.unpack_from("=i", answer)[0]):
-                    raise OSError(code, f"its kernel refuses that: {os.strerror(code)}")
-                if what in (_ERROR, _DONE):
-                    return found
-                found.append(answer)
+    return netlink.send(netlink.ROUTE, [netlink.message(kind, flags, body)])
