@@ -7,6 +7,7 @@ import itertools
 import os
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,9 @@ from lab import Cluster, Result
 from lab.node.config import FIRST_UID
 from lab.node.users import first_uid_of
 from lab.spec.scenario import Expect
+from lab.waiting import wait_until
+from tests.engines.conftest import scenario_of
+from tests.hostile.conftest import HERE
 
 if TYPE_CHECKING:
     import docker
@@ -178,3 +182,35 @@ def test_what_a_script_changes_in_an_image_that_lets_it_is_not_there_in_the_next
         assert info is not None
         nodes.append(info.nodes[0].handle)
     assert [earlier != later for earlier, later in itertools.pairwise(nodes)] == [False, False, True, True, True]
+
+
+_TAKE_MEMORY = """
+for process in /proc/[0-9]*; do [ $process = /proc/$$ ] || echo 1000 >$process/oom_score_adj; done
+exec python3 -c 'held = [b"x" * (1 << 22) for _ in range(10_000)]'
+"""
+"""As root in a container: have the kernel kill the agent, and not this."""
+
+
+@pytest.mark.parametrize("ended_by", ["kill", "lack of memory"])
+def test_what_ended_a_node_is_told_whatever_the_kernel_killed_before(
+    engine: str, tmp_path: Path, ended_by: str
+) -> None:
+    name = f"lab-test-memory-{os.getpid()}"
+    with Cluster(name=name, engine=engine, nodes=1, memory_bytes=512 * MIB) as cluster:
+        flood = scenario_of(HERE / "floods.py", "memory", 0, timeout_s=3.0)
+        assert "for lack of memory" in cluster.run(flood, runs=tmp_path).reason
+        info = cluster.info()
+        assert info is not None
+        node, connection = info.nodes[0], cluster.engine.connection  # type: ignore[attr-defined]
+
+        if ended_by == "kill":
+            connection.kill(node.handle)
+        else:
+            made = connection.api.exec_create(node.handle, ["/bin/sh", "-c", _TAKE_MEMORY])
+            connection.api.exec_start(made["Id"])
+            assert wait_until(lambda: not cluster.engine.node_state(node).running, 20.0)
+
+        assert connection.inspect(node.handle)["State"]["OOMKilled"], "the engine does not forget it"
+        state = cluster.engine.node_state(node)
+        assert state.out_of_memory == (ended_by != "kill")
+        assert ("memory" in state.sentence()) == (ended_by != "kill"), state.sentence()

@@ -167,6 +167,15 @@ class Connection:
             lambda direct: direct.inspect(container, timeout_s), lambda api: api.inspect_container(container)
         )
 
+    def events(self, container: str, kinds: Sequence[str], span: tuple[float, float]) -> list[dict[str, Any]]:
+        """The events of these kinds that the engine remembers of a container, between two Unix times of its clock."""
+        since, until = span
+        filters = {"container": [container], "event": list(kinds)}
+        return self._ask(
+            lambda direct: direct.events(filters, since, until),
+            lambda api: [*api.events(since=since, until=until, filters=filters, decode=True)],
+        )
+
     def attach(self, container: str) -> Any:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
 

@@ -86,6 +86,12 @@ class DirectApi:
         found: dict[str, Any] = self.ask("GET", f"/containers/{container}/json", timeout_s=timeout_s)
         return found
 
+    def events(self, filters: Mapping[str, list[str]], since: float, until: float) -> list[dict[str, Any]]:
+        """What the engine remembers between two Unix times; it answers once the second one has passed."""
+        path = f"/events?since={since:.6f}&until={until:.6f}&filters={quote(json.dumps(filters))}"
+        with self._ask("GET", path) as connection, connection.makefile("rb") as body:
+            return [json.loads(line) for line in body if line.strip()]
+
     def attach(self, container: str) -> socket.socket:
         """A stream to the standard input, output and error of a container's first process."""
         return self.stream(f"/containers/{container}/attach?stdin=1&stdout=1&stderr=1&stream=1")

@@ -19,6 +19,11 @@ STOPPED_SUFFIX = ".stopped"
 """How the name of a container ends that was stopped on purpose."""
 _NEVER = "0001-01-01"
 """How the engine writes a time that has not come."""
+_OOM = "oom"
+_OOM_BEFORE_END_S = 2.0
+"""A container ends at most so long after the kernel has killed its agent: the rest of its memory is returned first."""
+_EVENT_DELAY_S = 0.2
+"""The engine may learn of it after the end."""
 
 
 def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
@@ -57,9 +62,27 @@ def node_state(connection: Connection, node: Node) -> NodeState:
     return NodeState(
         running=bool(state["Running"]),
         exit_code=state["ExitCode"],
-        out_of_memory=bool(state["OOMKilled"]),
+        out_of_memory=bool(state["OOMKilled"]) and not state["Running"] and _ended_by_oom(connection, node, state),
         restarted=bool(state["Running"]) and not state.get("FinishedAt", _NEVER).startswith(_NEVER),
     )
+
+
+def _ended_by_oom(connection: Connection, node: Node, state: Mapping[str, Any]) -> bool:
+    """Whether lack of memory ended a container, of which only a worker may have been killed for that, long ago.
+
+    `OOMKilled` stays set once the kernel has killed any process of a container. So the last event before the end
+    decides: the kernel killed something, or somebody had the engine kill the container.
+    """
+    from datetime import datetime  # mostly no node is lost
+
+    try:
+        ended = datetime.fromisoformat(state["FinishedAt"]).timestamp()
+        span = ended - _OOM_BEFORE_END_S, ended + _EVENT_DELAY_S
+        events = connection.events(node.handle, (_OOM, "kill"), span)
+        last = max(events, key=lambda event: int(event["timeNano"]), default={})
+    except (Refused, ValueError, KeyError):  # an engine that cannot say it
+        return True
+    return bool(last.get("Action", "") == _OOM)
 
 
 def trouble(connection: Connection, node: Node) -> Trouble | None:
