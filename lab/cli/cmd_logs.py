@@ -6,20 +6,25 @@ import argparse
 import json
 import sys
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from datetime import datetime
+from typing import BinaryIO
 
 from lab.cli import arguments as shared
 from lab.cli.on_record import add_attempt, open_record
 from lab.errors import UsageError
 from lab.keys.problems import did_you_mean
-from lab.record.index import Piece
+from lab.record.index import IndexReader, Piece
+from lab.record.output import read_output
 from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.words import name_attempts, name_nodes
 
 _POLL_S = 0.1
+_LONGEST_PART = 1 << 20
+"""Bytes of a line that are printed at once."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,25 +53,27 @@ def run(arguments: argparse.Namespace) -> int:
     workers = record.workers()
     wanted = _wanted(arguments, workers, record) if workers or not arguments.follow else set()
     if arguments.rank and len(arguments.rank) == 1 and not arguments.follow and not arguments.json:
-        _print_one(record.log(arguments.rank[0]), raw=arguments.raw)
+        with record.open_log(arguments.rank[0]) as log:
+            _print_one(log, raw=arguments.raw)
         return 0
     live = LiveOutput(sys.stdout, None, raw=arguments.raw, whole=True)
-    position, number = 0, record.number
+    index, number = IndexReader(), record.number
     _tell_of_earlier(record, arguments)
     while True:
         over = not record.in_progress
         while number < record.number:  # the workers were begun anew
-            pieces, _ = record.attempt(number).output_from(position)
+            pieces = read_output(record.attempt(number).path, index)
             _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
             live.finish()
-            position, number, workers = 0, number + 1, {}
+            index, number, workers = IndexReader(), number + 1, {}
             sys.stderr.write(f"attempt {number} begins\n")
         if not workers:  # the run is still waiting for its nodes
             workers = record.workers()
             wanted = _wanted(arguments, workers, record) if workers else wanted
-        pieces, position = record.output_from(position)
+        before = index.position
+        pieces = read_output(record.path, index)
         _show((piece for piece in pieces if piece.rank in wanted), workers, live, number, arguments.json)
-        if not arguments.follow or (over and not pieces):
+        if not arguments.follow or (over and index.position == before):
             live.finish()
             return 0
         live.settle()
@@ -95,9 +102,14 @@ def _print_launchers(record: Record, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_one(log: bytes, *, raw: bool) -> None:
-    data = log if raw else harmless(log.decode("utf-8", "backslashreplace"), output=True).encode()
-    sys.stdout.buffer.write(data)
+def _print_one(log: BinaryIO, *, raw: bool) -> None:
+    """Print a log line by line, and a long line in parts: so no log takes much memory."""
+    decoder = getincrementaldecoder("utf-8")("backslashreplace")
+    while line := log.readline(_LONGEST_PART):
+        data = line if raw else harmless(decoder.decode(line), output=True).encode()
+        sys.stdout.buffer.write(data)
+    if not raw:
+        sys.stdout.buffer.write(harmless(decoder.decode(b"", final=True), output=True).encode())
     sys.stdout.flush()
 
 
@@ -105,9 +117,11 @@ def _record(arguments: argparse.Namespace) -> Record:
     if arguments.name and not arguments.run:
         from lab.record.read import list_records
 
-        mine = [record for record in list_records(arguments.runs) if record.plan().cluster == arguments.name]
+        mine = [record for record in list_records(arguments.runs) if record.readable_plan().cluster == arguments.name]
         if not mine:
-            meant = did_you_mean(arguments.name, {record.plan().cluster for record in list_records(arguments.runs)})
+            meant = did_you_mean(
+                arguments.name, {record.readable_plan().cluster for record in list_records(arguments.runs)}
+            )
             raise UsageError(f"there are no runs on cluster {arguments.name} in {arguments.runs}{meant}")
         return mine[-1].attempt(arguments.attempt)
     return open_record(arguments)
@@ -117,7 +131,7 @@ def _wanted(arguments: argparse.Namespace, workers: dict[int, str], record: Reco
     wanted = set(workers) | {-1}
     if arguments.rank:
         for rank in arguments.rank:
-            record.log(rank)  # refuses a rank that the run does not have
+            record.open_log(rank).close()  # refuses a rank that the run does not have
         wanted &= set(arguments.rank)
     if arguments.node:
         for node in arguments.node:

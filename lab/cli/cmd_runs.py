@@ -10,7 +10,7 @@ from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.errors import UsageError
-from lab.record.prune import Pruned, prune
+from lab.record.prune import Pruned, list_links, prune
 from lab.record.read import Record, list_records
 from lab.record.result import Result
 from lab.report.style import Style
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.keep is not None or arguments.age_s is not None or arguments.dry_run:
         raise UsageError("--keep, --older-than and --dry-run say what --prune does", "say `lab runs --prune ...`")
     records = list_records(arguments.runs)[-(arguments.last or 0) :]
-    found = [(record, record.result(), record.size_bytes()) for record in records]
+    found = [(record, record.result_or_refusal(), record.size_bytes()) for record in records]
     return answer(
         arguments,
         lambda: [_json(*one) for one in found],
@@ -62,7 +62,10 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.keep is None and arguments.age_s is None:
         raise UsageError("--prune needs to know what may go", "say --keep N, --older-than AGE, or both")
     before = None if arguments.age_s is None else time.time() - arguments.age_s
-    gone = prune(list_records(arguments.runs), keep=arguments.keep or 0, before=before, dry_run=arguments.dry_run)
+    links = list_links(arguments.runs)
+    gone = prune(
+        list_records(arguments.runs), keep=arguments.keep or 0, before=before, dry_run=arguments.dry_run, links=links
+    )
     return answer(arguments, gone.to_json, lambda _: _told(gone, arguments.dry_run))
 
 
@@ -70,6 +73,7 @@ def _told(gone: Pruned, dry_run: bool) -> str:
     lines = [f"  {record.run}  {format_bytes(size)}" for record, size in gone.removed]
     head = f"{'would remove' if dry_run else 'removed'} {plural(len(lines), 'run')}, {format_bytes(gone.size_bytes)}"
     lines = [f"{head}{':' if lines else ''}", *lines] if lines else ["nothing to remove"]
+    lines += [f"{'would remove' if dry_run else 'removed'} the link {name}, not its target" for name in gone.links]
     return "\n".join([*lines, *(f"{record.run} goes on and stays" for record in gone.in_progress)])
 
 

@@ -12,6 +12,7 @@ from lab.cli.on_record import add_record, open_record
 from lab.errors import RecordError, UsageError
 from lab.record.layout import TRACE
 from lab.record.read import Record
+from lab.record.record_files import list_names
 from lab.report.result_view import result_text
 from lab.report.style import Style
 from lab.words import plural
@@ -82,8 +83,7 @@ def _further(record: Record, style: Style) -> str:
 
 
 def _traced(record: Record) -> bool:
-    folder = record.path / TRACE
-    return folder.is_dir() and any(folder.iterdir())
+    return bool(list_names(record.path, TRACE))
 
 
 def _matched(record: Record) -> tuple[Trace, list[Step]]:

@@ -13,9 +13,11 @@ from lab.cli.answer import say
 from lab.cli.on_record import add_record, open_record
 from lab.errors import RecordError, UsageError
 from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, LOGS, PERFETTO
+from lab.record.record_files import has_log_folder, write_file
 from lab.words import plural
 
 if TYPE_CHECKING:
+    from lab.record.read import Record
     from lab.trace.model import Trace
     from lab.trace.steps import Step
 
@@ -61,15 +63,15 @@ def run(arguments: argparse.Namespace) -> int:
         from lab.report.export.chrome import chrome_trace
 
         data = _dumped(chrome_trace(record, trace, steps))
-        _write(arguments.chrome or record.path / CHROME, data, quiet)
+        _write(arguments.chrome, data, quiet, record, CHROME)
     if arguments.perfetto is not None:
         from lab.report.export.perfetto import perfetto_trace
 
         data = perfetto_trace(record, trace, steps)
-        _write(arguments.perfetto or record.path / PERFETTO, data, quiet)
+        _write(arguments.perfetto, data, quiet, record, PERFETTO)
     folders = {name: folder for name in _FOLDERS if (folder := _value(arguments, name)) is not None}
     for name, folder in folders.items():
-        _fill(folder or record.path / _FOLDERS[name][0], _files_for(name, trace, steps), quiet)
+        _fill(folder, _files_for(name, trace, steps), quiet, record, _FOLDERS[name][0])
     if arguments.json:
         from lab.report.export.data import trace_json
 
@@ -117,7 +119,7 @@ def _goes_to_stdout(arguments: argparse.Namespace) -> bool:
         kind = "file" if name in _FILES else "folder"
         if file == _STDOUT and kind == "folder":
             raise UsageError(f"{name} writes several files, which cannot go to standard output", "give it a folder")
-        if file and (arguments.runs / file / LOGS).is_dir():
+        if file and has_log_folder(arguments.runs / file, LOGS):
             raise UsageError(f"{file} is a run, and {name} takes a {kind}", f"say `lab trace {file} {name}`")
     named = [file for file in files.values() if file and file != _STDOUT]
     for file in named:
@@ -133,29 +135,37 @@ def _dumped(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def _write(name: str | Path, data: bytes, quiet: bool) -> None:
-    """Write a file and say where it is, or write to standard output and say nothing."""
+def _write(name: str, data: bytes, quiet: bool, record: Record, own: str) -> None:
+    """Write a file and say where it is, or write to standard output and say nothing; unnamed, it is in the record."""
     if name == _STDOUT:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
         return
+    path = Path(name) if name else record.path / own
     try:
-        Path(name).write_bytes(data)
+        if name:
+            path.write_bytes(data)
+        else:
+            write_file(record.path, own, data)
     except OSError as error:
-        raise RecordError(f"{name} cannot be written: {error.strerror}") from error
+        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
     if not quiet:
-        print(f"wrote {name} ({len(data):,} bytes)")
+        say(f"wrote {path} ({len(data):,} bytes)")
 
 
-def _fill(name: str | Path, files: Iterable[tuple[str, bytes]], quiet: bool) -> None:
-    """Write files into a folder, which is made, and say what came there."""
-    count = size = 0
+def _fill(name: str, files: Iterable[tuple[str, bytes]], quiet: bool, record: Record, own: str) -> None:
+    """Write files into a folder, which is made, and say what came there; unnamed, it is in the record."""
+    count, size, path = 0, 0, Path(name) if name else record.path / own
     try:
-        Path(name).mkdir(parents=True, exist_ok=True)
+        if name:
+            path.mkdir(parents=True, exist_ok=True)
         for file, data in files:
-            Path(name, file).write_bytes(data)
+            if name:
+                (path / file).write_bytes(data)
+            else:
+                write_file(record.path, f"{own}/{file}", data)
             count, size = count + 1, size + len(data)
     except OSError as error:
-        raise RecordError(f"{name} cannot be written: {error.strerror}") from error
+        raise RecordError(f"{path} cannot be written: {error.strerror}") from error
     if not quiet:
-        print(f"wrote {plural(count, 'file')} into {name} ({size:,} bytes)")
+        say(f"wrote {plural(count, 'file')} into {path} ({size:,} bytes)")

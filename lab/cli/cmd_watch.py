@@ -101,7 +101,7 @@ def _goes_on(arguments: argparse.Namespace) -> Record:
     """The latest run that goes on, on the cluster that was named."""
     name = arguments.name
     for record in reversed(list_records(arguments.runs)):
-        if record.in_progress and name in (None, record.plan().cluster):
+        if record.in_progress and name in (None, record.readable_plan().cluster):
             return record
     where = f"on cluster {name} " if name else ""
     raise RecordError(

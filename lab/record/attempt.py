@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -12,6 +11,7 @@ from lab.errors import RecordError
 from lab.record.events import Event, event_line
 from lab.record.held import hold
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
+from lab.record.record_files import append_to, move_file
 from lab.record.rows import Rows
 
 _NEXT_INDEX = f"{LOGS}/.next-index.jsonl"
@@ -41,8 +41,7 @@ class AttemptWriter:
         """Go to another folder with everything, and go on there; the index first, by which others tell."""
         try:
             for name in (INDEX, *(name for name in self._files if name != INDEX)):
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                os.rename(self.path / name, folder / name)
+                move_file(self.path, name, folder)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self.path = folder
@@ -50,7 +49,7 @@ class AttemptWriter:
     def take_over(self) -> None:
         """Stand where another attempt was that has moved."""
         try:
-            os.rename(self.path / _NEXT_INDEX, self.path / INDEX)
+            move_file(self.path, _NEXT_INDEX, self.path, INDEX)
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self._files[INDEX] = self._files.pop(_NEXT_INDEX)
@@ -103,9 +102,7 @@ class AttemptWriter:
         try:
             file = self._files.get(name)
             if file is None:
-                path = self.path / name
-                path.parent.mkdir(exist_ok=True)  # the folder of the traces is made for the first of them
-                file = self._files[name] = open(path, "ab", buffering=0)
+                file = self._files[name] = append_to(self.path, name)
             view = memoryview(data)
             while view:
                 view = view[file.write(view) :]

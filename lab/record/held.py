@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
+from lab.record.layout import INDEX
+from lab.record.record_files import open_file
+
 _LOOKS = 50
 
 
@@ -22,10 +25,15 @@ def hold(file: BinaryIO) -> None:
             return
 
 
-def is_held(index: Path) -> bool:
-    """Whether somebody has locked it; raises FileNotFoundError."""
+def is_held(folder: Path) -> bool:
+    """Whether somebody has locked the index of the record in this folder.
+
+    Raises:
+        FileNotFoundError: it has no index.
+        RecordError: its index is no regular file.
+    """
     try:
-        with index.open("rb") as file:
+        with open_file(folder, INDEX) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

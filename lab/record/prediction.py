@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
 from lab.record.layout import PREDICTION
+from lab.record.record_files import write_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,7 @@ class Prediction:
         Raises:
             RecordError: it cannot be written.
         """
-        temporary = folder / f".{PREDICTION}.new"
         try:
-            temporary.write_text(json.dumps(self.to_json(), indent=2), encoding="utf-8")
-            os.replace(temporary, folder / PREDICTION)
+            write_file(folder, PREDICTION, json.dumps(self.to_json(), indent=2).encode())
         except OSError as error:
             raise RecordError(f"cannot write {folder / PREDICTION}: {error.strerror or error}") from error

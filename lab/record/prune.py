@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
+from lab.node.remove import remove_tree
+from lab.record.layout import LOGS, RUNS
 from lab.record.read import Record
+from lab.record.record_files import has_log_folder
+from lab.words import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +25,8 @@ class Pruned:
     """Each with its size in bytes."""
     in_progress: tuple[Record, ...]
     """Those that would have gone, but go on."""
+    links: tuple[str, ...] = ()
+    """Names of links to records: each was removed itself, and what it leads to stays."""
 
     @property
     def size_bytes(self) -> int:
@@ -31,27 +39,40 @@ class Pruned:
             "removed": [{"run": record.run, "size_bytes": size} for record, size in self.removed],
             "size_bytes": self.size_bytes,
             "in_progress": [record.run for record in self.in_progress],
+            "links": list(self.links),
         }
 
 
-def prune(records: Sequence[Record], *, keep: int, before: float | None, dry_run: bool) -> Pruned:
-    """Remove records.
+def prune(
+    records: Sequence[Record], *, keep: int, before: float | None, dry_run: bool, links: Sequence[Path] = ()
+) -> Pruned:
+    """Remove records, and links to records.
 
     Args:
         records: all there are, oldest first.
         keep: so many of the latest stay.
         before: only what began before this Unix time goes; None: whatever is not kept.
         dry_run: remove nothing.
+        links: what `list_links` gives; only those go whose own time is before that.
 
     Raises:
-        RecordError: one cannot be removed.
+        RecordError: some cannot be removed; all others are.
     """
     old = [one for one in records[: max(0, len(records) - keep)] if before is None or one.began() < before]
     going_on = tuple(one for one in old if one.in_progress)
     sized = tuple((one, one.size_bytes()) for one in old if one not in going_on)
-    for record, _ in () if dry_run else sized:
-        try:
-            shutil.rmtree(record.path)
-        except OSError as error:
-            raise RecordError(f"the record {record.path} cannot be removed: {error.strerror}") from error
-    return Pruned(removed=sized, in_progress=going_on)
+    old_links = [link for link in links if before is None or link.lstat().st_mtime < before]
+    paths = [*(record.path for record, _ in sized), *old_links]
+    left = [] if dry_run else [path for path in paths if not remove_tree(path)]
+    if left:
+        others = f" (and {plural(len(left) - 1, 'other')})" if len(left) > 1 else ""
+        raise RecordError(f"the record {left[0]}{others} cannot be removed", "it has files that are not yours")
+    return Pruned(removed=sized, in_progress=going_on, links=tuple(link.name for link in old_links))
+
+
+def list_links(runs: Path = RUNS) -> list[Path]:
+    """The links in a folder of runs that lead to a record."""
+    with suppress(OSError), os.scandir(runs) as entries:
+        links = [Path(entry.path) for entry in entries if entry.is_symlink()]
+        return sorted(link for link in links if has_log_folder(link, LOGS))
+    return []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import io
 import math
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
@@ -17,7 +16,7 @@ from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
 from lab.record.events import Event, read_event
 from lab.record.held import is_held
-from lab.record.index import Piece, read_index
+from lab.record.index import IndexReader, Piece
 from lab.record.layout import (
     ATTEMPTS,
     EVENTS,
@@ -32,14 +31,27 @@ from lab.record.layout import (
     launcher_log,
     rank_log,
 )
+from lab.record.output import read_output
+from lab.record.record_files import (
+    MOST_LINES_BYTES,
+    MOST_LOG_BYTES,
+    has_log_folder,
+    is_file,
+    list_names,
+    measure_tree,
+    open_file,
+    parse_line,
+    read_beginning,
+    read_file,
+    read_json,
+    read_lines,
+)
 from lab.record.result import Result
 from lab.words import name_attempts
 
 if TYPE_CHECKING:
     from lab.record.plan import RecordedPlan
     from lab.record.prediction import Prediction
-
-_NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +75,10 @@ class Record:
     def earlier_attempts(self) -> dict[int, Record]:
         """Those before the last one, by number; empty of most runs."""
         folder = self.path / ATTEMPTS
-        names = [path.name for path in folder.iterdir() if _is_attempt(path)] if folder.is_dir() else []
+        names: list[str] = []
+        if self.run_of_attempt is None:
+            with suppress(OSError):
+                names = [name for name in list_names(self.path, ATTEMPTS) if _is_attempt(folder / name)]
         return {number: Record(path=folder / str(number)) for number in sorted(map(int, names))}
 
     @property
@@ -87,20 +102,20 @@ class Record:
     @property
     def complete(self) -> bool:
         """Whether the run has a result."""
-        return (self.path / RESULT).exists()
+        return is_file(self.path, RESULT)
 
     @property
     def in_progress(self) -> bool:
         """Whether somebody is still writing it; of an attempt, whether its run goes on."""
         run = self.run_of_attempt or self
-        try:
-            return is_held(run.path / INDEX)
-        except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
-            earlier = run.earlier_attempts()
-        try:
-            return bool(earlier) and is_held(earlier[max(earlier)].path / INDEX)
-        except FileNotFoundError:
-            return False
+        with suppress(RecordError):  # nobody writes into a record with a link or a pipe for an index
+            try:
+                return is_held(run.path)
+            except FileNotFoundError:  # one attempt has gone to its own folder, and the next one is about to come
+                earlier = run.earlier_attempts()
+            with suppress(FileNotFoundError):
+                return bool(earlier) and is_held(earlier[max(earlier)].path)
+        return False
 
     def began(self) -> float:
         """The Unix time at which it began, as its files tell."""
@@ -108,7 +123,7 @@ class Record:
 
     def size_bytes(self) -> int:
         """What it takes on the disk, as far as it can be seen."""
-        return sum(_size(Path(where, name)) for where, _, names in os.walk(self.path) for name in names)
+        return measure_tree(self.path)
 
     def result(self) -> Result:
         """The result; of a run that has none, what is known of it. What is damaged is left out."""
@@ -126,12 +141,30 @@ class Record:
                 reason = "the record ends before a result: the lab was killed, or the run is still going on"
             return Result(verdict="error", reason=reason, **known, duration_s=None, exit_code=1, path=self.path)
 
+    def result_or_refusal(self) -> Result:
+        """The result, for a list of many records; of one that is refused, the reason says so."""
+        try:
+            return self.result()
+        except RecordError as error:
+            return Result(
+                verdict="error", reason=error.message, run=self.run, duration_s=None, exit_code=1, path=self.path
+            )
+
     def plan(self) -> RecordedPlan:
         """The plan; what is missing or damaged has its default."""
         from lab.record.plan import RecordedPlan  # who makes a run knows its plan
 
         found = read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
+
+    def readable_plan(self) -> RecordedPlan:
+        """The plan, for a search among many records; of one that is refused, the defaults."""
+        try:
+            return self.plan()
+        except RecordError:
+            from lab.record.plan import RecordedPlan
+
+            return RecordedPlan()
 
     def prediction(self) -> Prediction | None:
         """What was predicted of it, where it was taken as a lesson; what is damaged is left out."""
@@ -146,20 +179,19 @@ class Record:
 
     def scenario_text(self) -> str:
         """The scenario as it was resolved; empty where it is missing."""
-        try:
-            return (self.path / SCENARIO).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+        with suppress(OSError):
+            return read_beginning(self.path, SCENARIO)
+        return ""
 
     def events(self) -> Iterator[Event]:
         """Every fact in order; lines that are damaged or cut short are left out."""
-        with suppress(OSError), (self.path / EVENTS).open("rb") as file:
-            yield from filter(None, map(_event, file))
+        with suppress(OSError), open_file(self.path, EVENTS, MOST_LINES_BYTES) as file:
+            yield from filter(None, map(_event, read_lines(file)))
 
     def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
         """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
         try:
-            with (self.path / EVENTS).open("rb") as file:
+            with open_file(self.path, EVENTS, MOST_LINES_BYTES) as file:
                 file.seek(position)
                 lines = file.readlines(most_bytes)
         except OSError:
@@ -168,67 +200,50 @@ class Record:
         events = [event for line in whole if (event := _event(line)) is not None]
         return events, position + sum(map(len, whole))
 
-    def log(self, rank: int) -> bytes:
-        """Everything that a rank printed.
+    def open_log(self, rank: int) -> BinaryIO:
+        """Open what a rank printed.
 
         Raises:
-            RecordError: the run had no such rank.
+            RecordError: the run had no such rank, or its log is refused.
         """
-        path = self.path / LOGS / rank_log(rank)
-        if not path.exists():
+        try:
+            return open_file(self.path, f"{LOGS}/{rank_log(rank)}", MOST_LOG_BYTES)
+        except FileNotFoundError:
             ranks = sorted(self.workers())
             if rank in ranks:
-                return b""
+                return io.BytesIO()
             from lab.record.started import no_log, read_started
 
-            raise no_log(self.run, rank, ranks, read_started(self.path))
-        try:
-            return path.read_bytes()
+            raise no_log(self.run, rank, ranks, read_started(self.path)) from None
         except OSError as error:
             raise RecordError(f"the log of rank {rank} in run {self.run} cannot be read: {error.strerror}") from error
 
+    def log(self, rank: int) -> bytes:
+        """Everything that a rank printed; raises as `open_log`."""
+        with self.open_log(rank) as log:
+            return log.read(MOST_LOG_BYTES)
+
     def launcher_logs(self) -> dict[str, bytes]:
         """What starters printed, of all attempts, by node; empty where agents started the workers."""
-        logs = (self.run_of_attempt or self).path / LOGS
-        found = ((node, logs / launcher_log(node)) for node in sorted(set(self.workers().values())))
-        return {node: path.read_bytes() for node, path in found if path.is_file()}
+        run, found = (self.run_of_attempt or self).path, dict[str, bytes]()
+        for node in sorted(set(self.workers().values())):
+            with suppress(FileNotFoundError):
+                found[node] = read_file(run, f"{LOGS}/{launcher_log(node)}", MOST_LOG_BYTES)
+        return found
 
     def output(self) -> Iterator[Piece]:
         """Everything that all ranks printed, in the order of arrival."""
-        yield from self.output_from(0)[0]
+        return read_output(self.path, IndexReader())
 
     def output_from(self, position: int, most_bytes: float = math.inf) -> tuple[list[Piece], int]:
         """What was printed since a position in the index, about so many bytes, and the new one; 0 is the beginning."""
-        try:
-            index = (self.path / INDEX).open("rb")
-        except OSError:
-            return [], position
-        pieces, size = [], 0
-        with index:
-            index.seek(position)
-            for line in index:
-                if not line.endswith(b"\n") or size >= most_bytes:
-                    break
-                position += len(line)
-                entry = read_index(line)
-                if entry is not None:
-                    data = self._slice(entry.rank, entry.offset, entry.length)
-                    pieces.append(Piece(rank=entry.rank, stream=entry.stream, time=entry.time, data=data))
-                    size += len(data)
-        return pieces, position
-
-    def _slice(self, rank: int, offset: int, length: int) -> bytes:
-        try:
-            with (self.path / LOGS / rank_log(rank)).open("rb") as log:
-                log.seek(offset)
-                return log.read(length)
-        except OSError:
-            return b""
+        reader = IndexReader(position)
+        return [*read_output(self.path, reader, most_bytes)], reader.position
 
     def _json(self, name: str) -> dict[str, Any] | None:
         try:
-            data = json.loads((self.path / name).read_text(encoding="utf-8"), parse_constant=_NON_FINITE.get)
-        except (OSError, ValueError, RecursionError):
+            data = read_json(self.path, name)
+        except (OSError, ValueError):
             return None
         if not isinstance(data, dict):
             return None
@@ -236,35 +251,27 @@ class Record:
 
 
 def _event(line: bytes) -> Event | None:
-    try:
-        return read_event(json.loads(line))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.lstat().st_size
-    return 0
+    return read_event(parse_line(line))
 
 
 def _is_attempt(path: Path) -> bool:
     """Whether a folder is the record of one; it is from when it has an index."""
-    return path.name.isdecimal() and path.name == str(int(path.name)) and (path / INDEX).exists()
+    return path.name.isdecimal() and path.name == str(int(path.name)) and is_file(path, INDEX)
 
 
 def list_records(runs: Path = RUNS) -> list[Record]:
-    """Every record in a folder of runs, oldest first."""
+    """Every record in a folder of runs, oldest first; a link there is none."""
     if not runs.is_dir():
         return []
-    return [Record(path=path) for path in sorted(runs.iterdir(), key=_age) if (path / LOGS).is_dir()]
+    paths = (path for path in runs.iterdir() if has_log_folder(path, LOGS) and not path.is_symlink())
+    return [Record(path=path) for path in sorted(paths, key=_age)]
 
 
 def _age(path: Path) -> tuple[float, str]:
-    try:
-        return path.stat().st_mtime_ns if not (path / PLAN).exists() else (path / PLAN).stat().st_mtime_ns, path.name
-    except OSError:
-        return 0, path.name
+    for described in (path / PLAN, path):
+        with suppress(OSError):
+            return described.lstat().st_mtime_ns, path.name
+    return 0, path.name
 
 
 def find_record(name: str | None, runs: Path = RUNS) -> Record:
@@ -278,7 +285,7 @@ def find_record(name: str | None, runs: Path = RUNS) -> Record:
         if not records:
             raise RecordError(f"there are no runs in {runs}", "start one with `lab run`")
         return records[-1]
-    if (Path(name) / LOGS).is_dir():
+    if has_log_folder(Path(name), LOGS):
         return Record(path=Path(name))
     run, below, number = name.rpartition(f"/{ATTEMPTS}/")
     if below and number.isdecimal():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 from lab.errors import RecordError
 from lab.frozen import dataclass
 from lab.node.messages.typed import read
+from lab.node.statement import problem_with
 from lab.record.layout import ATTEMPTS, LOGS, RESULT, rank_log
+from lab.record.record_files import MOST_LOG_BYTES, read_file, read_json
 from lab.spec.scenario import Verdict
 from lab.words import clip
 
@@ -77,10 +79,19 @@ class RankResult:
 
     @property
     def log(self) -> str:
-        """Everything that it printed, decoded as UTF-8 with bad bytes replaced."""
-        if self.log_path is None or not self.log_path.exists():
+        """Everything that it printed, decoded as UTF-8 with bad bytes replaced.
+
+        Raises:
+            RecordError: its log is no regular file, or too large.
+        """
+        if self.log_path is None:
             return ""
-        return self.log_path.read_text(encoding="utf-8", errors="replace")
+        folder, name = split_log_path(self.log_path)
+        try:
+            data = read_file(folder, name, MOST_LOG_BYTES)
+        except FileNotFoundError:
+            return ""
+        return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace").read()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +234,10 @@ class Result:
         """
         path = Path(folder)
         try:
-            return cls.from_json(json.loads((path / RESULT).read_text(encoding="utf-8")), path)
+            data = read_json(path, RESULT)
+            if problem := problem_with(data):
+                raise ValueError(f"it {problem}")
+            return cls.from_json(data, path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise RecordError(f"{path / RESULT} cannot be read: {why}", "see `lab runs`") from error
@@ -262,3 +276,8 @@ class Result:
         for rank in (*data["ranks"], *data["parents"]):
             rank["log_path"] = str(rank["log_path"]) if rank["log_path"] else None
         return data
+
+
+def split_log_path(path: Path) -> tuple[Path, str]:
+    """The record that a log is in, and its name below that; of a log that is in no record, its folder and name."""
+    return (path.parent.parent, f"{LOGS}/{path.name}") if path.parent.name == LOGS else (path.parent, path.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from lab.errors import RecordError
 from lab.node.messages.typed import read
 from lab.record.layout import MOST_RANKS, STARTED
+from lab.record.record_files import read_json
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -42,8 +42,8 @@ class Started:
 def read_started(folder: Path) -> Started | None:
     """What a record says, without what is damaged; None where no script started a rank."""
     try:
-        data = json.loads((folder / STARTED).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        data = read_json(folder, STARTED)
+    except (OSError, ValueError):
         return None
     found = read(Started, data if isinstance(data, dict) else {}, lenient=True)
     return replace(found, ranks=tuple(one for one in found.ranks if 0 <= one.rank < MOST_RANKS))

@@ -8,6 +8,7 @@ from pathlib import Path
 from lab.errors import RecordError
 from lab.record.layout import LOGS, RUNS
 from lab.record.read import Record, find_record, list_records
+from lab.record.record_files import has_log_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
         RecordError: there is none.
     """
     records = list_records(runs) if name is None else [find_record(name, runs)]
-    turns = (record.plan().turn for record in reversed(records))
+    turns = (record.readable_plan().turn for record in reversed(records))
     turn = next((turn for turn in turns if turn is not None and turn.suite), None)
     if turn is None:
         who = "no run on record" if name is None else f"run {records[0].run}"
@@ -36,7 +37,7 @@ def find_suite(name: str | None, runs: Path = RUNS) -> Suite:
         raise RecordError(f"{who} {was}", "several scenarios, or a folder of them, make a suite: `lab run scenarios/`")
     if name is not None:
         runs = records[0].path.parent
-    members = [(found.number, record) for record in list_records(runs) if (found := record.plan().turn)
+    members = [(found.number, record) for record in list_records(runs) if (found := record.readable_plan().turn)
                and found.suite == turn.suite]  # fmt: skip
     members.sort(key=lambda one: one[0])
     return Suite(name=turn.suite, records=tuple(record for _, record in members), planned=turn.of)
@@ -53,12 +54,12 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
         RecordError: there is nothing of that name, or no run in it.
     """
     folder = Path(name)
-    if folder.is_dir() and not (folder / LOGS).is_dir():
+    if folder.is_dir() and not has_log_folder(folder, LOGS):
         found = list_records(folder)
         if not found:
             raise RecordError(f"there are no runs in {folder}", "name a folder of records, such as .lab/runs")
         return found
-    turns = [(record, record.plan().turn) for record in list_records(runs)]
+    turns = [(record, record.readable_plan().turn) for record in list_records(runs)]
     of_suite = [record for record, turn in turns if turn is not None and turn.suite == name]
     if of_suite:
         return of_suite

@@ -29,6 +29,7 @@ from lab.record.layout import (
     rank_trace,
     readme,
 )
+from lab.record.record_files import append_to, is_file, list_folder, move_file, read_beginning, write_file
 
 if TYPE_CHECKING:
     from lab.record.result import Result
@@ -84,7 +85,7 @@ class RecordWriter:
             old.close()  # what is still heard of it opens its files again
         for name in filter(None, (SCENARIO, self._script)):
             with suppress(OSError):  # it is told without its text
-                (folder / name).write_bytes((self.path / name).read_bytes())
+                write_file(folder, name, read_beginning(self.path, name).encode())
 
     def tell_workers(self, workers: Mapping[str, Any], began: float | None, attempt: int = LATEST) -> None:
         """Put what was not known before an attempt began into its plan: who met there, and when."""
@@ -93,7 +94,7 @@ class RecordWriter:
             began = self.plan.get("began", time.time())
         self._write_whole(PLAN, json.dumps({**self.plan, **workers, "began": began}, indent=2), folder)
         with suppress(OSError):  # by this time records are put in order
-            os.utime(folder / PLAN, (began, began))
+            os.utime(folder / PLAN, (began, began), follow_symlinks=False)
 
     def event(self, event: Event, attempt: int = LATEST) -> None:
         """Append one fact."""
@@ -107,7 +108,7 @@ class RecordWriter:
         """Append what a launcher's own process on a node printed."""
         try:
             if node not in self._launchers:
-                self._launchers[node] = open(self.path / LOGS / launcher_log(node), "ab", buffering=0)
+                self._launchers[node] = append_to(self.path, f"{LOGS}/{launcher_log(node)}")
             view = memoryview(data)
             while view:
                 view = view[self._launchers[node].write(view) :]
@@ -132,18 +133,22 @@ class RecordWriter:
 
         Of workers that are none, the traces keep theirs with another beginning.
         """
-        folder, kept = self.path / TRACE, {one.rank for one in started.ranks if one.process is None}
+        kept = {one.rank for one in started.ranks if one.process is None}
         try:
-            if started.ranks and folder.is_dir():
-                for path in sorted(folder.glob("rank*.jsonl")):
-                    if path.name not in {rank_trace(rank) for rank in kept}:
-                        path.rename(folder / path.name.replace("rank", "worker", 1))
+            if started.ranks:
+                traces, own = sorted(list_folder(self.path, TRACE)), {rank_trace(rank) for rank in kept}
+                for name in traces:
+                    if name.startswith("rank") and name not in own:
+                        self._rename_trace(name, name.replace("rank", "worker", 1))
                 for one in started.ranks:
-                    if one.process is not None and (folder / rank_trace(one.process)).exists():
-                        (folder / rank_trace(one.process)).rename(folder / rank_trace(one.rank))
+                    if one.process is not None and rank_trace(one.process) in traces:
+                        self._rename_trace(rank_trace(one.process), rank_trace(one.rank))
         except OSError as error:
             raise cannot_write(self.path, error) from error
         self._write_whole(STARTED, json.dumps(asdict(started), indent=2))
+
+    def _rename_trace(self, name: str, new_name: str) -> None:
+        move_file(self.path, f"{TRACE}/{name}", self.path, f"{TRACE}/{new_name}")
 
     def finish(self, result: Result) -> None:
         """Write the result, whole or not at all, and close."""
@@ -163,35 +168,31 @@ class RecordWriter:
 
     def discard_if_empty(self) -> None:
         """Remove the record of a run that came neither to a plan nor to a result."""
-        if not any((self.path / name).exists() for name in (PLAN, RESULT)):
+        if not any(is_file(self.path, name) for name in (PLAN, RESULT)):
             self.discard()
 
     def discard(self) -> None:
         """Remove the record."""
-        import shutil
+        from lab.node.remove import remove_tree
 
         self.close()
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)
 
     def keep(self, folder: Path, name: str, attempt: int = LATEST) -> None:
         """Keep a source of the scenario's folder that a stack or traceback names, so that its lines can be shown."""
-        source, target = (folder / name).resolve(), self.attempts[attempt].path / name
+        source, record = (folder / name).resolve(), self.attempts[attempt].path
         inside = source.is_relative_to(folder.resolve()) and source.is_file()
-        if inside and source.suffix == ".py" and not target.exists():
+        if inside and source.suffix == ".py" and not is_file(record, name):
             with suppress(OSError):  # one that is gone by now is told without its text
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(source.read_bytes())
+                write_file(record, name, source.read_bytes())
 
     def log_path(self, rank: int, attempt: int = LATEST) -> Path:
         """Where a rank's log is."""
         return self.attempts[attempt].log_path(rank)
 
     def _write_whole(self, name: str, text: str, folder: Path | None = None) -> None:
-        folder = folder or self.path
-        temporary = folder / f".{name}.new"
         try:
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, folder / name)
+            write_file(folder or self.path, name, text.encode())
         except OSError as error:
             raise cannot_write(self.path, error) from error
 

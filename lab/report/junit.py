@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
-from lab.record.result import Result
+from lab.record.record_files import open_file
+from lab.record.result import Result, split_log_path
 from lab.report.alike import rarest_first
 from lab.report.baseline_view import change_lines
 from lab.report.harmless import harmless
@@ -124,10 +125,14 @@ def last_lines(result: Result, most: int = _LAST_LINES) -> Iterator[str]:
     printed: list[tuple[int, list[str]]] = []
     nodes, cut = {}, set()
     for rank in (*result.parents, *(rank for rank in result.ranks if rank.parent is None)):
-        if rank.log_path is None or not rank.log_path.exists():
+        if rank.log_path is None:
             continue
-        with rank.log_path.open("rb") as log:
-            log.seek(max(0, rank.log_path.stat().st_size - _MOST_BYTES))
+        try:
+            opened = open_file(*split_log_path(rank.log_path))
+        except OSError:
+            continue
+        with opened as log:
+            log.seek(max(0, log.seek(0, 2) - _MOST_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
         nodes[rank.rank] = rank.node
         cut |= {rank.rank} if len(lines) > most else set()

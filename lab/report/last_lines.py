@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lab.record.result import RankResult, Result
+from lab.record.record_files import open_file
+from lab.record.result import RankResult, Result, split_log_path
 from lab.report.alike import rarest_first
 from lab.words import clip, name_ranks, plural
 
@@ -44,8 +45,10 @@ def _last(rank: RankResult, *, without_traceback: bool) -> list[str]:
 
 
 def _tail(log: Path | None) -> list[str]:
+    if log is None:
+        return []
     try:
-        with open(log or "", "rb") as file:
+        with open_file(*split_log_path(log)) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace")

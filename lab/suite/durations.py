@@ -27,7 +27,7 @@ def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
         match = _FOLDER.fullmatch(name)
         scenario = next((one for one in match.groups() if one in wanted), None) if match else None
         if scenario is not None and scenario not in found:
-            duration_s = Record(path=runs / name).result().duration_s
+            duration_s = Record(path=runs / name).result_or_refusal().duration_s
             if duration_s and duration_s > 0:  # it came to an end
                 found[scenario] = duration_s + _AROUND_S
     return found

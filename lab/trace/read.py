@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
 from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
-from lab.record.layout import TRACE
+from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
+from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines
 from lab.record.started import ranks_of
 from lab.trace.buckets import assign_buckets
 from lab.trace.clocks import Reading
@@ -34,7 +33,8 @@ def read_trace(record: Record) -> Trace:
     expected, found = sorted(ranks_of(record)), trace_files(record)
     trace = Trace(world_size=len(expected) or len(found), ranks={}, groups={})
     worlds = Worlds(trace)
-    readers = [RankReader(rank, found.get(rank), trace, worlds) for rank in sorted({*expected, *found})]
+    ranks = sorted({*expected, *found})
+    readers = [RankReader(rank, record if rank in found else None, trace, worlds) for rank in ranks]
     trace.clocks = align({reader.rank: reader.start for reader in readers if reader.start}, record)
     for reader in readers:
         reader.clock = trace.clocks.readings.get(reader.rank, reader.clock)
@@ -49,10 +49,14 @@ def read_trace(record: Record) -> Trace:
     return trace
 
 
-def trace_files(record: Record) -> dict[int, Path]:
-    """The file of each rank that has a trace."""
-    paths = (record.path / TRACE).glob("rank*.jsonl")
-    return {int(match[1]): path for path in paths if (match := re.fullmatch(r"rank(\d+)\.jsonl", path.name))}
+def trace_files(record: Record) -> set[int]:
+    """The ranks that have a trace.
+
+    Raises:
+        RecordError: the folder of traces is none.
+    """
+    matches = (re.fullmatch(r"rank(0|[1-9][0-9]*)\.jsonl", name) for name in list_names(record.path, TRACE))
+    return {rank for match in matches if match and (rank := int(match[1])) < MOST_RANKS}
 
 
 def reopen(calls: Iterable[Call], stopped: float) -> None:
@@ -73,19 +77,16 @@ def open_trace(record: Record) -> Trace:
 
 def read_line(raw: bytes) -> dict[str, Any] | None:
     """A line of a trace; None where it is damaged."""
-    try:
-        line = json.loads(raw.decode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        return None
+    line = parse_line(raw)
     return line if isinstance(line, dict) else None
 
 
 class RankReader:
-    """Takes the lines of one rank, in order."""
+    """Takes the lines of one rank, in order; without a record, it has no trace to read."""
 
-    def __init__(self, rank: int, path: Path | None, trace: Trace, worlds: Worlds) -> None:
+    def __init__(self, rank: int, record: Record | None, trace: Trace, worlds: Worlds) -> None:
         self.rank = rank
-        self.path = path
+        self.record = record
         self.trace = trace
         self.result = RankTrace(rank=rank)
         self.clock = Reading()
@@ -105,13 +106,13 @@ class RankReader:
             "cpu": lambda line: self.result.cores.look(self._seconds(line), *(number(line, name) for name in NUMBERS)),
         }  # fmt: skip
         """Kind of a line -> what takes it; lines of other kinds are passed over."""
-        first = next(self._lines(), {}) if path is not None else {}
+        first = next(self._lines(), {}) if record is not None else {}
         self.start = first if first.get("k") == "start" else {}
 
     def read(self) -> RankTrace:
         """Take every line of its file, and say what is missing."""
         result, problems = self.result, self.trace.problems
-        if self.path is None:
+        if self.record is None:
             problems.append(f"rank {self.rank} has no trace")
             return result
         self.damaged = 0
@@ -144,9 +145,10 @@ class RankReader:
         self._seen = True
 
     def _lines(self) -> Iterator[dict[str, Any]]:
+        name = f"{TRACE}/{rank_trace(self.rank)}"
         try:
-            with self.path.open("rb") as file:  # type: ignore[union-attr]
-                for raw in file:
+            with open_file(self.record.path, name, MOST_LINES_BYTES) as file:  # type: ignore[union-attr]
+                for raw in read_lines(file):
                     line = read_line(raw)
                     if line is not None:
                         yield line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
+from lab.record.record_files import list_names, read_beginning
 from lab.spec.environment import LAB_VARIABLES
 from lab.trace.model import Trace
 
@@ -17,6 +18,8 @@ _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "node
 """Fields of a scenario that say what to think of a run, or that its plan says better."""
 _GIVEN = frozenset((*LAB_VARIABLES, "TORCHELASTIC_RUN_ID", "LAB_SHARED", "LAB_DATA", "LAB_TRACE"))
 """Environment that follows from the shape of the cluster, or that differs from run to run."""
+_LONGEST_NUMBER = 300
+"""Characters; a longer scalar of a scenario stays text."""
 _PLAN = ("scenario", "engine", "nnodes", "nproc_per_node", "cold", "timeout_s")
 
 
@@ -55,14 +58,37 @@ def _settings(record: Record, trace: Trace) -> dict[str, str]:
 
 
 def scenario_keys(record: Record) -> Mapping[str, Any]:
-    """The keys of the scenario on record, as plain data; empty where it cannot be read."""
-    import yaml
+    """The keys of the scenario on record, as plain data; empty where it cannot be read, or is no possible scenario.
 
+    Its bounds are those of any scenario: so aliases, depth and size cannot make a view slow.
+    """
+    from lab.keys.problems import InvalidError
+    from lab.spec.document import MAX_BYTES, node_of
+
+    text = record.scenario_text()
+    if len(text) > MAX_BYTES:
+        return {}
     try:
-        data = yaml.safe_load(record.scenario_text())
-    except (yaml.YAMLError, RecursionError, ValueError):
+        data = _plain(node_of(text))
+    except InvalidError:
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def _plain(node: Any) -> Any:
+    """The plain data of a YAML node; what is no number, boolean or nothing is text."""
+    import yaml
+
+    if node.id == "mapping":
+        return {str(key.value): _plain(value) for key, value in node.value}
+    if node.id == "sequence":
+        return [_plain(one) for one in node.value]
+    if len(node.value) > _LONGEST_NUMBER:
+        return node.value
+    try:
+        return yaml.SafeLoader("").construct_document(node)
+    except (yaml.YAMLError, ValueError, OverflowError):
+        return node.value
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -76,21 +102,27 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 def _scripts_changed(before: Record, after: Record) -> list[Setting]:
     """The scripts, and files shipped with them, that differ: how many lines went and came."""
     mains = [Path(record.plan().script).name for record in (before, after)]
-    others = {path.name for record in (before, after) for path in record.path.glob("*.py")} - set(mains)
+    others = {name for record in (before, after) for name in scripts_of(record)} - set(mains)
     changed = []
     for names in [mains, *([name, name] for name in sorted(others))]:
         texts = [_lines(record, name) for record, name in zip((before, after), names, strict=True)]
         if texts[0] == texts[1]:
             continue
-        diff = [line[:2] for line in difflib.ndiff(texts[0] or [], texts[1] or [])]
+        lines = [Counter(text or []) for text in texts]  # whatever their order: what aligns lines takes forever on some
+        gone, came = (lines[0] - lines[1]).total(), (lines[1] - lines[0]).total()
         sides = [None if text is None else name for text, name in zip(texts, names, strict=True)]
-        counts = f"-{diff.count('- ')} +{diff.count('+ ')} lines"
+        counts = f"-{gone} +{came} lines"
         changed.append(Setting(f"script ({counts})", sides[0], sides[1]))
     return changed
 
 
+def scripts_of(record: Record) -> list[str]:
+    """The names of the scripts in a record, in order."""
+    return sorted(name for name in list_names(record.path) if name.endswith(".py"))
+
+
 def _lines(record: Record, name: str) -> list[str] | None:
     try:
-        return (record.path / name).read_text(encoding="utf-8", errors="replace").splitlines() if name else None
+        return read_beginning(record.path, name).splitlines() if name else None
     except OSError:
         return None

@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from lab.record.layout import MOST_RANKS
+from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
+from lab.record.record_files import open_file
 from lab.trace.exchanges import align
 from lab.trace.groups import tell_apart
 from lab.trace.model import Call, Trace
@@ -112,9 +112,9 @@ class TraceTail:
 
     def _find(self) -> None:
         """Begin with the traces that are there now."""
-        for rank, path in sorted(trace_files(self.record).items()):
-            if rank < MOST_RANKS and rank not in self._tails:
-                tail = self._tails[rank] = _RankTail(rank, path, self)
+        for rank in sorted(trace_files(self.record)):
+            if rank not in self._tails:
+                tail = self._tails[rank] = _RankTail(rank, self)
                 self.trace.ranks[rank] = tail.result
                 self.trace.world_size = len(self._tails)
 
@@ -142,9 +142,8 @@ class TraceTail:
 class _RankTail(RankReader):
     """The end of the trace of one rank."""
 
-    def __init__(self, rank: int, path: Path, whole: TraceTail) -> None:
+    def __init__(self, rank: int, whole: TraceTail) -> None:
         super().__init__(rank, None, whole.trace, whole.worlds)
-        self._file = path
         self._whole = whole
         self._position = 0
         self.count = 0
@@ -157,7 +156,7 @@ class _RankTail(RankReader):
     def look(self, most_bytes: int) -> bool:
         """Take what is new; returns whether there is more."""
         try:
-            with self._file.open("rb") as file:
+            with open_file(self._whole.record.path, f"{TRACE}/{rank_trace(self.rank)}") as file:
                 size = file.seek(0, 2)
                 if self.start and size - self._position > self._whole.behind_bytes:
                     self._pass_over(size - most_bytes)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lab.record.layout import TRACE
+from lab.record.record_files import list_folder
 from lab.verdict.facts import RunFacts, read_facts
 from lab.verdict.rank_facts import RankFacts
 
@@ -74,9 +75,8 @@ class Evidence:
     @cached_property
     def at_hand(self) -> bool:
         """Whether there is a trace that a verdict can wait for."""
-        folder = self.record.path / TRACE
-        files = folder.iterdir() if folder.is_dir() else ()
-        return sum(path.stat().st_size for path in files) <= _MOST_BYTES and self.trace.recorded
+        sizes = list_folder(self.record.path, TRACE).values()
+        return sum(sizes) <= _MOST_BYTES and self.trace.recorded
 
     @cached_property
     def over(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lab.errors import ScenarioError
+from lab.errors import RecordError, ScenarioError
 from lab.keys.problems import near
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expect import SNAPSHOT
@@ -130,6 +130,8 @@ def _check_log(result: RankResult, pattern: str) -> Expectation:
             pass
         except TooLong as error:
             got = f"({error})"
+        except RecordError as error:
+            got = f"({error.message})"
         except OSError as error:
             got = f"(the log cannot be read: {error.strerror or error})"
     return Expectation(what="log", rank=result.rank, expected=pattern, got=got, met=match is not None)

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+
+from lab.record.record_files import list_folder, read_file
 
 _MOST_BYTES = 1 << 20
 _HANDLES = rb'"async":true(?![^\n]*"via":"(?:DistributedDataParallel|backward))'
@@ -23,10 +26,13 @@ _WEIGHTS = re.compile(rb'"o":(\d+),"steps":(\d+),[^\n]*?"grads":(\[.*?\]),"norms
 
 def worth_reading(folder: Path) -> bool:
     """Whether the traces in a folder, if they are not too long for a verdict to wait, show a sign of anything wrong."""
-    paths = [*folder.iterdir()] if folder.is_dir() else []
-    if sum(path.stat().st_size for path in paths) > _MOST_BYTES:
+    sizes = list_folder(folder.parent, folder.name)
+    if sum(sizes.values()) > _MOST_BYTES:
         return False
-    traces = [path.read_bytes() for path in paths]
+    traces = list[bytes]()
+    for name in sizes:
+        with suppress(OSError):
+            traces.append(read_file(folder.parent, f"{folder.name}/{name}", _MOST_BYTES))
     return any(map(_SIGNS.search, traces)) or _differ(traces)
 
 

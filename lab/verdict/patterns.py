@@ -6,6 +6,7 @@ can go back at all is searched in a child process, which the kernel ends when it
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import resource
@@ -14,6 +15,9 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
+
+from lab.record.record_files import open_file
+from lab.record.result import split_log_path
 
 LOG_CHUNK = 1024 * 1024
 """Characters of a log that are read at once."""
@@ -45,9 +49,11 @@ def found_in_log(path: Path, pattern: str) -> str | None:
 
     Raises:
         OSError: the log cannot be read.
+        RecordError: the log is no regular file.
         TooLong: it takes too long to search.
     """
-    limit_s = LIMIT_S + os.path.getsize(path) // _BYTES_PER_S
+    with open_file(*split_log_path(path)) as log:
+        limit_s = LIMIT_S + log.seek(0, 2) // _BYTES_PER_S
     return _limited(pattern, lambda: find_in_log(path, pattern), limit_s)
 
 
@@ -119,7 +125,7 @@ def find_in_log(path: Path, pattern: str) -> str | None:
     little memory; a match that extends further than the overlap may be missed or found shorter.
     """
     expression = _compiled(pattern, re.MULTILINE)
-    with open(path, encoding="utf-8", errors="replace") as log:
+    with io.TextIOWrapper(open_file(*split_log_path(path)), encoding="utf-8", errors="replace") as log:
         window, start = "", 0
         while True:
             chunk = log.read(LOG_CHUNK)

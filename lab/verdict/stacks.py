@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lab.errors import RecordError
+from lab.record.record_files import read_beginning
 from lab.words import clip
 
 _THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*:$", re.MULTILINE)
@@ -164,12 +166,10 @@ def script_files(text: str) -> set[str]:
     return {name for name in names if not name.startswith("/") and ".." not in Path(name).parts}
 
 
-def _source(folder: Path, file: str, number: int) -> str:
-    path = folder / file
+def _source(record: Path, file: str, number: int) -> str:
     try:
-        inside = path.resolve().is_relative_to(folder.resolve())
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if inside else []
-    except OSError:
+        lines = read_beginning(record, file).split("\n")
+    except (OSError, RecordError):  # the file is not in the record, or leads out of it
         return ""
     return clip(lines[number - 1].strip(), 120) if 0 < number <= len(lines) else ""
 

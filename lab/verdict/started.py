@@ -6,14 +6,13 @@ those that met are taken together, and only those of one meeting are told as ran
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from lab.node.messages.joined import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
+from lab.record.record_files import open_file, parse_line, read_lines
 from lab.record.started import Started, StartedRank, read_started
 from lab.verdict.ends import full_name, how_it_failed
 from lab.verdict.evidence import Evidence
@@ -31,7 +30,7 @@ def find_started(facts: RunFacts, record: Record) -> Started:
     Workers that are in a group of as many ranks stay what they are, if nobody else says to be the same rank.
     """
     meetings = _meetings(facts.joined.values())
-    own = {rank.rank: size for rank in facts.ranks if (size := _size_of_group(record.path / TRACE, rank.rank))}
+    own = {rank.rank: size for rank in facts.ranks if (size := _size_of_group(record, rank.rank))}
     able = [one for one in meetings if not own or _fits(one, own)]
     first = min((worker_of(joined.rank) for one in able for joined in one), default=0)
     able = [one for one in able if any(worker_of(joined.rank) == first for joined in one)]
@@ -81,12 +80,12 @@ def _fits(meeting: Sequence[Joined], own: Mapping[int, int]) -> bool:
     return not {one.said for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
 
 
-def _size_of_group(folder: Path, rank: int) -> int:
+def _size_of_group(record: Record, rank: int) -> int:
     """How many ranks the first group has that a worker was in; 0 where there is none."""
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        with (folder / rank_trace(rank)).open("rb") as lines:
-            first = next((line for line in lines if line.startswith(_GROUP)), b"{}")
-        return len(json.loads(first)["ranks"])
+    with suppress(OSError, KeyError, TypeError):
+        with open_file(record.path, f"{TRACE}/{rank_trace(rank)}") as file:
+            first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"{}")
+        return len(parse_line(first)["ranks"])
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lab.record.layout import LOGS, launcher_log
+from lab.record.record_files import open_file
 from lab.record.result import Culprit
 from lab.verdict.evidence import Evidence
 from lab.verdict.finding import Judgement
@@ -35,7 +36,7 @@ def judge_starters(evidence: Evidence) -> Judgement | None:
 def _last_words(evidence: Evidence, starter: RankFacts) -> str:
     """The last line that it printed, as the end of a sentence; empty where there is none."""
     try:
-        with open(evidence.record.path / LOGS / launcher_log(starter.node), "rb") as log:
+        with open_file(evidence.record.path, f"{LOGS}/{launcher_log(starter.node)}") as log:
             log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
             lines = log.read().decode("utf-8", "replace").splitlines()
     except OSError:

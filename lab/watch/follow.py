@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from lab.node.messages.agent import Exited, Halted, Note, Stack, Started
 from lab.node.messages.start import STARTER
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
-from lab.record.index import Piece
-from lab.record.layout import RESULT
+from lab.record.index import IndexReader, Piece
+from lab.record.output import read_output
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.html.logs import clean_line
@@ -65,7 +65,8 @@ class Follower:
         self.attempt = record.number
         """Which attempt it follows."""
         self._result: Result | None = None
-        self._printed = self._event_position = self._output_position = 0
+        self._printed = self._event_position = 0
+        self._index = IndexReader()
         self._lives: dict[int, Life] = {}
         self._plan = record.plan()
         self._met: dict[int, str] = {}
@@ -77,7 +78,7 @@ class Follower:
         self.happened = []
         for event in before.events_from(self._event_position, _LOOK_BYTES)[0]:
             self._take(event)
-        for piece in before.output_from(self._output_position, _LOOK_BYTES)[0]:
+        for piece in read_output(before.path, self._index, _LOOK_BYTES):
             self._print(piece)
         last_words = self.happened
         self.finish()
@@ -95,7 +96,7 @@ class Follower:
         events, self._event_position = self.record.events_from(self._event_position, _LOOK_BYTES)
         for event in events:
             self._take(event)
-        pieces, self._output_position = self.record.output_from(self._output_position, _LOOK_BYTES)
+        pieces = [*read_output(self.record.path, self._index, _LOOK_BYTES)]
         for piece in pieces:
             self._print(piece)
         more = self.tail.look() or bool(events or pieces)
@@ -104,7 +105,7 @@ class Follower:
         for news in self.tail.news:
             words = call_words(news.call, step_of)
             self._happen(self._since(news.time + self.tail.trace.origin), *_told(news, words))
-        if over and not more and self._result is None and (self.record.path / RESULT).exists():
+        if over and not more and self._result is None and self.record.complete:
             self._result = self.record.result()
         now = self._now(clock, step_of, over=over and not more)
         self.happened.sort(key=lambda happening: happening.time_s)

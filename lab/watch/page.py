@@ -12,6 +12,7 @@ from typing import Any
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record
+from lab.record.record_files import read_file
 from lab.report.alike import MANY
 from lab.report.html import bundle
 from lab.report.html.page import write_report
@@ -27,6 +28,7 @@ from lab.words import clip, format_duration, name_nodes, name_ranks
 _SHOWN_S = 0.4
 """A picture stays for so long, so that eyes can follow."""
 _LONGEST = 300
+_MOST_REPORT_BYTES = 256 << 20
 _WAITED_S = 0.5
 """A step in which ranks have waited for so long is shown before those that are over."""
 
@@ -125,17 +127,20 @@ def page_of(title: str) -> bytes:
 
 
 def report_of(path: Callable[[], Path | None]) -> Callable[[], bytes | None]:
-    """Gives the report of the run with this record, once there is a result."""
-    lock = threading.Lock()
+    """Gives the report of the run with this record, once there is a result.
+
+    It is written anew: a page that came with a record may run scripts of whoever made it.
+    """
+    lock, written = threading.Lock(), set[Path]()
 
     def report() -> bytes | None:
         folder = path()
         if folder is None or not Record(path=folder).complete:
             return None
         with lock:
-            written = folder / REPORT
-            if not written.exists():
-                written = write_report(Record(path=folder)).path
-            return written.read_bytes()
+            if folder not in written:
+                write_report(Record(path=folder))
+                written.add(folder)
+            return read_file(folder, REPORT, _MOST_REPORT_BYTES)
 
     return report

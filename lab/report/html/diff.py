@@ -58,10 +58,10 @@ def write_diff(before: Record, after: Record, output: Path | None = None) -> Dif
         RecordError: a run has no trace, or the file cannot be written.
     """
     path = after.path if output is None else output
-    path = path / DIFF_REPORT if path.is_dir() else path
+    path = path / DIFF_REPORT if output is None or path.is_dir() else path
     with collector_paused():
         page, identical = _page((before, after))
-    save(page, path)
+    save(page, path, after.path if path == after.path / DIFF_REPORT else None)
     return DiffReport(path=path, runs=(before.run, after.run), bytes=len(page), identical=identical)
 
 

@@ -7,12 +7,12 @@ A worker chose their names and what is in them. Nothing of them becomes markup: 
 from __future__ import annotations
 
 import base64
-import os
-import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lab.errors import RecordError
 from lab.record.layout import OUTPUTS
+from lab.record.record_files import open_file
 from lab.record.result import Output, Result
 from lab.report.harmless import harmless
 from lab.words import clip_middle, format_bytes, name_ranks, plural
@@ -70,10 +70,9 @@ class ShownFiles:
 def shown_files(result: Result) -> ShownFiles:
     """The files of a run, as far as they are there."""
     shown = ShownFiles(not_brought=tuple(harmless(told) for told in result.outputs_left_out))
-    folder = _folder(result)
     room = _MOST_EMBEDDED
     for output in result.outputs[:MOST_FILES]:
-        data, size, why = _read(folder, output)
+        data, size, why = _read(result.path, output)
         one = _shown(output, data, size, why, room)
         room -= len(one.picture) + len(one.text or "")
         shown.files.append(one)
@@ -83,33 +82,21 @@ def shown_files(result: Result) -> ShownFiles:
     return shown
 
 
-def _folder(result: Result) -> Path | None:
-    """Where the files are in the record; elsewhere, whatever it says, is not for a page that may be sent on."""
-    own = result.path / OUTPUTS if result.path is not None else None
-    return own if own is not None and own.is_dir() else None
-
-
-def _read(folder: Path | None, output: Output) -> tuple[bytes, int, str]:
+def _read(record: Path | None, output: Output) -> tuple[bytes, int, str]:
     """What there is to show of a file, its size, and why nothing can be shown.
 
-    A record may come from a stranger: nothing outside of the folder is read, and nothing but a plain file.
+    Only what is in the record is shown: elsewhere, whatever the result says, is not for a page that may be sent on.
     """
-    if folder is None:
+    if record is None:
         return b"", output.bytes, "it is not in the record"
-    parts = output.path.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\0" in output.path:
-        return b"", output.bytes, "its name leads elsewhere"
-    path = folder / output.path
     try:
-        if path.resolve().parent != folder.resolve().joinpath(*parts[:-1]):
-            return b"", output.bytes, "it is a link"
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with open(file, "rb") as opened:
-            about = os.fstat(file)
-            if not stat.S_ISREG(about.st_mode):
-                return b"", about.st_size, "it is no plain file"
-            return opened.read(_LARGEST_PICTURE + 1), about.st_size, ""
-    except (OSError, ValueError, RuntimeError):
+        with open_file(record, f"{OUTPUTS}/{output.path}") as opened:
+            return opened.read(_LARGEST_PICTURE + 1), opened.seek(0, 2), ""
+    except FileNotFoundError:
+        return b"", output.bytes, "it is not in the record"
+    except RecordError:
+        return b"", output.bytes, "it is no plain file of the record"
+    except (OSError, ValueError):
         return b"", output.bytes, "it cannot be read"
 
 

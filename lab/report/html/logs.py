@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lab.record.index import IndexEntry, read_index
+from lab.record.index import IndexEntry, IndexReader
 from lab.record.layout import INDEX, LOGS, rank_log
 from lab.record.read import Record
+from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.report.harmless import plain
 from lab.words import format_bytes
 
@@ -57,14 +58,11 @@ def log_lines(record: Record) -> tuple[list[LogLine], list[str]]:
 
 def _index(record: Record) -> Iterator[IndexEntry]:
     try:
-        file = (record.path / INDEX).open("rb")
+        file = open_file(record.path, INDEX, MOST_LINES_BYTES)
     except OSError:
         return
     with file:
-        for line in file:
-            entry = read_index(line)
-            if entry is not None:
-                yield entry
+        yield from IndexReader().read(file)
 
 
 def _kept_lines(
@@ -95,26 +93,28 @@ def _kept_lines(
 
 def _assembled(record: Record, rank: int, pieces: list[tuple[int, int, int, float]]) -> Iterator[LogLine]:
     """Whole lines from pieces; a line's time is that of its first piece."""
-    held: dict[int, tuple[float, bytes]] = {}
+    held: dict[int, tuple[float, bytearray]] = {}
     try:
-        file = (record.path / LOGS / rank_log(rank)).open("rb")
+        file = open_file(record.path, f"{LOGS}/{rank_log(rank)}")
     except OSError:
         return
     with file:
         for stream, offset, length, when in pieces:
             file.seek(offset)
             data = file.read(min(length, _MOST_BYTES_OF_A_RANK))
-            began, before = held.pop(stream, (when, b""))
-            *whole, rest = (before + data).split(b"\n")
-            for number, line in enumerate(whole):
-                yield LogLine(rank, stream, began if number == 0 else when, clean_line(line))
-            if rest:
-                held[stream] = (when if whole else began, rest)
+            began, line = held.pop(stream, (when, bytearray()))
+            first, *others = data.split(b"\n")
+            line += first
+            for other in others:
+                yield LogLine(rank, stream, began, clean_line(line))
+                began, line = when, bytearray(other)
+            if line:
+                held[stream] = began, line
     for stream, (when, rest) in sorted(held.items()):
         yield LogLine(rank, stream, when, clean_line(rest))
 
 
-def clean_line(line: bytes) -> str:
+def clean_line(line: bytes | bytearray) -> str:
     """Text without escape sequences; of a line that a carriage return wrote over, the last state."""
     text = line.decode("utf-8", "backslashreplace").rstrip("\r").rpartition("\r")[2]
     text = plain(_ESCAPES.sub("", text))

@@ -75,12 +75,13 @@ def write_report(record: Record, output: Path | None = None) -> Report:
 
 def _write(record: Record, output: Path | None) -> Report:
     path = output if output is not None else record.path / REPORT
-    if path.is_dir():
+    if output is not None and path.is_dir():
         path = path / (REPORT if path == record.path else f"{record.run.replace('/', '-')}.html")
+    own = path == record.path / REPORT
     page = _Page(record)
     data = page.html(path)
-    save(data, path)
-    if path == record.path / REPORT:
+    save(data, path, record.path if own else None)
+    if own:
         for earlier in with_pages(record):
             _write(earlier, None)
     return Report(

@@ -13,8 +13,13 @@ from pygments.token import STANDARD_TYPES
 
 from lab.record.layout import SCENARIO
 from lab.record.read import Record
+from lab.record.record_files import read_beginning
+from lab.trace.settings import scripts_of
 
 _LONGEST = 400_000
+_MOST_TOGETHER = 1_000_000
+"""Characters of all sources, and of each: to color them takes a second each million."""
+_MOST_SCRIPTS = 100
 _CITATION = re.compile(r"([\w./-]+\.py):(\d+)|File \"([^\"]+\.py)\", line (\d+)")
 
 
@@ -32,12 +37,17 @@ class Source:
 
 def sources(record: Record) -> list[Source]:
     """The script, or scripts, that the record holds, then the scenario."""
-    scripts = sorted(path for path in record.path.glob("*.py") if path.is_file())
     named = Path(record.plan().script).name
-    scripts.sort(key=lambda path: path.name != named)
-    found = [_source(path.name, f"L{number}", _read(path)) for number, path in enumerate(scripts)]
+    scripts = sorted(scripts_of(record), key=lambda name: name != named)
+    texts = [(name, f"L{number}", _read(record, name)) for number, name in enumerate(scripts[:_MOST_SCRIPTS])]
     scenario = record.scenario_text()
-    return [*found, *([_source(SCENARIO, "Y", scenario)] if scenario else [])]
+    texts += [(SCENARIO, "Y", scenario)] if scenario else []
+    found, room = [], _MOST_TOGETHER
+    for name, anchor, text in texts:
+        most = min(_LONGEST, room)
+        found.append(_source(name, anchor, text, most))
+        room -= min(len(text), most)
+    return found
 
 
 def cite(text: str, known: list[Source]) -> Markup:
@@ -56,16 +66,15 @@ def cite(text: str, known: list[Source]) -> Markup:
     return Markup("").join(parts)
 
 
-def _read(path: Path) -> str:
+def _read(record: Record, name: str) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_beginning(record.path, name)
     except OSError:
         return ""
 
 
-def _source(name: str, anchor: str, text: str) -> Source:
-    cut = len(text) > _LONGEST
-    return Source(name, anchor, _coloured(name, text[:_LONGEST]), cut)
+def _source(name: str, anchor: str, text: str, most: int) -> Source:
+    return Source(name, anchor, _coloured(name, text[:most]), len(text) > most)
 
 
 def _coloured(name: str, text: str) -> list[Markup]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,7 +102,8 @@ def _flaky(turns: Sequence[Turn], results: Sequence[Result]) -> str:
 def _has_report(record: Record) -> bool:
     """Whether there is a report that is as new as the result."""
     try:
-        return (record.path / REPORT).stat().st_mtime_ns >= (record.path / RESULT).stat().st_mtime_ns
+        report, result = (os.lstat(record.path / name) for name in (REPORT, RESULT))
+        return stat.S_ISREG(report.st_mode) and report.st_mtime_ns >= result.st_mtime_ns
     except OSError:
         return False
 

@@ -1,0 +1,339 @@
+"""Open the files of a record; the only module that does.
+
+A record may come from somebody else, so nothing in it is trusted. The folder of the record is opened once, and every
+folder below it from the one above, without following a symbolic link. Only a regular file within a limit is opened.
+Everything else is refused with a `RecordError` that names it. A missing file is a `FileNotFoundError`, a folder in its
+place an `IsADirectoryError`: readers take both for damage, and show what else there is.
+
+The folder of the record itself may be reached by a link: the user names it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lab.errors import RecordError
+from lab.record.layout import ATTEMPTS
+from lab.words import clip_middle, format_limit
+
+_MIB = 1 << 20
+MOST_JSON_BYTES = 256 * _MIB
+"""Of a document such as `result.json`, which has the notes of all ranks; one rank notes at most 64 MiB."""
+MOST_JSON_VALUES = 4_000_000
+"""Values of one document or line: each takes up to 100 bytes of memory, and only 3 bytes of the file."""
+MOST_TEXT_BYTES = 16 * _MIB
+"""Of a scenario, which has at most 1 MiB before it is resolved, and of what is read of a script."""
+MOST_LOG_BYTES = 1024 * _MIB
+"""Of a log that is read whole; by default a rank prints at most 256 MiB."""
+MOST_LINES_BYTES = 1024 * _MIB
+"""Of the events, of the index of the output, and of a trace, whose recorder stops at 256 MiB."""
+LONGEST_LINE_BYTES = 64 * _MIB
+"""Of events and traces; a longer line is damage."""
+_FEW_BYTES = 1 << 16
+"""So short a text cannot hold too many values."""
+_LONGEST_SHOWN = 200
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CHUNK_BYTES = 1 << 20
+_NON_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+
+
+def open_file(folder: Path, name: str, most_bytes: int | None = None) -> BinaryIO:
+    """Open a regular file of a record to read it.
+
+    Args:
+        folder: the record, or that of an earlier attempt.
+        name: the path of the file below it, with `/` between its parts.
+        most_bytes: refuse a larger file; None: the caller reads a bounded part of it.
+
+    Raises:
+        RecordError: it is no regular file, it is too large, or a part of its path is no folder.
+        FileNotFoundError: there is no such file.
+        OSError: it cannot be read.
+    """
+    with _opened_parent(folder, name) as (parent, last):
+        _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
+        try:
+            file = os.open(last, _READ, dir_fd=parent)
+        except OSError as error:  # somebody has put something else there since
+            _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
+            raise error
+    return _checked(file, "rb", folder, name, most_bytes)
+
+
+def read_file(folder: Path, name: str, most_bytes: int) -> bytes:
+    """The content of a file of a record; raises as `open_file`."""
+    with open_file(folder, name, most_bytes) as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:  # it has grown since
+        raise _too_large(folder, name, most_bytes)
+    return data
+
+
+def read_beginning(folder: Path, name: str, most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """The text at the beginning of a file of a record; raises as `open_file`."""
+    with open_file(folder, name) as file:
+        return file.read(most_bytes).decode("utf-8", "replace")
+
+
+def read_json(folder: Path, name: str) -> Any:
+    """The JSON document in a file of a record; numbers that JSON does not have are text.
+
+    Raises:
+        RecordError: the file is refused, or holds too many values.
+        OSError: it is missing, or cannot be read.
+        ValueError: it holds no JSON, or JSON that is nested too deep.
+    """
+    data = read_file(folder, name, MOST_JSON_BYTES)
+    if _has_too_many_values(data):
+        raise RecordError(f"{_shown(folder, name)} holds more values than the {MOST_JSON_VALUES:,} that are allowed")
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_NON_FINITE.get)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def parse_line(line: bytes) -> Any:
+    """The JSON value on a line; None where the line is damaged, nested too deep, or holds too many values."""
+    if len(line) > _FEW_BYTES and _has_too_many_values(line):
+        return None
+    try:
+        return json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_lines(file: BinaryIO, longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:
+    """The lines of an open file; of one that is too long, its beginning."""
+    while line := file.readline(longest):
+        yield line
+        if not line.endswith(b"\n") and len(line) == longest:
+            while (rest := file.readline(_CHUNK_BYTES)) and not rest.endswith(b"\n"):
+                pass
+
+
+def is_file(folder: Path, name: str) -> bool:
+    """Whether there is a regular file of that name in a record."""
+    with suppress(OSError, RecordError), _opened_parent(folder, name) as (parent, last):
+        return stat.S_ISREG(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode)
+    return False
+
+
+def has_log_folder(folder: Path, logs: str) -> bool:
+    """Whether a folder looks like a record: it has logs. A link there counts, so that views refuse it by name."""
+    with suppress(OSError, ValueError):
+        mode = os.lstat(folder / logs).st_mode
+        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+    return False
+
+
+def list_folder(folder: Path, name: str = "") -> dict[str, int]:
+    """The regular files of a folder of a record, with their sizes in bytes; empty where there is no such folder.
+
+    Raises:
+        RecordError: it is no folder.
+        OSError: it cannot be read.
+    """
+    return {one: about.st_size for one, about in _entries(folder, name) if stat.S_ISREG(about.st_mode)}
+
+
+def list_names(folder: Path, name: str = "") -> list[str]:
+    """The names of everything in a folder of a record, whatever it is; raises as `list_folder`."""
+    return [one for one, _ in _entries(folder, name)]
+
+
+def _entries(folder: Path, name: str) -> list[tuple[str, os.stat_result]]:
+    try:
+        opened = _open_folder(folder, name)
+    except FileNotFoundError:
+        return []
+    try:
+        found = []
+        with os.scandir(opened) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
+        return found
+    finally:
+        os.close(opened)
+
+
+def measure_tree(folder: Path) -> int:
+    """The bytes of all files below a folder, however deep; links are not followed."""
+    size, waiting = 0, [os.fspath(folder)]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        size += entry.stat(follow_symlinks=False).st_size
+    return size
+
+
+def write_file(folder: Path, name: str, data: bytes, *, make_folders: bool = True) -> None:
+    """Write a file of a record, whole or not at all; what was there is replaced, and a link is not followed.
+
+    Raises:
+        RecordError: a part of its path is no folder.
+        OSError: it cannot be written.
+    """
+    with _opened_parent(folder, name, make_folders=make_folders) as (parent, last):
+        replace_file(parent, last, data)
+
+
+def replace_file(parent: int, name: str, data: bytes) -> None:
+    """Write a file in an open folder, whole or not at all; nothing that lies there is followed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    temporary = f".{name[:200]}.{os.getpid()}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=parent)
+    try:
+        with open(os.open(temporary, _NEW, 0o666, dir_fd=parent), "wb") as file:
+            file.write(data)
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=parent)
+        raise
+
+
+def append_to(folder: Path, name: str, *, anew: bool = False) -> BinaryIO:
+    """Open a file of a record to append to it; the folder that it is in is made.
+
+    Args:
+        folder: the record, or that of an earlier attempt.
+        name: the path of the file below it.
+        anew: whether to begin with an empty file.
+
+    Raises:
+        RecordError: it is no regular file, or a part of its path is no folder.
+        OSError: it cannot be written.
+    """
+    with _opened_parent(folder, name, make_folders=True) as (parent, last):
+        try:
+            file = os.open(last, _APPEND | (os.O_TRUNC if anew else 0), 0o666, dir_fd=parent)
+        except OSError as error:
+            with suppress(FileNotFoundError):
+                _refuse_special(os.stat(last, dir_fd=parent, follow_symlinks=False), folder, name)
+            raise error
+    return _checked(file, "ab", folder, name, None)
+
+
+def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None:
+    """Move a file of a record to the folder of an attempt of it, or give it another name in its own folder.
+
+    Raises:
+        RecordError: a part of a path is no folder.
+        OSError: it cannot be moved.
+    """
+    new_name = new_name or name
+    with _opened_parent(folder, name) as (parent, last), _opened_parent(target, new_name, make_folders=True) as there:
+        os.rename(last, there[1], src_dir_fd=parent, dst_dir_fd=there[0])
+
+
+def _checked(file: int, mode: str, folder: Path, name: str, most_bytes: int | None) -> BinaryIO:
+    """An open file, if it is regular and small enough; it is closed otherwise."""
+    try:
+        about = os.fstat(file)
+        _refuse_special(about, folder, name)
+        if most_bytes is not None and about.st_size > most_bytes:
+            raise _too_large(folder, name, most_bytes)
+    except BaseException:
+        os.close(file)
+        raise
+    return open(file, mode, buffering=0 if mode == "ab" else -1)  # type: ignore[return-value]
+
+
+def _refuse_special(about: os.stat_result, folder: Path, name: str) -> None:
+    if stat.S_ISDIR(about.st_mode):  # damage like any other: it holds nothing, and leads nowhere
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    if not stat.S_ISREG(about.st_mode):
+        raise _refusal(about, folder, name, "a regular file")
+
+
+def _refusal(about: os.stat_result, folder: Path, name: str, allowed: str) -> RecordError:
+    return RecordError(
+        f"{_shown(folder, name)} is {_kind(about.st_mode)}; allowed: {allowed}",
+        "the lab writes only regular files and folders into a record: somebody else changed it",
+    )
+
+
+def _too_large(folder: Path, name: str, most_bytes: int) -> RecordError:
+    return RecordError(f"{_shown(folder, name)} has more than {format_limit(most_bytes)}", "views do not read so much")
+
+
+def _shown(folder: Path, name: str) -> str:
+    text = clip_middle(name.replace("\n", "\\n"), _LONGEST_SHOWN)
+    return f"{text} in the record {clip_middle(str(folder), _LONGEST_SHOWN)}"
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFLNK: "a symbolic link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFREG: "a file"}
+    kinds |= {stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    return kinds.get(stat.S_IFMT(mode), "something else")
+
+
+def _has_too_many_values(data: bytes) -> bool:
+    """Whether JSON may hold too many values: each stands behind a comma or a bracket."""
+    return len(data) > MOST_JSON_VALUES and data.count(b",") + data.count(b"[") + data.count(b"{") > MOST_JSON_VALUES
+
+
+def _split(folder: Path, name: str) -> tuple[Path, list[str]]:
+    """The folder that the user named, and the parts below it: an earlier attempt is below its run.
+
+    Raises:
+        RecordError: the name leads out of the record.
+    """
+    parts = name.split("/") if name else []
+    if "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise RecordError(f"{_shown(folder, name)}: this name leads out of the record")
+    if folder.parent.name == ATTEMPTS and folder.name.isdecimal():
+        return folder.parent.parent, [ATTEMPTS, folder.name, *parts]
+    return folder, parts
+
+
+def _open_folder(folder: Path, name: str, *, make: bool = False) -> int:
+    top, parts = _split(folder, name)
+    here = os.open(top, _FOLDER)
+    try:
+        for number, part in enumerate(parts, 1):
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=here)
+            try:
+                inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            except NotADirectoryError:
+                about = os.stat(part, dir_fd=here, follow_symlinks=False)
+                raise _refusal(about, top, "/".join(parts[:number]), "a folder") from None
+            os.close(here)
+            here = inner
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+@contextmanager
+def _opened_parent(folder: Path, name: str, *, make_folders: bool = False) -> Iterator[tuple[int, str]]:
+    """The folder of a file, open, and the file's own name."""
+    above, _, last = name.rpartition("/")
+    _split(folder, name)
+    parent = _open_folder(folder, above, make=make_folders)
+    try:
+        yield parent, last
+    finally:
+        os.close(parent)
