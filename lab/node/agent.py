@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import clock, holding, outputs, ports_left, processes, store, strays, warm, watched, workplace
+from . import clock, holding, outputs, ports_left, processes, store, strays, strict_network, warm, watched, workplace
 from .config import Config
 from .connection import Connection, listen, standard_streams
 from .deeds.doing import Deeds
@@ -300,6 +300,7 @@ def main() -> None:
 
 def serve(config: Config) -> None:
     """Become the agent of a node and never return."""
+    strict_network.confine(config.peers)
     processes.become_subreaper()
     os.umask(0o022)
     workplace.clear(config.root)

@@ -8,6 +8,8 @@ STRICT_OUTPUT_BYTES = 16 << 20
 """The same on a strict cluster."""
 NOTES_BYTES = 64 << 20
 """What all notes of a rank may take."""
+STRICT_OPEN_FILES = 1024
+"""Open files of a process on a strict cluster, as most shells limit them: all containers share `fs.file-max`."""
 FIRST_UID = 20000
 """Uid in a container of the worker with local rank 0; those after it follow."""
 
@@ -36,6 +38,8 @@ class Config(NamedTuple):
     """The folder that all nodes share."""
     kept: tuple[str, ...] = ()
     """Folders of a container whose files stay after a run: the shared folder and mounted ones."""
+    peers: tuple[str, ...] = ()
+    """The first and the last address of the nodes of its cluster: packets leave for no other one. Empty: for any."""
     forked: bool = False
     """Whether it shares what it has imported with the process that it was forked from."""
     packages: str = ""
@@ -47,6 +51,11 @@ class Config(NamedTuple):
     def strict(self) -> bool:
         """Whether its cluster is for scripts of strangers: there, each place that can be written to has a limit."""
         return self.tell_of_full
+
+    @property
+    def mounts(self) -> bool:
+        """Whether it has folders of its machine."""
+        return any(folder != self.shared for folder in self.kept)
 
 
 def ended_file(socket: str) -> str:

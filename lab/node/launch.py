@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from . import inlet, processes, starter, statement, system_calls, trace_file, warm
+from .config import STRICT_OPEN_FILES
 from .deeds import write_filter
 from .deeds.write_filter import Served
 from .messages.agent import Claim
@@ -43,6 +45,10 @@ class LaunchContext:
     import_root: str
     packages: str = ""
     """The virtual environment that it uses; empty: none."""
+    strict: bool = False
+    """Whether it may make none of the calls that take from tables of the whole machine."""
+    mounts: bool = False
+    """Whether it sees folders of the machine, and may make no setuid file there."""
     step: bool = False
     """Whether it is held before each call."""
     passed: Mapping[int, int] = field(default_factory=dict)
@@ -149,9 +155,11 @@ def _become_worker(
         if start.stdin == OWN:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C comes here
         os.chdir(context.folder)
+        if context.strict:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (STRICT_OPEN_FILES, STRICT_OPEN_FILES))
         processes.drop_privileges(*context.users.worker(start.local_rank))
         if context.users.many:
-            system_calls.close_ways_around()
+            system_calls.close_ways_around(strict=context.strict, mounts=context.mounts)
         context.users.share_what_is_made()
         processes.die_with_parent(agent)
         processes.prefer_as_oom_victim()

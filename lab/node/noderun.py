@@ -135,7 +135,8 @@ class NodeRun:
             start.env.setdefault(name, value)
         step = self.watched.step and start.rank >= 0
         known = (self.claim, self.users, folder, note_socket, self.config.import_root, self.config.packages)
-        context = launch.LaunchContext(*known, step, passed)
+        refused = (self.config.strict, self.config.mounts)
+        context = launch.LaunchContext(*known, *refused, step, passed)
         worker = launch.start_worker(holding.with_triggers(start, self._triggers), context)
         self._started += 1
         self.workers.append(worker)

@@ -1,4 +1,4 @@
-"""Filters of system calls: one that sees some of them, and one that closes ways around the node's own network.
+"""Filters of system calls: one that sees some of them, and those that refuse calls to workers of a container.
 
 A filter holds for the process that sets it and for all that it starts, for good.
 """
@@ -8,13 +8,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 ALLOW, NOTIFY, REFUSE = 0x7FFF0000, 0x7FC00000, 0x00050000
 """What becomes of a call; to the last an error number is added."""
-LOAD, EQUAL, AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Instructions; of a comparison, the next two say how many are left out where it is true, and where it is not."""
 NUMBER_AT, MACHINE_AT, FIRST_ARGUMENT_AT = 0, 4, 16
 NEW_LISTENER = 8
@@ -23,7 +24,13 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SET_FILTER = 1
 _IO_URING = (425, 426, 427)
 _AF_VSOCK = 40
+_STRICT_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 _OF_X32 = 1 << 30
+_NEW_NAMESPACES = 0x7E020000
+"""Every CLONE_NEW... flag of `clone`."""
+_SETUID_OR_SETGID = 0o6000
+_MAKES_A_FILE = os.O_CREAT | 0o20000000
+"""The second is the bit of O_TMPFILE that is of no other flag."""
 
 Instruction = tuple[int, int, int, int]
 
@@ -34,9 +41,40 @@ class Machine(NamedTuple):
     machine: int
     seccomp: int
     socket: int
+    clone: int
+    shared_tables: tuple[int, ...]
+    """Calls that take places in tables of the whole machine, or make namespaces: io_setup, add_key, request_key,
+    keyctl, perf_event_open, bpf, userfaultfd, fanotify_init, memfd_secret, unshare, setns, clone3. The C library uses
+    clone instead of clone3 where that is missing."""
+    modes: Mapping[int, int]
+    """Calls that change the mode of a file, and which argument that is: chmod, fchmod, fchmodat, fchmodat2, mknod,
+    mknodat, creat."""
+    opens: Mapping[int, int]
+    """Calls that may make a file, and which argument has their flags; the next one is the mode: open, openat."""
+    openat2: int = 437
+    """Its mode lies in memory, where a filter cannot see it."""
 
 
-_MACHINES = {"x86_64": Machine(0xC000003E, 317, 41), "aarch64": Machine(0xC00000B7, 277, 198)}
+_MACHINES = {
+    "x86_64": Machine(
+        machine=0xC000003E,
+        seccomp=317,
+        socket=41,
+        clone=56,
+        shared_tables=(206, 248, 249, 250, 298, 321, 323, 300, 447, 272, 308, 435),
+        modes={90: 1, 91: 1, 268: 2, 452: 2, 133: 1, 259: 2, 85: 1},
+        opens={2: 1, 257: 2},
+    ),
+    "aarch64": Machine(
+        machine=0xC00000B7,
+        seccomp=277,
+        socket=198,
+        clone=220,
+        shared_tables=(0, 217, 218, 219, 241, 280, 282, 262, 447, 97, 268, 435),
+        modes={52: 1, 53: 2, 452: 2, 33: 2},
+        opens={56: 2},
+    ),
+}
 
 
 def this_machine() -> Machine | None:
@@ -53,29 +91,65 @@ def set_filter(machine: Machine, program: Sequence[Instruction], flags: int = 0)
     return int(libc.syscall(machine.seccomp, _SET_FILTER, flags, described))
 
 
-def close_ways_around() -> None:
+def close_ways_around(*, strict: bool = False, mounts: bool = False) -> None:
     """Refuse what leads past the network of a container, and past filters, as later engines' own filters do.
 
     Sockets to virtual machines (AF_VSOCK) belong to no network namespace; what io_uring does for a process no filter
     sees; and calls of another machine's numbers, such as those of 32 bits, would say the same otherwise.
+
+    Args:
+        strict: whether to refuse other families of sockets than those that PyTorch uses, too, and calls that take from
+            tables of the whole machine.
+        mounts: whether to refuse setuid and setgid modes, too: files in folders of this machine outlive the node.
     """
     machine = this_machine()
     if machine is None:
         return
-    no_call, no_family = REFUSE | errno.ENOSYS, REFUSE | errno.EAFNOSUPPORT
-    set_filter(
-        machine,
-        [
-            (LOAD, 0, 0, MACHINE_AT),
-            (EQUAL, 0, 9, machine.machine),
-            (LOAD, 0, 0, NUMBER_AT),
-            (AT_LEAST, 7, 0, _OF_X32),
-            *((EQUAL, 6 - index, 0, number) for index, number in enumerate(_IO_URING)),
-            (EQUAL, 0, 2, machine.socket),
-            (LOAD, 0, 0, FIRST_ARGUMENT_AT),
-            (EQUAL, 2, 0, _AF_VSOCK),
-            (RETURN, 0, 0, ALLOW),
-            (RETURN, 0, 0, no_call),
-            (RETURN, 0, 0, no_family),
-        ],
-    )
+    program = [
+        (LOAD, 0, 0, MACHINE_AT),
+        (EQUAL, 1, 0, machine.machine),
+        (RETURN, 0, 0, REFUSE | errno.ENOSYS),
+        (LOAD, 0, 0, NUMBER_AT),
+        (AT_LEAST, 0, 1, _OF_X32),
+        (RETURN, 0, 0, REFUSE | errno.ENOSYS),
+        *_refuse_calls(_IO_URING),
+    ]
+    if strict:
+        program += _refuse_calls(machine.shared_tables)
+        program += _refuse_bits(machine.clone, {0: _NEW_NAMESPACES})
+        program += _allow_families(machine.socket, _STRICT_FAMILIES)
+    if mounts:
+        program += _refuse_calls((machine.openat2,))
+        for number, mode in machine.modes.items():
+            program += _refuse_bits(number, {mode: _SETUID_OR_SETGID})
+        for number, flags in machine.opens.items():
+            program += _refuse_bits(number, {flags: _MAKES_A_FILE, flags + 1: _SETUID_OR_SETGID})
+    program += [
+        (EQUAL, 0, 3, machine.socket),
+        (LOAD, 0, 0, FIRST_ARGUMENT_AT),
+        (EQUAL, 0, 1, _AF_VSOCK),
+        (RETURN, 0, 0, REFUSE | errno.EAFNOSUPPORT),
+        (RETURN, 0, 0, ALLOW),
+    ]
+    set_filter(machine, program)
+
+
+def _refuse_calls(numbers: Iterable[int]) -> list[Instruction]:
+    return [one for number in numbers for one in ((EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE | errno.ENOSYS))]
+
+
+def _refuse_bits(number: int, refused: Mapping[int, int]) -> list[Instruction]:
+    """Refuse a call where each of these arguments has one of these bits, and allow it otherwise."""
+    tests = [
+        one
+        for index, bits in refused.items()
+        for one in ((LOAD, 0, 0, FIRST_ARGUMENT_AT + 8 * index), (ANY_BIT, 1, 0, bits), (RETURN, 0, 0, ALLOW))
+    ]
+    return [(EQUAL, 0, len(tests) + 1, number), *tests, (RETURN, 0, 0, REFUSE | errno.EPERM)]
+
+
+def _allow_families(number: int, families: Sequence[int]) -> list[Instruction]:
+    """Refuse sockets of other families."""
+    tests = [(EQUAL, len(families) - index, 0, int(family)) for index, family in enumerate(families)]
+    block = [(LOAD, 0, 0, FIRST_ARGUMENT_AT), *tests, (RETURN, 0, 0, REFUSE | errno.EAFNOSUPPORT)]
+    return [(EQUAL, 0, len(block) + 1, number), *block, (RETURN, 0, 0, ALLOW)]

@@ -7,6 +7,7 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker import boot
+from lab.engine.docker.addresses import make_network, with_addresses
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.neighbours import introduce
@@ -29,19 +30,11 @@ def create(connection: Connection, cluster: str, requests: Sequence[Request], an
         LabError: a node did not start; what was made is still there.
     """
     network, volume, *containers = (request.body for request in requests)
-    nodes = [body for body in containers if label.NODE in body["Labels"]]
-    image = nodes[0]["Image"]
+    asked = [body for body in containers if label.NODE in body["Labels"]]
+    image = asked[0]["Image"]
     api = connection.api
-    connection.call(
-        lambda: api.create_network(
-            network["Name"],
-            driver=network["Driver"],
-            check_duplicate=network["CheckDuplicate"],
-            internal=network["Internal"],
-            options=network["Options"],
-            labels=network["Labels"],
-        )
-    )
+    subnet = make_network(connection, network, len(asked))
+    nodes = with_addresses(asked, subnet)
     connection.call(
         lambda: api.create_volume(volume["Name"], labels=volume["Labels"], driver_opts=volume["DriverOpts"])
     )
