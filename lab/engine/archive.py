@@ -23,7 +23,7 @@ from lab.words import format_limit
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MOST_ENTRIES = 100_000
+MOST_ENTRIES = 50_000
 """Files and folders of one copy."""
 _HOLES = 8
 """So many times the limit may the copied files be long, holes included: reading these takes time too."""
