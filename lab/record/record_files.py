@@ -245,6 +245,12 @@ def move_file(folder: Path, name: str, target: Path, new_name: str = "") -> None
         os.rename(last, there[1], src_dir_fd=parent, dst_dir_fd=there[0])
 
 
+def remove_file(folder: Path, name: str) -> None:
+    """Remove a file or link of a record, if it is there and can be removed."""
+    with suppress(OSError, RecordError), _opened_parent(folder, name) as (parent, last):
+        os.unlink(last, dir_fd=parent)
+
+
 def _checked(file: int, mode: str, folder: Path, name: str, most_bytes: int | None) -> BinaryIO:
     """An open file, if it is regular and small enough; it is closed otherwise."""
     try:

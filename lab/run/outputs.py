@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from lab.errors import RecordError
 from lab.node.messages.output import SHARED, Made, MadeFile, Piece
+from lab.record.record_files import append_to, move_file, remove_file
 from lab.words import format_bytes, format_limit, plural
 
 if TYPE_CHECKING:
@@ -70,28 +71,29 @@ class Outputs:
         output = self._awaited.get((node, piece.path))
         if output is None:
             return
-        path = self.folder / output.path
+        unfinished = _unfinished(output.path)
         try:
             file = self._open.get((node, piece.path))
             if file is None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = self._open[node, piece.path] = open(_unfinished(path), "wb")
+                self.folder.mkdir(parents=True, exist_ok=True)
+                file = self._open[node, piece.path] = append_to(self.folder, unfinished, anew=True)
             file.write(piece.data)
             if piece.last:
                 self._close(node, piece.path)
-                os.replace(_unfinished(path), path)
+                move_file(self.folder, unfinished, self.folder, output.path)
                 self.brought.append(output)
                 del self._awaited[node, piece.path]
-        except OSError as error:
+        except (OSError, RecordError) as error:
             self._close(node, piece.path)
             del self._awaited[node, piece.path]
-            self._leave_out(output, f"it cannot be written: {error.strerror or error}")
+            why = error.message if isinstance(error, RecordError) else error.strerror or error
+            self._leave_out(output, f"it cannot be written: {why}")
 
     def close(self) -> None:
         """What has not arrived wholly by now is left out."""
         for (node, path), output in self._awaited.items():
             self._close(node, path)
-            _unfinished(self.folder / output.path).unlink(missing_ok=True)
+            remove_file(self.folder, _unfinished(output.path))
             self._leave_out(output, f"{node} did not send it")
         self._awaited = {}
         self.brought.sort(key=lambda output: output.path)
@@ -139,5 +141,6 @@ def _is_path(path: str) -> bool:
     return len(path) < _LONGEST_PATH and "\0" not in path and not any(part in ("", ".", "..") for part in parts)
 
 
-def _unfinished(path: Path) -> Path:
-    return path.with_name(f".{path.name[:200]}.part")
+def _unfinished(path: str) -> str:
+    above, slash, name = path.rpartition("/")
+    return f"{above}{slash}.{name[:200]}.part"
