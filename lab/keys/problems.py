@@ -62,7 +62,8 @@ class Reading:
     def raise_if_any(self) -> None:
         """Raises what was noted, if anything was, as one `ScenarioError`: a line a problem, in the file's order."""
         found = sorted(self._found)
-        lines = [f"{self.path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
+        path = str(self.path) if str(self.path).isprintable() else shown(str(self.path), 1000)
+        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
         hidden = len(found) - len(lines)
         if found:
             raise ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")

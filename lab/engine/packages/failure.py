@@ -20,6 +20,9 @@ _CONSTRAINT = re.compile(r"^\(constraint\) (?P<name>[\w.-]+)===(?P<version>\S+)$
 _NOTHING_FITS = re.compile(
     r"(?:No matching distribution found for|Could not find a version that satisfies the requirement) (?P<what>[^\s(]+)"
 )
+_INVALID = re.compile(
+    r"^ERROR: (?P<what>\S+) has an invalid wheel, (?:\S+ has an invalid wheel, )?(?P<why>.*)$", re.MULTILINE
+)
 _VERSIONS = re.compile(r"\(from versions: (?P<versions>[^)]*)\)")
 _UNREACHABLE = re.compile(
     r"connection broken|NewConnectionError|NameResolutionError|Temporary failure in name|Name or service not known"
@@ -48,6 +51,10 @@ def pip_failed(code: int, lines: Sequence[str], target: Target) -> LabError:
         return ClusterUnfit(f"{_last_collected(lines)} cannot be installed: {REFUSED}", hint)
     if "conflicting dependencies" in text:
         return _conflict(lines, target)
+    invalid = _INVALID.search(text)
+    if invalid:
+        hint = "leave this package out, or take another version of it"
+        return ClusterUnfit(f"a wheel of {invalid['what']} is damaged: {_one_line(invalid['why'])}", hint)
     nothing = _NOTHING_FITS.search(text)
     if _UNREACHABLE.search(text):
         what = f" for {nothing['what']}" if nothing else ""
