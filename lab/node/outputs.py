@@ -7,7 +7,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import islice
 
 from .messages.agent import Finish
 from .messages.output import SHARED, Made, MadeFile, Piece
@@ -16,6 +15,7 @@ from .workplace import Workplace
 MOST_FILES = 2000
 """So many are told of; of more, only the number."""
 _MOST_LOOKED_AT = 200_000
+"""Files and folders, of each of the two places."""
 _DEEPEST = 64
 _PIECE_BYTES = 96 * 1024
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,7 +39,7 @@ class Outputs:
 
     def told(self) -> Made | None:
         """Every file, the smallest first; None if there is none."""
-        found = sorted(islice(self._found(), _MOST_LOOKED_AT), key=lambda file: file.bytes)
+        found = sorted(self._found(), key=lambda file: file.bytes)
         if not found:
             return None
         told, room = list[MadeFile](), self._asked.outputs_bytes
@@ -63,9 +63,10 @@ class Outputs:
         for folder, prefix in (place.folder, ""), (self._asked.shared, SHARED):
             for below, facts in _files(folder, unasked=bool(patterns)) if folder else ():
                 old = facts.st_ctime_ns <= place.shipped_at and (prefix or below in place.shipped)
-                if not old and _is_named(below, patterns):
+                foreign = facts.st_nlink > 1 and facts.st_uid not in self._ranks  # a link to a file of the image
+                if not old and not foreign and _is_named(below, patterns):
                     rank = self._ranks.get(facts.st_uid, min(self._ranks.values()))
-                    yield MadeFile(prefix + below, rank, facts.st_size)
+                    yield MadeFile(prefix + below, rank, facts.st_size, executable=bool(facts.st_mode & 0o100))
 
     def _fingerprint(self, path: str) -> str:
         import hashlib  # loads OpenSSL: only where something was made
@@ -117,11 +118,14 @@ def _files(top: str, *, unasked: bool) -> Iterator[tuple[str, os.stat_result]]:
     What programs leave `unasked` (caches, what is hidden) is passed over unless somebody says that it is wanted.
     Nothing where a script has put a link in the place of the folder.
     """
-    waiting = [] if os.path.islink(top) else [""]
+    waiting, seen = [] if os.path.islink(top) else [""], 0
     while waiting:
         where = waiting.pop()
         with suppress(OSError), os.scandir(os.path.join(top, where)) as entries:
             for entry in entries:
+                seen += 1
+                if seen > _MOST_LOOKED_AT:
+                    return
                 if not unasked and (entry.name[0] == "." or entry.name == "__pycache__" or entry.name.endswith(".pyc")):
                     continue
                 below = f"{where}{entry.name}"

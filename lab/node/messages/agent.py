@@ -17,7 +17,7 @@ from .terminal import Breakpoint, Continued, Grant, Input, Taken, Window
 from .thread import ThreadRaised
 from .watch import Follow, LetGo
 
-PROTOCOL = 10
+PROTOCOL = 11
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
 
 

@@ -16,6 +16,8 @@ class MadeFile(NamedTuple):
     bytes: int
     fingerprint: str = ""
     """Of its contents; empty where it is too large to be fetched, or cannot be read."""
+    executable: bool = False
+    """Whether its owner may execute it; nothing else of its mode is sent."""
 
 
 class Made(NamedTuple):
