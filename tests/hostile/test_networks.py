@@ -167,6 +167,7 @@ def test_nothing_that_a_strict_node_sends_reaches_this_machine(
     assert result.passed, result.reason + result.ranks[0].log
     assert result.ranks[0].notes["connected"] == []
     assert listeners.heard == []
+    assert "hostname" not in result.ranks[0].log + result.ranks[1].log, "what PyTorch asks for is known"
 
     result = run("reaches.py", asked(usual, [*EVERYWHERE], [listeners.port]), on=usual)
 

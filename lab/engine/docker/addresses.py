@@ -19,6 +19,8 @@ from lab.words import plural
 _ATTEMPTS = 8
 _WITHOUT_A_NODE = 3
 """Addresses of a subnet: its own, the gateway, which no device has, and that for broadcasts."""
+_MAPPED = ".mapped"
+"""A name for the address as sockets of IPv6 see it: PyTorch's store asks for one, and warns where there is none."""
 _OVERLAPS = "overlap"
 """In what the engine says where somebody else has taken the subnet meanwhile."""
 
@@ -90,7 +92,11 @@ def with_addresses(nodes: Sequence[Mapping[str, Any]], subnet: ipaddress.IPv4Net
     if subnet is None:
         return [dict(body) for body in nodes]
     given = [str(subnet[2 + rank]) for rank in range(len(nodes))]
-    hosts = [f"{body['Hostname']}:{address}" for body, address in zip(nodes, given, strict=True)]
+    hosts = [
+        host
+        for body, address in zip(nodes, given, strict=True)
+        for host in (f"{body['Hostname']}:{address}", f"{body['Hostname']}{_MAPPED}:::ffff:{address}")
+    ]
     return [
         _with_address(body, address, hosts, (given[0], given[-1])) for body, address in zip(nodes, given, strict=True)
     ]

@@ -35,7 +35,8 @@ def test_each_node_knows_the_names_of_all_and_the_range_of_their_addresses() -> 
         "172.19.0.4",
     ]
     for node in nodes:
-        assert node["HostConfig"]["ExtraHosts"] == ["node0:172.19.0.2", "node1:172.19.0.3", "node2:172.19.0.4"]
+        assert node["HostConfig"]["ExtraHosts"][::2] == ["node0:172.19.0.2", "node1:172.19.0.3", "node2:172.19.0.4"]
+        assert node["HostConfig"]["ExtraHosts"][1] == "node0.mapped:::ffff:172.19.0.2"
         assert json.loads(node["Cmd"][0])["peers"] == ["172.19.0.2", "172.19.0.4"]
 
 
