@@ -62,7 +62,7 @@ class Reading:
     def raise_if_any(self) -> None:
         """Raises what was noted, if anything was, as one `ScenarioError`: a line a problem, in the file's order."""
         found = sorted(self._found)
-        path = str(self.path) if str(self.path).isprintable() else shown(str(self.path), 1000)
+        path = str(self.path) if str(self.path).isprintable() else repr(str(self.path))[1:-1]
         lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
         hidden = len(found) - len(lines)
         if found:

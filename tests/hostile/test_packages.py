@@ -156,7 +156,11 @@ ATTACKS = [
 
 
 def test_a_wheel_does_not_decide_on_the_exit_code(engine: str, index: Path, prepared: object, tmp_path: Path) -> None:
-    code = f"import os, sys\nATTACKS = {ATTACKS!r}\nif sys.argv[-1].isdigit():\n    exec(ATTACKS[int(sys.argv[-1])])\n"
+    code = (
+        f"import os, sys\nATTACKS = {ATTACKS!r}\n"
+        "if sys.argv[-1].isdigit():\n    exec(ATTACKS[int(sys.argv[-1])])\n"
+        "else:\n    os.WEXITSTATUS = lambda status: 0  # an agent would ask that\n"
+    )
     make_wheel(index, NAME, files={f"{NAME}.pth": f"import {NAME}", f"{NAME}.py": code})
     path = written(tmp_path / "script", f"import sys\nimport {NAME}\nsys.exit(3)\n")
 

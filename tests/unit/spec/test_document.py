@@ -55,7 +55,7 @@ def test_what_is_no_file_is_refused_with_what_was_meant(
 ) -> None:
     make()
     message = refusal_of_path(path)
-    assert message.startswith(f"{path}:1:1: {found}")
+    assert message.startswith(f"{repr(path)[1:-1]}:1:1: {found}")
     assert meant in message
 
 
