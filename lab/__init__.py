@@ -1,7 +1,7 @@
 """The lab: a distributed-PyTorch laboratory.
 
-The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `distributed`, `learn`, `note` and `run_suite`;
-everything is imported when it is first used, so that `import lab` costs nothing.
+The public Python API is `Cluster`, `Scenario`, `Result`, `LabError`, `OutputError`, `distributed`, `learn`, `note`,
+`read_output` and `run_suite`; everything is imported when it is first used, so that `import lab` costs nothing.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ if TYPE_CHECKING:
     from lab.errors import LabError
     from lab.lesson.take import learn
     from lab.node.rank.note import note
+    from lab.node.rank.read_output import OutputError, read_output
     from lab.result import Result
     from lab.spec.scenario import Scenario
     from lab.suite.start import run_suite
     from lab.testing.distributed import distributed
 
-__all__ = ["Cluster", "LabError", "Result", "Scenario", "__version__", "distributed", "learn", "note", "run_suite"]
+__all__ = [
+    "Cluster", "LabError", "OutputError", "Result", "Scenario", "__version__", "distributed", "learn", "note",
+    "read_output", "run_suite",
+]  # fmt: skip
 
 _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
+    "OutputError": "lab.node.rank.read_output",
     "Result": "lab.result",
     "Scenario": "lab.spec.scenario",
     "distributed": "lab.testing.distributed",
     "learn": "lab.lesson.take",
     "note": "lab.node.rank.note",
+    "read_output": "lab.node.rank.read_output",
     "run_suite": "lab.suite.start",
 }
 

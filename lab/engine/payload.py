@@ -11,8 +11,9 @@ from pathlib import Path
 _SHIM = '''"""What `import lab` gives a script inside a node."""
 
 from labnode.rank.note import note
+from labnode.rank.read_output import OutputError, read_output
 
-__all__ = ["note"]
+__all__ = ["OutputError", "note", "read_output"]
 '''
 
 _SUFFIXES = (".py", ".cpp", ".hpp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from lab.node.messages.agent import CHECK
 from lab.record.grades import Score
 from lab.record.result import Expectation, Result
 from lab.spec.scenario import Expect, Grading
@@ -28,7 +29,7 @@ def forfeited(facts: RunFacts) -> str:
     """
     attempts = (*facts.earlier, facts)
     limits = [limit for one in attempts for limit in one.limits]
-    reached = [limit for limit in limits if limit.rank is None or limit.rank >= 0]  # -1 is the check
+    reached = [limit for limit in limits if limit.rank != CHECK]
     if reached:
         return limits_told(reached).removeprefix("; ")
     lost_nodes = [lost for one in attempts for lost in one.lost_nodes]
@@ -41,6 +42,17 @@ def forfeited(facts: RunFacts) -> str:
 def unheard_of(facts: RunFacts) -> list[int]:
     """Ranks of which nobody knows how they ended although their nodes are there."""
     return [rank.rank for rank in facts.ranks if rank.started is not None and not rank.over]
+
+
+def broke_off(facts: RunFacts) -> bool:
+    """Whether the check did not end by itself, nor for what it did: it may have been the machine that kept it from it.
+
+    It took too long, could not start, crashed, or was killed, and not because the memory of its node ran out; or a node
+    was lost although every rank had ended.
+    """
+    check = facts.check
+    cut = check is not None and check.code is None and not check.out_of_memory
+    return cut or bool(facts.lost_nodes and all(rank.over and not rank.node_lost for rank in facts.ranks))
 
 
 def scores(expect: Expect, grading: Grading, result: Result, why_not: str = "") -> tuple[Score, ...]:

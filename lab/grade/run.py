@@ -15,7 +15,7 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.grade.feedback import grade_of, not_graded, refused
-from lab.grade.points import forfeited, unheard_of
+from lab.grade.points import broke_off, forfeited, unheard_of
 from lab.grade.stage import staged
 from lab.grade.submissions import Submission
 from lab.keys.kinds import slug
@@ -30,6 +30,7 @@ from lab.run.options import RunOptions
 from lab.run.place import Place
 from lab.spec.scenario import Resources, Scenario
 from lab.verdict.facts import RunFacts, read_facts
+from lab.verdict.limits import left_out_told
 
 _ATTEMPTS = 2
 """So often a submission is run that the lab could not run: then it is not graded."""
@@ -196,10 +197,12 @@ class Grader:
             if self._waiting:  # who comes next does not wait for what this one did
                 with suppress(LabError):  # it is tried again then
                     bench.make_ready()
+        left_out = left_out_told(facts.staged).removeprefix("; ")
+        told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
         return grade_of(submission.name, result, facts, assignment, told)
 
     def _run(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts] | LabError:
-        """Run a submission; if the lab could not, or did not hear its end, once more on other nodes."""
+        """Run a submission; once more on other nodes if the lab could not, or its end or its check broke off."""
         found: tuple[Result, RunFacts] | LabError = LabError("it was not run")
         for _ in range(_ATTEMPTS):
             try:
@@ -209,7 +212,7 @@ class Grader:
             except LabError as error:
                 found = error
             else:
-                if not unheard_of(found[1]):
+                if not unheard_of(found[1]) and not broke_off(found[1]):
                     break
             bench.clear()
         return found

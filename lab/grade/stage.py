@@ -50,7 +50,8 @@ def staged(submission: Submission, assignment: Scenario) -> Iterator[Staged]:
         unpacked, folder = own / "unpacked", own / "work"
         unpacked.mkdir()
         folder.mkdir()
-        told = _put(submission.path, unpacked, folder, assignment.script.name)
+        told = [submission.told] if submission.told else []
+        told += _put(submission.path, unpacked, folder, assignment.script.name)
         told += _add_files(assignment, folder)
         yield Staged(folder / assignment.script.name, tuple(told))
 

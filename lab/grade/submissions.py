@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections import Counter
+import unicodedata
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from lab.errors import UsageError
+from lab.grade.feedback import plain
 
 _MOODLE = re.compile(r"_assignsubmission_(?:file|onlinetext)_?$")
 """What Moodle adds to a person's name and number."""
@@ -27,10 +29,12 @@ class Submission:
     """A script, a folder or a zip file."""
     refused: str = ""
     """Why it is not looked at."""
+    told: str = ""
+    """What whoever handed it in should know of its name, as a sentence."""
 
 
 def find_submissions(folder: Path, without: Collection[Path] = ()) -> list[Submission]:
-    """Every `NAME.py`, `NAME.zip` and folder `NAME` in a folder, by name.
+    """Every `NAME.py`, `NAME.zip` and folder `NAME` in a folder, by name; no two names read alike.
 
     What is hidden is passed over, and what is none of the three; so is what is named in `without`, with every folder
     that holds something of it. No link is followed: one that stands for a submission is refused.
@@ -70,11 +74,32 @@ def _holds(path: Path, kept: Collection[Path], refused: str) -> bool:
 
 
 def _each_by_its_own_name(found: list[Submission]) -> Iterator[Submission]:
-    """Those whose names are the same under the names of their files."""
-    often = Counter(one.name for one in found)
-    for one in found:
-        name = one.name if often[one.name] == 1 else printable(one.path.name)
-        yield Submission(name=name, path=one.path, refused=one.refused)
+    """Give each submission a name that reads like no other, and say so where that is not its own."""
+    alike: dict[str, list[Submission]] = {}
+    for one in sorted(found, key=lambda one: os.fsencode(one.path.name)):
+        alike.setdefault(_reading(one.name), []).append(one)
+    taken = {reading for reading, group in alike.items() if len(group) == 1}
+    for group in alike.values():
+        for one in group:
+            if len(group) == 1:
+                yield replace(one, name=plain(one.name))
+                continue
+            name = _untaken(plain(printable(one.path.name)), taken)
+            taken.add(_reading(name))
+            told = f"{len(group)} submissions have names that read alike: this one is graded as {name!r}"
+            yield replace(one, name=name, told=told)
+
+
+def _reading(name: str) -> str:
+    """What a name has in common with those that a person or a file system takes for the same."""
+    shown = unicodedata.normalize("NFKC", plain(unicodedata.normalize("NFKC", name))).casefold()
+    return unicodedata.normalize("NFKC", shown)
+
+
+def _untaken(name: str, taken: Collection[str]) -> str:
+    """The name, or where it is taken, the name with the first number that makes it another one."""
+    names = (plain(f"{name} ({number})") for number in count(2))
+    return name if _reading(name) not in taken else next(one for one in names if _reading(one) not in taken)
 
 
 def _person(name: str) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from . import memory, processes
 from .config import NOTES_BYTES
-from .messages.agent import Claim, Limited
+from .messages.agent import CHECK, Claim, Limited
 from .rank_process import Worker
 
 
@@ -28,6 +28,13 @@ class Limits:
         self._emit = emit
         self._told: dict[tuple[str, int, str], int] = {}
         self._killed, self._refused = oom_kills(), _forks_refused()
+        self._reached_by: int | None = None
+        """Who reaches what limits the node from now on: its ranks, or the check, whose rank this is then."""
+
+    def begin_check(self) -> None:
+        """All ranks have ended: say what they reached; the rest is reached by the check of the scenario."""
+        self.tell_of_node()
+        self._killed, self._refused, self._reached_by = oom_kills(), _forks_refused(), CHECK
 
     def room_for_output(self, worker: Worker, size: int) -> int:
         """How many of the next bytes that a worker printed are kept."""
@@ -74,6 +81,7 @@ class Limits:
 
     def say(self, what: str, limit: int, excess: int, rank: int | None = None, attempt: str = "") -> None:
         """Tell of a limit that was reached, see `Limited`."""
+        rank = self._reached_by if rank is None else rank
         self._emit(Limited(time.time(), self._node, self._claim.run, rank, what, limit, excess, attempt))
 
 

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from . import (
@@ -21,7 +22,7 @@ from . import (
     limits,
     outputs,
     processes,
-    remove,
+    staging,
     starter,
     store,
     strays,
@@ -31,8 +32,9 @@ from . import (
 from .config import Config
 from .messages import agent as messages
 from .messages import wire
+from .messages.checked import MOST_LEFT_OUT, Staged
 from .messages.start import WorkerStart
-from .rank import check, note
+from .rank import check, note, read_output
 from .rank_process import Worker
 from .watch import Watch
 from .watched import Watched
@@ -110,21 +112,44 @@ class NodeRun:
     def check(self, asked: messages.Check) -> None:
         """Start the scenario's own check of the results as one more worker, rank -1, in a fresh copy of the folder.
 
-        Nothing that a script started is left by then to change what the check sees, and no link in the folder of the
-        ranks by which it would take a file of its own for theirs.
+        Nothing that a script started is left by then to change what the check sees. Of what the ranks left, it is given
+        copies of regular files.
 
         Raises:
             RuntimeError: a process of the run does not end.
+            OSError: there is no space left for what the check needs.
         """
         self._end_processes()
         if self.left:
             raise RuntimeError(f"there are still {', '.join(self.left)}")
-        remove.remove_links_out_of(self.place.folder)
+        if self.config.container:
+            self._watch.look_for_room(now=True)
+            self._limits.begin_check()
+        left_out = self._stage_outputs()
         folder = self.place.fresh_copy()
-        results = self.place.keep("results.json", json.dumps(asked.results))
         argv = [asked.reference.partition(":")[0], asked.reference]
-        env = {**asked.env, check.RESULTS_VARIABLE: results, check.FOLDER_VARIABLE: self.place.folder}
+        env = {
+            **asked.env,
+            check.RESULTS_VARIABLE: self.place.keep("results.json", json.dumps(asked.results)),
+            read_output.FOLDER_VARIABLE: self.place.staged,
+            read_output.LEFT_OUT_VARIABLE: self.place.keep("left_out.json", json.dumps(left_out)),
+        }
         self._start(WorkerStart(-1, -1, env, argv, check.__file__), folder).open_gate()
+
+    def _stage_outputs(self) -> dict[str, str]:
+        """Copy what the ranks left, for the check; what is left out is told and returned, each path with the reason."""
+        owners = None
+        if self.users.many:
+            owners = {self.users.worker(worker.local_rank).uid for worker in self.workers if worker.rank >= 0}
+            owners.add(self.users.worker(0).uid)  # what was shipped
+        limits = staging.STRICT if self.config.strict else staging.USUAL
+        outputs = staging.Staging(self.place.folder, self.place.staged, owners, limits, self._tell_of_cleaning)
+        outputs.copy()
+        if outputs.left_out:
+            told = dict(islice(outputs.left_out.items(), MOST_LEFT_OUT))
+            more = len(outputs.left_out) - len(told) + outputs.more
+            self.emit(Staged(time.time(), told, self.config.node, self.run, more))
+        return outputs.left_out
 
     def _start(self, start: WorkerStart, folder: str, passed: Mapping[int, int] = _NOTHING_PASSED) -> Worker:
         """Start a worker that waits at its gate."""

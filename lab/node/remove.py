@@ -100,22 +100,3 @@ def _open(path: str | os.PathLike[str], parent: int | None = None) -> int:
     with suppress(OSError):  # whose folder this is not, may still be allowed to change it
         os.fchmod(folder, 0o700)
     return folder
-
-
-def remove_links_out_of(top: str) -> None:
-    """Remove every link below a folder that leads out of it, and the folder itself where it is a link.
-
-    Whoever opens a file by its name there then opens no other one. What lies too deep for a path has no such name.
-    """
-    if os.path.islink(top):
-        os.unlink(top)
-        return
-    inside, waiting = os.path.realpath(top) + os.sep, [top]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.is_symlink() and not os.path.realpath(entry.path).startswith(inside):
-                    with suppress(OSError):
-                        os.unlink(entry.path)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from . import limits, processes, trace_file
 from .config import Config
 from .disk import Disk, Places
+from .messages.agent import FILES_IN
 from .rank_process import Worker
 from .users import Users
 
@@ -52,7 +53,7 @@ class Watch:
     def look_for_room(self, *, now: bool = False) -> None:
         """Tell of places that are full; the kernel refuses whoever would write more there."""
         for folder, size in self._places.filled(now=now) if self._places is not None else ():
-            self._told.say(f"files in {folder}", size, 1)
+            self._told.say(f"{FILES_IN}{folder}", size, 1)
 
     def _look_at_memory(self, workers: Collection[Worker], keep: int | None, limit_bytes: int) -> None:
         """Do what the kernel does for a container."""

@@ -80,6 +80,11 @@ class Workplace:
             self._users.give(home, -1)
         return folder
 
+    @property
+    def staged(self) -> str:
+        """Where the copies are that the check is given of what the ranks left; only the agent may change them."""
+        return os.path.join(self._own, "staged")
+
     def note_socket(self, number: int) -> str:
         """Where the socket for the notes of a worker is, of which no two have the same number."""
         return os.path.join(self._own, f"notes{number}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lab.node.messages.agent import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.messages.backend import Named
+from lab.node.messages.checked import Staged
 from lab.node.messages.joined import Joined, LeftRunning, is_joined, worker_of
 from lab.node.messages.start import STARTER
 from lab.node.messages.tcp import Connections
@@ -182,7 +183,7 @@ class FaultHealed(NamedTuple):
 Event = (
     Started | Note | Named | Stack | Halted | Exited | Limited | Clock | NodeLost | NodeCame | NodeTroubled
     | EngineLost | Refusal | TimedOut | Cancelled | Over | Restarted | Misunderstood | Dumped | NotShipped
-    | Fault | FaultFailed | FaultHealed | Joined | LeftRunning | Connections | ThreadRaised
+    | Fault | FaultFailed | FaultHealed | Joined | LeftRunning | Connections | ThreadRaised | Staged
 )  # fmt: skip
 
 _KINDS: dict[str, type[Any]] = {
@@ -196,6 +197,7 @@ _KINDS: dict[str, type[Any]] = {
     "joined": Joined,
     "left running": LeftRunning,
     "limit reached": Limited,
+    "staged": Staged,
     "connections": Connections,
     "clock": Clock,
     "node lost": NodeLost,
@@ -215,7 +217,7 @@ _KINDS: dict[str, type[Any]] = {
     "fault healed": FaultHealed,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
-_BY_AGENTS = (Started, Note, Named, Stack, Halted, Exited, Limited, Joined, LeftRunning, Connections)
+_BY_AGENTS = (Started, Note, Named, Stack, Halted, Exited, Limited, Joined, LeftRunning, Connections, Staged)
 """What agents say, by the clocks of their nodes."""
 
 

@@ -24,6 +24,7 @@ from lab.node.messages.agent import (
     Trace,
 )
 from lab.node.messages.backend import Named
+from lab.node.messages.checked import Staged
 from lab.node.messages.clock import TimeTold
 from lab.node.messages.fault import Done, Reached
 from lab.node.messages.joined import Joined, LeftRunning
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 NO_RUN = "node"
 """Stands for a message where the node is none for any run: an earlier one could not be cleaned up."""
+_FACTS = (Started, Note, Named, ThreadRaised, Halted, Exited, Limited, Joined, LeftRunning, Staged)
+"""Messages that go into the record as they are."""
 BEFORE_THE_START = ("claim", "files", "prepare")
 """Messages whose refusal means that the run cannot begin."""
 WHILE_IT_RUNS = ("run", "go", "ping")
@@ -110,7 +113,7 @@ class Collector:
             self.observer.output(message.rank, node, message.stream, message.data, message.time)
         elif isinstance(message, Trace):
             self.writer.trace(message.rank, message.data, self.attempts.number(message.attempt))
-        elif isinstance(message, (Started, Note, Named, ThreadRaised, Halted, Exited, Limited, Joined, LeftRunning)):
+        elif isinstance(message, _FACTS):
             self.fact(message)
         elif isinstance(message, Stack):
             self.fact(message._replace(text=message.text or "(no Python stack)"))

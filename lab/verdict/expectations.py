@@ -14,8 +14,9 @@ from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.scenario import Expect
 from lab.verdict.evidence import Evidence
+from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
-from lab.verdict.limits import told_besides
+from lab.verdict.limits import left_out_told, told_besides
 from lab.verdict.patterns import TooLong, found_in, found_in_log
 from lab.verdict.rank_facts import RankFacts, returncode
 
@@ -49,7 +50,7 @@ def settle(
         from lab.verdict.equal_replicas import check_replicas  # as above
 
         found.append(check_replicas(expect.tolerance, evidence, len(variables)))
-    found += _check_whole_run(expect, bare, evidence.facts.check)
+    found += _check_whole_run(expect, bare, evidence.facts)
     if expect.restarts is not None:
         found.append(_check_restarts(expect.restarts, attempts[:-1]))
     found += others
@@ -145,12 +146,12 @@ def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
             yield Expectation(what=what, rank=rank, expected=by_rank[rank], got="(no such rank)", met=False)
 
 
-def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -> Iterator[Expectation]:
+def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts) -> Iterator[Expectation]:
+    check = facts.check
     if expect.check is not None and check is not None:
         met, got = check.code == 0 and not check.error, "it passed"
         if not met:
-            ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
-            got = next(iter(check.error.strip().splitlines()), ended)
+            got = f"{_end_of_check(check)}{left_out_told(facts.staged)}"
         yield Expectation(what=f"check {expect.check}", expected="it passes", got=got, met=met)
     if expect.verdict != "passed":
         met = bare.verdict == expect.verdict
@@ -161,6 +162,13 @@ def _check_whole_run(expect: Expect, bare: Judgement, check: RankFacts | None) -
         yield Expectation(what="culprit", expected=expect.culprit, got=who, met=_is_named(expect.culprit, named))
     if expect.reason is not None:
         yield _check_reason(expect.reason, bare.reason)
+
+
+def _end_of_check(check: RankFacts) -> str:
+    if check.out_of_memory:
+        return "killed for lack of memory"
+    ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
+    return next(iter(check.error.strip().splitlines()), ended)
 
 
 def _check_restarts(expected: int | Sequence[int | str | None], earlier: Sequence[Attempt]) -> Expectation:

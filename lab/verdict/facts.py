@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lab.node.messages.agent import Exited, Halted, Limited, Note, Stack, Started
 from lab.node.messages.backend import Named
+from lab.node.messages.checked import Staged
 from lab.node.messages.joined import Joined, LeftRunning, is_joined
 from lab.node.messages.start import STARTER
 from lab.node.messages.tcp import Connections
@@ -73,6 +74,8 @@ class RunFacts:
     duration_s: float = 0.0
     check: RankFacts | None = None
     """The scenario's own check, if it ran."""
+    staged: Staged | None = None
+    """What the check was not given of what the ranks left, if there was anything."""
     starters: list[RankFacts] = field(default_factory=list)
     """Processes of a launcher that start workers; empty where the lab starts them itself."""
     limits: list[Limited] = field(default_factory=list)
@@ -130,6 +133,8 @@ class RunFacts:
             self._take_of_starter(event)
         elif isinstance(event, (Started, Note, Stack, ThreadRaised, Exited)):
             rank = self.rank(event.rank)
+            if rank is self.check and rank.over:  # one that took too long is killed later on
+                return
             self.met |= isinstance(event, Started) and bool(event.attempt)
             _take(event, rank)
             if self.timed_out and isinstance(event, Exited) and event.rank != -1:
@@ -162,6 +167,8 @@ class RunFacts:
             self.network.take(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
         elif isinstance(event, Limited):
             self.limits.append(event)
+        elif isinstance(event, Staged):
+            self.staged = event
         elif isinstance(event, Refusal):
             self.refused = self.refused or event.reason
         elif isinstance(event, TimedOut):

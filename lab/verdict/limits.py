@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
-from lab.node.messages.agent import Limited
+from lab.node.messages.agent import CHECK, FILES_IN, Limited
+from lab.node.messages.checked import Staged
 from lab.verdict.facts import RunFacts
 from lab.words import format_bytes, format_limit
+
+_MOST_PATHS = 3
+"""Paths in one sentence."""
 
 
 def told_besides(facts: RunFacts) -> str:
@@ -25,24 +30,35 @@ def limits_told(reached: Sequence[Limited]) -> str:
     return "".join(f"; {_sentence(one)}" for one in latest.values())
 
 
+def left_out_told(staged: Staged | None) -> str:
+    """What follows the end of a check that was not given everything that the ranks left."""
+    if staged is None:
+        return ""
+    shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
+    more = len(staged.left_out) - len(shown) + staged.more
+    return f"; the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+
+
 def _sentence(one: Limited) -> str:
     limit = format_limit(one.limit)
     if one.what == "disk":
         return _of_disk(one, limit)
-    if one.rank is not None:
-        rest = f", {format_bytes(one.excess)}" if one.excess else ""
-        return f"{_who(one)} wrote more than {limit} of {one.what}; the rest is dropped{rest}"
+    where = f"the check on {one.node}" if one.rank == CHECK else one.node
     if one.what == "processes":
-        return f"{one.node} reached its limit of {one.limit:,} processes and threads"
+        return f"{where} reached its limit of {one.limit:,} processes and threads"
     if one.what == "memory":
-        return f"processes on {one.node} were killed for lack of memory: its limit is {limit}"
-    return f"{one.node} reached its limit of {limit} of {one.what}"
+        of_check = "of the check " if one.rank == CHECK else ""
+        return f"processes {of_check}on {one.node} were killed for lack of memory: its limit is {limit}"
+    if one.rank is None or one.what.startswith(FILES_IN):
+        return f"{where} reached its limit of {limit} of {one.what}"
+    rest = f", {format_bytes(one.excess)}" if one.excess else ""
+    return f"{_who(one)} wrote more than {limit} of {one.what}; the rest is dropped{rest}"
 
 
 def _who(one: Limited) -> str:
     if one.rank is None:
         return f"the ranks of {one.node}"
-    return f"rank {one.rank}" if one.rank >= 0 else "the check"
+    return "the check" if one.rank == CHECK else f"rank {one.rank}"
 
 
 def _of_disk(one: Limited, limit: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from ..config import FIRST_UID, OUTPUT_BYTES
 from .backend import Named
+from .checked import Staged
 from .clock import AskTime, TimeTold
 from .fault import Do, Done, LookAt, Reached, Release, Undo
 from .joined import Joined, LeftRunning
@@ -102,6 +103,12 @@ class Stacks(NamedTuple):
     """Asks where the workers are."""
 
     run: str
+
+
+CHECK = -1
+"""In the place of a rank: the scenario's own check."""
+FILES_IN = "files in "
+"""How a limit is called that a folder of a node has; the folder follows."""
 
 
 class Check(NamedTuple):
@@ -299,4 +306,4 @@ Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, W
                 Finish, Fetch, Do, Undo, LookAt, Release, AskTime]  # fmt: skip
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
-               Done, Reached, Connections, TimeTold, ThreadRaised]  # fmt: skip
+               Done, Reached, Connections, TimeTold, ThreadRaised, Staged]  # fmt: skip

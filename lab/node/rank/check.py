@@ -8,8 +8,16 @@ import os
 import sys
 
 RESULTS_VARIABLE = "LAB_RESULTS"
-FOLDER_VARIABLE = "LAB_WORK_FOLDER"
-"""Where the ranks of node 0 worked: what is there is theirs, while the check's own folder is as it was shipped."""
+
+
+_HINT = "lab.read_output reads what ranks left within limits"
+
+
+class CheckError(Exception):
+    """The check itself could not go on."""
+
+
+CheckError.__module__ = "lab"
 
 
 def main() -> None:
@@ -25,7 +33,11 @@ def main() -> None:
     check = getattr(module, function, None)
     if check is None:
         raise AttributeError(f"{file} has no function {function!r}")
-    if check(results) is False:
+    try:
+        passed = check(results)
+    except (MemoryError, RecursionError) as error:
+        raise CheckError(f"{function} ended with a {type(error).__name__}; {_HINT}") from error
+    if passed is False:
         raise AssertionError(f"{function} returned False")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from lab.grade.points import forfeited, scores, worth
+from lab.grade.points import broke_off, forfeited, scores, worth
 from lab.keys.declare import keys_of
-from lab.node.messages.agent import Limited
+from lab.node.messages.agent import Exited, Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
 from lab.spec.scenario import Expect, Grading, Tolerance
@@ -142,3 +142,35 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "reason",
     ]
     assert Expect(**said).graded == graded
+
+
+@pytest.mark.parametrize(
+    ("check", "again"),
+    [
+        (None, False),
+        (RankFacts(rank=-1, ended=1.0, code=0), False),
+        (RankFacts(rank=-1, ended=1.0, code=1, error="AssertionError: wrong"), False),
+        (RankFacts(rank=-1, ended=1.0, signal="SIGKILL", out_of_memory=True), False),
+        (RankFacts(rank=-1, ended=1.0, signal="SIGKILL"), True),
+        (RankFacts(rank=-1, ended=1.0, error="the check did not end within 1m"), True),
+    ],
+    ids=range(6),
+)
+def test_a_check_that_did_not_end_by_itself_is_made_again(check: RankFacts | None, again: bool) -> None:
+    facts = RunFacts(ranks=[RankFacts(rank=0, started=0.0, ended=1.0, code=0)], check=check)
+    assert broke_off(facts) == again
+
+
+def test_a_run_is_made_again_whose_node_is_lost_when_all_ranks_have_ended() -> None:
+    over = RankFacts(rank=0, started=0.0, ended=1.0, code=0)
+    lost = NodeLost(2.0, "node0", "was removed")
+    assert broke_off(RunFacts(ranks=[over], lost_nodes=[lost]))
+    assert not broke_off(RunFacts(ranks=[RankFacts(rank=0, started=0.0, node_lost=True)], lost_nodes=[lost]))
+
+
+def test_a_check_that_took_too_long_and_was_killed_then_took_too_long() -> None:
+    facts = RunFacts(ranks=[])
+    facts.take(Exited(-1, 1.0, "node0", error="the check did not end within 1m"))
+    facts.take(Exited(-1, 2.0, "node0", signal="SIGKILL", stopped=True))
+    assert facts.check is not None
+    assert facts.check.error == "the check did not end within 1m"

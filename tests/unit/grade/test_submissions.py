@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from lab.errors import UsageError
 from lab.grade import stage
+from lab.grade.feedback import plain
 from lab.grade.stage import ROOM, own_folder, staged
 from lab.grade.submissions import Submission, find_submissions
 from lab.grade.unzip import Room, unzip
@@ -75,7 +77,7 @@ def test_links_are_refused_and_names_that_are_no_text_are_shown(tmp_path: Path) 
     (tmp_path / "eve.py").symlink_to("/etc/passwd")
     put(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n.py")))
     names = {one.name: one.refused for one in find_submissions(tmp_path)}
-    assert names == {"eve": "eve.py is a link or a device, not a file", "\\xff\n": ""}
+    assert names == {"eve": "eve.py is a link or a device, not a file", "\\xff": ""}
 
 
 def test_the_files_of_the_assignment_are_no_submissions(tmp_path: Path, assignment: Scenario) -> None:
@@ -241,3 +243,41 @@ def test_a_folder_that_its_owner_removes_meanwhile_is_passed_over(
     with own_folder() as own:
         assert own.is_dir()
     assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a.py", "a.zip", "a"],
+        ["Alice.py", "alice.zip", "ALICE"],
+        ["e\u0301.py", "\u00e9.zip", "\u00c9"],
+        ["a b.py", "a  b.zip", "a\tb"],
+        ["\ufb01.py", "fi.zip"],
+        ["x_assignsubmission_file_", "x_assignsubmission_onlinetext_", "x.py"],
+        ["a.py", "a", "a.zip", "A.PY", "a.zip.zip"],
+        ["STRASSE.py", "stra\u00dfe.zip"],
+        ["\udcff" * 120 + "b" + "\udcff" * 100 + ".py", "\udcff" * 120 + "d" + "\udcff" * 100 + ".py"],
+        ["a (2).py", "a.py", "A.py", "a.PY"],
+        ["\x01.py", "\x01.zip", "\\x01"],
+    ],
+    ids=range(11),
+)
+def test_no_two_names_read_alike_and_who_is_called_otherwise_is_told(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        path = tmp_path / name
+        put(path if path.suffix else path / "ring.py")
+
+    found = find_submissions(tmp_path)
+
+    shown = [unicodedata.normalize("NFKC", plain(one.name)).casefold() for one in found]
+    assert len(set(shown)) == len(names), shown
+    assert all(one.name == plain(one.name) and one.name.isprintable() for one in found)
+    assert any(repr(one.name) in one.told for one in found)
+    again = find_submissions(tmp_path)
+    assert again == found
+
+
+def test_whose_name_is_taken_is_told_on_their_page(tmp_path: Path, assignment: Scenario) -> None:
+    one = Submission(name="a", path=put(tmp_path / "a.py"), told="2 submissions have names that read alike")
+    with staged(one, assignment) as (_, told):
+        assert told == ("2 submissions have names that read alike",)

@@ -52,3 +52,16 @@ def test_who_was_killed_for_the_disk_is_told_as_far_as_that_is_known():
         "; the ranks of node0 wrote more than 1 GiB to the disk of node0, and were killed for it"
     )
     assert "somebody whom its agent cannot tell" in limits_told([full._replace(rank=None, excess=0)])
+
+
+def test_what_a_check_reaches_is_told_as_its_own():
+    reached = [
+        Limited(1.0, "node0", "r", -1, "processes", 256, 7),
+        Limited(1.0, "node0", "r", -1, "memory", 512 * MIB, 3),
+        Limited(1.0, "node0", "r", -1, "files in /tmp", 256 * MIB, 1),
+    ]
+    assert limits_told(reached) == (
+        "; the check on node0 reached its limit of 256 processes and threads"
+        "; processes of the check on node0 were killed for lack of memory: its limit is 512 MiB"
+        "; the check on node0 reached its limit of 256 MiB of files in /tmp"
+    )
