@@ -17,7 +17,7 @@ from lab.verdict.evidence import Evidence
 from lab.verdict.facts import RunFacts
 from lab.verdict.finding import Judgement
 from lab.verdict.limits import left_out_told, told_besides
-from lab.verdict.patterns import TooLong, found_in, found_in_log
+from lab.verdict.patterns import Searches, TooLong
 from lab.verdict.rank_facts import RankFacts, returncode
 
 _LONGEST_SHOWN = 200
@@ -41,7 +41,8 @@ def settle(
     """
     if bare.verdict == "error":
         return bare, ()
-    found = [*check_expectations(expect, ranks, variables)]
+    searches = Searches()
+    found = [*check_expectations(expect, ranks, variables, searches)]
     if expect.calls not in (None, SNAPSHOT):
         from lab.verdict.calls import check_calls  # it reads traces: most runs need none of it
 
@@ -50,7 +51,7 @@ def settle(
         from lab.verdict.equal_replicas import check_replicas  # as above
 
         found.append(check_replicas(expect.tolerance, evidence, len(variables)))
-    found += _check_whole_run(expect, bare, evidence.facts)
+    found += _check_whole_run(expect, bare, evidence.facts, searches)
     if expect.restarts is not None:
         found.append(_check_restarts(expect.restarts, attempts[:-1]))
     found += others
@@ -67,7 +68,10 @@ def settle(
 
 
 def check_expectations(
-    expect: Expect, ranks: Sequence[RankResult], variables: Mapping[int, RankVariables]
+    expect: Expect,
+    ranks: Sequence[RankResult],
+    variables: Mapping[int, RankVariables],
+    searches: Searches | None = None,
 ) -> tuple[Expectation, ...]:
     """Compares what each rank did with what it should have done.
 
@@ -77,6 +81,7 @@ def check_expectations(
     SIGKILL). What is expected of ranks that the run does not have comes last.
     """
     found: list[Expectation] = []
+    searches = searches or Searches()
     for result in sorted(ranks, key=lambda result: result.rank):
         if result.parent is not None:  # no scenario knows of it: what it noted has to be right, and is not missed
             for name in expect.notes.keys() & result.notes.keys():
@@ -87,7 +92,7 @@ def check_expectations(
         for name, expected in expect.notes.items():
             found.extend(_check_note(name, expected, result, variables.get(result.rank), expect))
         if result.rank in expect.logs:
-            found.append(_check_log(result, expect.logs[result.rank]))
+            found.append(_check_log(result, expect.logs[result.rank], searches))
     return (*found, *_missing_ranks(expect, {result.rank for result in ranks}))
 
 
@@ -121,11 +126,11 @@ def _check_note(
     yield Expectation(what=f"note {name}", rank=result.rank, expected=expected, got=got, met=met)
 
 
-def _check_log(result: RankResult, pattern: str) -> Expectation:
+def _check_log(result: RankResult, pattern: str, searches: Searches) -> Expectation:
     match, got = None, "(no log)"
     if result.log_path is not None:
         try:
-            match = found_in_log(result.log_path, pattern)
+            match = searches.find_in_log(result.log_path, pattern)
             got = "(no match)" if match is None else match[:_LONGEST_SHOWN]
         except FileNotFoundError:
             pass
@@ -146,7 +151,7 @@ def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
             yield Expectation(what=what, rank=rank, expected=by_rank[rank], got="(no such rank)", met=False)
 
 
-def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts) -> Iterator[Expectation]:
+def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches: Searches) -> Iterator[Expectation]:
     check = facts.check
     if expect.check is not None and check is not None:
         met, got = check.code == 0 and not check.error, "it passed"
@@ -161,7 +166,7 @@ def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts) -> Iterat
         who = None if named is None else named.node if isinstance(expect.culprit, str) else named.rank
         yield Expectation(what="culprit", expected=expect.culprit, got=who, met=_is_named(expect.culprit, named))
     if expect.reason is not None:
-        yield _check_reason(expect.reason, bare.reason)
+        yield _check_reason(expect.reason, bare.reason, searches)
 
 
 def _end_of_check(check: RankFacts) -> str:
@@ -191,10 +196,10 @@ def _is_named(expected: int | str | None, culprit: Culprit | None) -> bool:
     return expected == (culprit.node if isinstance(expected, str) else culprit.rank)
 
 
-def _check_reason(pattern: str, reason: str) -> Expectation:
+def _check_reason(pattern: str, reason: str, searches: Searches) -> Expectation:
     met, got = False, reason
     try:
-        met = found_in(reason, pattern) is not None
+        met = searches.find(reason, pattern) is not None
     except TooLong as error:
         got = f"({error})"
     return Expectation(what="reason", expected=f"/{pattern}/", got=got, met=met)

@@ -7,6 +7,7 @@ can go back at all is searched in a child process, which the kernel ends when it
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import resource
@@ -24,10 +25,10 @@ LOG_CHUNK = 1024 * 1024
 LONGEST_MATCH = 1024 * 1024
 """Characters over which a match in a log may extend and still surely be found."""
 LIMIT_S = 20
-"""Whole seconds of computing time after which a search is given up; in a long log, it has more."""
+"""Whole seconds of computing time after which the searches of a run are given up; a long log adds to them."""
 _BYTES_PER_S = 10_000_000
 _LOOK_AHEAD = 64 * 1024
-_GOES_BACK = frozenset("*+?{")
+_GOES_BACK = frozenset("*+?{|")
 _FOUND, _MISSED, _FAILED = b"+", b"-", b"!"
 
 
@@ -35,26 +36,60 @@ class TooLong(Exception):
     """A search was given up; the text says after how long."""
 
 
-def found_in(text: str, pattern: str, flags: int = 0) -> str | None:
-    """The first match of a pattern in a text.
+class Searches:
+    """Searches that have a limit of computing time together: those of one run, whose ranks can print what takes long.
 
-    Raises:
-        TooLong: it takes too long to search.
+    Args:
+        limit_s: seconds of computing; a long log adds to them.
     """
-    return _limited(pattern, lambda: _search(text, pattern, flags), LIMIT_S)
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self._given_s = self._left_s = float(LIMIT_S if limit_s is None else limit_s)
+        self._logs: set[Path] = set()
+
+    def find(self, text: str, pattern: str, flags: int = 0) -> str | None:
+        """Find the first match of a pattern in a text.
+
+        Raises:
+            TooLong: it takes too long to search.
+        """
+        return self._limited(pattern, lambda: _search(text, pattern, flags))
+
+    def find_in_log(self, path: Path, pattern: str) -> str | None:
+        """Find the first match of a pattern in a log, with `^` and `$` at the ends of lines.
+
+        Raises:
+            OSError: the log cannot be read.
+            RecordError: the log is no regular file.
+            TooLong: it takes too long to search.
+        """
+        with open_file(*split_log_path(path)) as log:
+            more_s = 0 if path in self._logs else log.seek(0, 2) // _BYTES_PER_S
+        self._logs.add(path)
+        self._given_s += more_s
+        self._left_s += more_s
+        return self._limited(pattern, lambda: find_in_log(path, pattern))
+
+    def _limited(self, pattern: str, search: Callable[[], str | None]) -> str | None:
+        if _GOES_BACK.isdisjoint(pattern):
+            return search()
+        if self._left_s <= 0:
+            raise TooLong(f"the search for the pattern was not begun: others of this run took {self._given_s:g} s")
+        found, took_s = _search_in_child(search, math.ceil(self._left_s))
+        self._left_s -= took_s
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def found_in(text: str, pattern: str, flags: int = 0) -> str | None:
+    """The first match of a pattern in a text, as `Searches.find` finds it."""
+    return Searches().find(text, pattern, flags)
 
 
 def found_in_log(path: Path, pattern: str) -> str | None:
-    """The first match of a pattern in a log, with `^` and `$` at the ends of lines.
-
-    Raises:
-        OSError: the log cannot be read.
-        RecordError: the log is no regular file.
-        TooLong: it takes too long to search.
-    """
-    with open_file(*split_log_path(path)) as log:
-        limit_s = LIMIT_S + log.seek(0, 2) // _BYTES_PER_S
-    return _limited(pattern, lambda: find_in_log(path, pattern), limit_s)
+    """The first match of a pattern in a log, as `Searches.find_in_log` finds it."""
+    return Searches().find_in_log(path, pattern)
 
 
 def _search(text: str, pattern: str, flags: int) -> str | None:
@@ -68,9 +103,8 @@ def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
         return re.compile(pattern, flags)
 
 
-def _limited(pattern: str, search: Callable[[], str | None], limit_s: int) -> str | None:
-    if _GOES_BACK.isdisjoint(pattern):
-        return search()
+def _search_in_child(search: Callable[[], str | None], limit_s: int) -> tuple[str | Exception | None, float]:
+    """What a search finds, or what came of it otherwise; and the seconds that it computed."""
     read, write = os.pipe2(os.O_CLOEXEC)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
@@ -85,15 +119,17 @@ def _limited(pattern: str, search: Callable[[], str | None], limit_s: int) -> st
         os.kill(child, signal.SIGKILL)
         raise
     finally:
-        _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status) or not said:
-        how = f"was given up after {limit_s} s" if os.WIFSIGNALED(status) else "broke off"
-        raise TooLong(f"the search for the pattern {how}")
+        _, status, usage = os.wait4(child, 0)
+    took_s = usage.ru_utime + usage.ru_stime
+    if os.WIFSIGNALED(status):  # the kernel counts a little more than it says
+        return TooLong(f"the search for the pattern was given up after {limit_s} s"), max(took_s, limit_s)
+    if not said:
+        return TooLong("the search for the pattern broke off"), took_s
     kind, text = said[:1], said[1:].decode("utf-8", "surrogatepass")
     if kind == _FAILED:
         number, _, words = text.partition(" ")
-        raise OSError(int(number), words)
-    return text if kind == _FOUND else None
+        return OSError(int(number), words), took_s
+    return text if kind == _FOUND else None, took_s
 
 
 def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from lab.record.result import RankResult
 from lab.spec.scenario import Expect
 from lab.verdict import patterns
 from lab.verdict.expectations import check_expectations
-from lab.verdict.patterns import TooLong, found_in, found_in_log
+from lab.verdict.patterns import Searches, TooLong, found_in, found_in_log
 
 ENDLESS = r"^(\w+\s?)+$"
 BAIT = "a" * 60 + "!"
@@ -55,6 +56,38 @@ def test_an_expectation_says_that_its_pattern_was_given_up(tmp_path: Path, quick
     (found,) = [one for one in check_expectations(Expect(logs={0: ENDLESS}), [result], {}) if one.what == "log"]
     assert not found.met
     assert found.got == "(the search for the pattern was given up after 1 s)"
+
+
+def test_all_patterns_of_a_run_have_one_limit_together(tmp_path: Path, quickly_given_up: None) -> None:
+    ranks = []
+    for rank in range(6):
+        log = tmp_path / f"log{rank}"
+        log.write_text(BAIT)
+        ranks.append(RankResult(rank=rank, exit_code=0, log_path=log))
+    before = computed_by_children_s()
+
+    found = check_expectations(Expect(logs=dict.fromkeys(range(6), ENDLESS)), ranks, {})
+
+    assert computed_by_children_s() - before < 3
+    got = [one.got for one in found if one.what == "log"]
+    assert got[0] == "(the search for the pattern was given up after 1 s)"
+    assert set(got[1:]) == {"(the search for the pattern was not begun: others of this run took 1 s)"}
+
+
+def test_searches_that_are_quick_take_nothing_from_others() -> None:
+    searches = Searches(1)
+    assert [searches.find("x" * 1000, "x+y|x") for _ in range(50)] == ["x"] * 50
+
+
+@pytest.mark.parametrize("pattern", ["(a|a)" * 40 + "b", "(a|aa)" * 40 + "b"])
+def test_a_pattern_that_only_has_alternatives_is_given_up_too(pattern: str, quickly_given_up: None) -> None:
+    with pytest.raises(TooLong):
+        found_in("a" * 60, pattern)
+
+
+def computed_by_children_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def test_a_log_that_is_not_there_is_said_as_before(tmp_path: Path) -> None:
