@@ -18,7 +18,7 @@ from lab.fault.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.run.foreign_folders import refuse_foreign_folders
+from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
@@ -128,8 +128,7 @@ def trials_on(
         UsageError: the scenario has faults of its own, is to fail, or would mount foreign folders.
     """
     refuse_unfit_for_search(scenario)
-    if not options.allow_volumes:
-        refuse_foreign_folders(scenario, asked.get("data", {}))
+    refuse_foreign_wishes(scenario, engine, asked, options)
     place = Place(engine=engine, name=f"{name[:_LONGEST_NAME]}-chaos", asked=asked, announce=announce)
     with ClusterLock(engine.name, place.name).held(f"a search with {scenario.name}", options.wait_s) as lock:
         several = Several(place=place, cluster=place.usable(lock), made_for="chaos")

@@ -77,7 +77,7 @@ def _positive_float(word: str) -> float:
 
 
 def _volume(word: str) -> Volume:
-    from lab.spec.volumes import Volume  # few commands mount any
+    from lab.spec.volumes import Volume, own_folder, plain_target  # few commands mount any
 
     source, colon, rest = word.partition(":")
     target, _, mode = rest.partition(":")
@@ -86,6 +86,10 @@ def _volume(word: str) -> Volume:
         raise ValueError(f"found {word!r}; allowed: HOST:NODE or HOST:NODE:ro, NODE an absolute path")
     if not path.exists():
         raise ValueError(f"there is no {path}")
+    target = plain_target(target)
+    problem = own_folder(target)
+    if problem and target != str(path):
+        raise ValueError(f"found {word!r}, but {problem}; mount it in /data, /mnt or a folder that nodes do not have")
     return Volume(source=path, target=target, read_only=mode == "ro")
 
 

@@ -64,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
     parser.add_argument("--image", help="image of the nodes")
+    parser.add_argument("--pull", action="store_true", help="pull the image that the assignment names")
     shared.add_runs(parser)
     shared.add_json(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")

@@ -94,6 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let scenarios mount folders of this machine that lie outside of their own",
     )
+    parser.add_argument("--pull", action="store_true", help="pull images that scenarios name and the engine lacks")
     parser.add_argument(
         "--dry-run",
         action="store_true",

@@ -81,6 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let scenarios mount folders of this machine that lie outside of their own",
     )
+    parser.add_argument("--pull", action="store_true", help="pull images that scenarios name and the engine lacks")
     shared.add_cluster(parser)
     shared.add_shape(parser)
     shared.add_wait(parser)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from lab.frozen import dataclass
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -133,6 +133,18 @@ class Throttle(NamedTuple):
     """Cores; as many as the machine has where nothing was said."""
     memory_bytes: int
     """What the machine has where nothing was said."""
+
+
+@runtime_checkable
+class HasImages(Protocol):
+    """An engine whose nodes are made of images, and which pulls those that it does not have."""
+
+    def has_image(self, image: str) -> bool:
+        """Whether nodes can be made of an image without pulling it.
+
+        Raises:
+            LabError: the engine does not answer, or no image can be called that.
+        """
 
 
 class Engine(Protocol):

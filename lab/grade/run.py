@@ -24,6 +24,7 @@ from lab.plan.limits import limits_for
 from lab.record.grades import Grade
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.run.foreign_wishes import refuse_absent_image
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
@@ -151,6 +152,8 @@ class Grader:
     def _work(self, name: str) -> None:
         try:
             engine = self._desk.open_engine()
+            if not self._desk.options.pull and not self._desk.asked.get("image"):
+                refuse_absent_image(self._desk.assignment, engine)
             place = Place(engine=engine, name=name, asked={}, announce=self._announce)
             bench = _Bench(place, self._desk.shape(engine))
             lock = ClusterLock(engine.name, name)

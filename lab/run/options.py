@@ -44,6 +44,8 @@ class RunOptions(PlanOptions):
     """Let debuggers of ranks have the terminal of this process, where there is one, one after another."""
     allow_volumes: bool = False
     """Let a scenario file mount folders of this machine that lie outside of its own."""
+    pull: bool = False
+    """Let the engine pull the image that a scenario file names."""
     update: bool | None = None
     """Whether `expect: calls: snapshot` writes its file anew; None: only one that is missing, and none in CI."""
     check_archive: bytes = b""

@@ -19,8 +19,8 @@ from lab.plan.plan import make_plan
 from lab.plan.present import present
 from lab.plan.room import FEW_RANKS
 from lab.record.write import RecordWriter
-from lab.run.foreign_folders import refuse_foreign_folders
-from lab.run.lock import ClusterLock, faults_file
+from lab.run.foreign_wishes import refuse_foreign_wishes
+from lab.run.lock import ClusterLock, faults_file, forget_faults
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.unusable import not_running, why_unusable
@@ -150,7 +150,7 @@ class Place:
         from lab.run.reap import reap
 
         reap(self.engine, self.announce)
-        faults_file(self.engine.name, self.name).unlink(missing_ok=True)
+        forget_faults(self.engine.name, self.name)
         return self.engine.create(self.name, shape, run=run, announce=self.announce)
 
     def still_there(self) -> ClusterInfo | None:
@@ -172,7 +172,7 @@ class Place:
     def remove(self, *, settle: bool = False) -> Removed:
         """Remove all that is there, and with it what was broken on purpose."""
         removed = self.engine.remove(self.name, settle=settle)
-        faults_file(self.engine.name, self.name).unlink(missing_ok=True)
+        forget_faults(self.engine.name, self.name)
         return removed
 
     def _remove_rest(self, why: str, *, settle: bool = False) -> None:
@@ -211,8 +211,7 @@ class Place:
 
     def _run_on_own(self, scenario: Scenario, options: RunOptions, observer: Observer, writer: RecordWriter) -> Result:
         """Run on a cluster that is made for the run and removed after it."""
-        if not options.allow_volumes:
-            refuse_foreign_folders(scenario, self.asked.get("data", {}))
+        refuse_foreign_wishes(scenario, self.engine, self.asked, options)
         shape = shape_for(scenario, options, self.asked)
         # refuse what cannot run before anything is made
         make_plan(scenario, writer.run, not_made(shape, self.name), options)

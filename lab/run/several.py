@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, own_name, shape_for
-from lab.run.foreign_folders import refuse_foreign_folders
+from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
@@ -81,8 +81,8 @@ def run_one(
     """
     if not (scenario.rerun and scenario.faults):
         return place.run(cluster, scenario, options, observer)
-    if cluster is None and not options.allow_volumes:
-        refuse_foreign_folders(scenario, place.asked.get("data", {}))
+    if cluster is None:
+        refuse_foreign_wishes(scenario, place.engine, place.asked, options)
     several = Several(place=place, cluster=cluster, made_for=None if cluster or options.keep else scenario.name)
     try:
         outcome = several.outcome(scenario, options, observer, lambda: shape_for(scenario, options, place.asked))

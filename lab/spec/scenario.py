@@ -201,7 +201,8 @@ class Scenario:
     resources: Resources = key(Resources)
     """Limits of each node, where the run makes its own cluster."""
     image: str | None = key(None, kinds.image(), "image: pytorch/pytorch:latest", "the lab's own")
-    """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch."""
+    """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch. One that the engine does not
+    have needs `lab run --pull`."""
     requirements: tuple[str, ...] = key(
         (), late("lab.spec.requirements", "requirement_list"), "requirements: [tqdm, 'accelerate>=1']", "none"
     )
@@ -212,7 +213,8 @@ class Scenario:
     not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
     volumes: tuple[Volume, ...] = key((), late("lab.spec.volumes", "volume_list"), "volumes: [../data:/data:ro]")
     """Host folders that every node sees, where the run makes its own cluster. The host's path must exist; what is not
-    in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
+    in the folder of the scenario, or below, needs `lab run --allow-volumes`. None may be in a folder of the node's own,
+    such as `/etc`, `/usr`, `/opt`, `/var` or `/tmp`."""
     outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""

@@ -10,6 +10,28 @@ from lab.keys.kinds import Kind, list_of, read_text
 from lab.keys.problems import names_in, near, shown
 from lab.keys.value import Value
 
+_OWN = frozenset(
+    [
+        "bin",
+        "boot",
+        "dev",
+        "etc",
+        "init",
+        "nix",
+        "opt",
+        "proc",
+        "root",
+        "run",
+        "sbin",
+        "shared",
+        "snap",
+        "sys",
+        "tmp",
+        "usr",
+        "var",
+    ]
+)
+"""Folders in `/` that hold programs, their settings and what the lab keeps in a node; besides these all of `lib...`."""
 _VOLUME = "/host/folder:/node/folder, with :ro behind it for read-only"
 
 
@@ -53,11 +75,28 @@ def _read_volume(value: Value) -> Volume:
     target, colon, mode = rest.partition(":")
     if not source or not target or (colon and mode not in ("ro", "rw")):
         raise value.refused(_VOLUME)
-    if not target.startswith("/") or ".." in PurePosixPath(target).parts or not target.strip("/"):
+    if not target.startswith("/") or ".." in PurePosixPath(target).parts or not target.strip("/."):
         raise value.refused(f"{_VOLUME}; the folder in the node is absolute, without '..', and not /")
+    target = plain_target(target)
     path = Path(os.path.abspath(value.reading.folder / source))
     if not os.path.exists(path):
         found = near(path.name, names_in(path.parent))
         meant = f" (did you mean {str(path.parent / found)!r}?)" if found else ""
         raise value.refused(_VOLUME, f", but {shown(str(path), 1000)} does not exist on this host{meant}")
-    return Volume(source=path, target=str(PurePosixPath(target)), read_only=mode == "ro")
+    problem = own_folder(target)
+    if problem and target != str(path):
+        raise value.refused(_VOLUME, f", but {problem}: mount it in /data, /mnt or a folder that nodes do not have")
+    return Volume(source=path, target=target, read_only=mode == "ro")
+
+
+def plain_target(target: str) -> str:
+    """A folder of a node without empty parts, of which a leading one would make it another path for Python."""
+    return "/" + "/".join(part for part in target.split("/") if part not in ("", "."))
+
+
+def own_folder(target: str) -> str:
+    """What a volume would hide of what every node runs on, as a clause; empty where it hides nothing."""
+    top = target.split("/")[1]
+    if top in _OWN or top.startswith("lib"):
+        return f"/{top} is the node's own"
+    return ""

@@ -108,6 +108,8 @@ def start(asked: Asked, watcher: Watcher | None = None) -> SuiteResult:
         ClusterUnfit: a cluster was named that somebody uses.
     """
     watcher = watcher or Nobody()
+    if asked.matrix.image:  # whoever calls named them, not a scenario
+        asked = replace(asked, options=replace(asked.options, pull=True))
     name = check_name(asked.name) if asked.name else default_name()
     engine, why = select_engine(asked.engine, name) if isinstance(asked.engine, str) else (asked.engine, "")
     if why:

@@ -19,7 +19,7 @@ from lab.engine.interrupts import interruptible
 from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
 from lab.plan.cluster import ClusterInfo
 from lab.record.result import Result
-from lab.run.foreign_folders import refuse_foreign_folders
+from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.place import Place
@@ -134,8 +134,7 @@ class Worker:
         began = time.monotonic()
         making = False
         try:
-            if not task.options.allow_volumes:
-                refuse_foreign_folders(task.scenario, self._place.asked.get("data", {}))
+            refuse_foreign_wishes(task.scenario, self._place.engine, self._place.asked, task.options)
             if several.cluster is None:
                 making = True
                 self.tell(Making())

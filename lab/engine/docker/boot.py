@@ -45,6 +45,7 @@ def main() -> None:
     with tarfile.open(fileobj=io.BytesIO(sent)) as archive:
         archive.extractall(config["import_root"])
     signal.alarm(0)
+    sys.path[0] = config["import_root"]  # not the working folder, where a volume could have the name of a module
     sys.path.append(config["import_root"])
     if ZYGOTE in config:
         from labnode.zygotes.container import main as become_zygote  # type: ignore[import-not-found]

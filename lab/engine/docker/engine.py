@@ -114,6 +114,10 @@ class DockerEngine:
             self.prepare(image, shape.requirements, announce=announce)
         else:
             ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
+        if shape.volumes and image != DEFAULT_IMAGE:
+            from lab.engine.docker.volumes import refuse_volumes_over_programs
+
+            refuse_volumes_over_programs(self.connection, image, shape)
         try:
             return create(self.connection, cluster, self.requests(cluster, shape, run=run), announce)
         except BaseException as error:
@@ -139,6 +143,12 @@ class DockerEngine:
         client = self.connection.client
         base = ensure_image(client, image or DEFAULT_IMAGE, lambda progress: announce(progress.text))
         return self.connection.call(lambda: ensure_packages(client, base, requirements, announce, again=again)).name
+
+    def has_image(self, image: str) -> bool:
+        """Whether nodes can be made of an image without pulling it."""
+        from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
+
+        return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
 
     def prepared(self) -> list[Prepared]:
         """The images with packages, by name."""

@@ -9,6 +9,7 @@ from typing import Any
 from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
+from lab.engine.docker.volumes import DATA, SHARED, refuse_targets
 from lab.engine.docker.zygote import NAME, uses_zygote, zygote_body
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.packages.layout import ENVIRONMENT
@@ -18,8 +19,6 @@ from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine, limits_for
 
 _AGENT_ROOT = "/var/lab"
-_SHARED = "/shared"
-_DATA = "/data"
 _SHM_BYTES = 1 << 30
 _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_ADMIN", "SETGID", "SETPCAP", "SETUID")
 _IN_MEMORY = {
@@ -62,11 +61,12 @@ def requests_for(
     Without `zygote` there is none: where nodes are on several machines.
 
     Raises:
-        ClusterUnfit: a strict cluster cannot be that.
+        ClusterUnfit: a strict cluster cannot be that, or a volume would hide what a node runs on.
     """
     limits = shape.limits
     if machine is not None:
         limits = limits_for(shape.nodes, limits, machine, strict=shape.strict)
+    refuse_targets(shape)
     mounted = [*(volume.source for volume in shape.volumes), *shape.data.values()]
     if shape.strict and mounted:
         raise ClusterUnfit(
@@ -141,11 +141,11 @@ def _container(
         "root": _AGENT_ROOT,
         "container": True,
         "import_root": boot.IMPORT_ROOT,
-        "kept": [_SHARED, *(f"{_DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
+        "kept": [SHARED, *(f"{DATA}/{name}" for name in shape.data), *(volume.target for volume in shape.volumes)],
         "disk_bytes": None if shape.strict else limits.disk_bytes,
         "tell_of_full": shape.strict,
         "foreign": (shape.image or DEFAULT_IMAGE) != DEFAULT_IMAGE,
-        "shared": _SHARED,
+        "shared": SHARED,
         "packages": ENVIRONMENT if shape.requirements else "",
     }
     return {
@@ -154,18 +154,18 @@ def _container(
         "Cmd": [json.dumps(config)],
         "Hostname": node,
         "User": "0:0",
-        "WorkingDir": "/",
+        "WorkingDir": _AGENT_ROOT,  # Python imports from there, and no volume can lie in it
         "OpenStdin": True,
         "StdinOnce": False,  # else the engine closes standard input when the first client goes
         "Env": _environment(shape),
         "Labels": {**labels, label.NODE: node},
         "HostConfig": {
             "Binds": [
-                f"{network}-shared:{_SHARED}",
+                f"{network}-shared:{SHARED}",
                 *(f"{v.source}:{v.target}{':ro' if v.read_only else ''}" for v in shape.volumes),
             ],
             "Mounts": [
-                {"Type": "bind", "Source": str(folder), "Target": f"{_DATA}/{name}", "ReadOnly": True}
+                {"Type": "bind", "Source": str(folder), "Target": f"{DATA}/{name}", "ReadOnly": True}
                 for name, folder in shape.data.items()
             ],
             "CapDrop": ["ALL"],

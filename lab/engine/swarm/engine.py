@@ -172,6 +172,10 @@ class SwarmEngine:
 
         return workbench(self.hosts).prepare(image, requirements, announce=announce, again=again)
 
+    def has_image(self, image: str) -> bool:
+        """Whether nodes can be made of an image without pulling it: one host that has it is enough."""
+        return any(self.hosts.engine(name).has_image(image) for name in self.hosts.known if self.hosts.answers(name))
+
     def prepared(self) -> list[Prepared]:
         """The images with packages, by name."""
         from lab.engine.swarm.images import workbench
