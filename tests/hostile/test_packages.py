@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import sys
 import tempfile
 import uuid
@@ -198,6 +199,8 @@ OVERLAPS = {
     "a/../../labtestout.py": "a/../../labtestout.py",
     "{NAME}-1.0.data/data/../../labtestout": "labtestout",
     "a\\b.py": "b.py",
+    f"{'a' * 300}.py": "aaa",
+    "/".join("ab" * 2000): "a/b/a/b",
     "torch-99.0.dist-info/METADATA": "torch-99.0.dist-info",
     "a\x1b[31mred.py": "red.py",
     "a\u202ered.py": "red.py",
@@ -242,7 +245,8 @@ def test_a_program_of_the_image_is_not_replaced(index: Path) -> None:
     assert f"'{NAME}-1.0.data/scripts/sh', which image" in refused("docker", NAME)
 
 
-@pytest.mark.parametrize("kind", ["link", "damaged", "bomb", "crowd", "no metadata", "empty"])
+@pytest.mark.local_first
+@pytest.mark.parametrize("kind", ["link", "damaged", "bomb", "huge", "crowd", "no metadata", "empty"])
 def test_a_damaged_wheel_is_refused_and_nothing_is_left(
     engine: str, index: Path, prepared: Callable[[], list[Prepared]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,11 +255,15 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
         data = bytearray(wheel.read_bytes())
         data[-40:-20] = b"\0" * 20
         wheel.write_bytes(data)
-    elif kind == "bomb":
-        with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("labtestbomb.bin", b"")
-            archive.getinfo("labtestbomb.bin").file_size = 1 << 40
-            archive._didModify = True  # type: ignore[attr-defined]
+    elif kind in ("bomb", "huge"):
+        with zipfile.ZipFile(wheel, "a", zipfile.ZIP_DEFLATED) as archive, archive.open("labtestbomb", "w") as file:
+            for _ in range(300):
+                file.write(bytes(1 << 20))
+        if kind == "huge":
+            data = wheel.read_bytes()
+            said = struct.pack("<I", 300 << 20)
+            assert data.count(said) == 2
+            wheel.write_bytes(data.replace(said, struct.pack("<I", 0xFFFFFFF0)))
     elif kind == "crowd":
         monkeypatch.setattr("lab.engine.packages.contents.MAX_FILES", 3)
     elif kind == "no metadata":

@@ -21,6 +21,10 @@ MAX_FILES = 200_000
 """Of one wheel; the largest ones on PyPI have about 30,000."""
 MAX_BYTES = 16 << 30
 """Of one wheel, unpacked; those of CUDA have 1 to 3 GB."""
+_PLAIN_BYTES, _MAX_RATIO = 256 << 20, 30
+"""A wheel of more than 256 MiB must not be packed more tightly than this; code is packed to about a third."""
+_MAX_PATH, _MAX_NAME = 1024, 240
+"""Characters of a path, and of a name in it."""
 _MAX_ENTRY_POINTS_BYTES = 1 << 20
 _LINK = 0o120000
 _FORMAT = 0o170000
@@ -47,23 +51,26 @@ def check_wheels(target: Target, wheels: Sequence[Path], *, whole_path: bool) ->
     for wheel in wheels:
         try:
             with zipfile.ZipFile(wheel) as archive:
-                _check_wheel(target, wheel.name, archive, taken)
+                _check_wheel(target, wheel, archive, taken)
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError, configparser.Error) as error:
             raise _refused(wheel.name, f"it cannot be read ({shown(str(error), 200)})") from error
 
 
-def _check_wheel(target: Target, wheel: str, archive: zipfile.ZipFile, taken: Collection[str]) -> None:
-    entries = archive.infolist()
+def _check_wheel(target: Target, path: Path, archive: zipfile.ZipFile, taken: Collection[str]) -> None:
+    wheel, entries = path.name, archive.infolist()
     if len(entries) > MAX_FILES:
         raise _refused(wheel, f"it holds {len(entries):,} files, and {MAX_FILES:,} are allowed")
     size = sum(entry.file_size for entry in entries)
     if size > MAX_BYTES:
         raise _refused(wheel, f"it holds {format_bytes(size)}, and {format_bytes(MAX_BYTES)} are allowed")
+    if size > _PLAIN_BYTES and size > _MAX_RATIO * path.stat().st_size:
+        packed = format_bytes(path.stat().st_size)
+        raise _refused(wheel, f"it unpacks {packed} to {format_bytes(size)}, more than {_MAX_RATIO} times as much")
     about = _name_of_metadata(wheel, entries)
     for entry in entries:
         _refuse_bad_entry(wheel, entry)
-        scheme, path = _destination(entry.filename, about, target)
-        _refuse_overlap(target, wheel, entry.filename, scheme, path, taken)
+        scheme, inner = _destination(entry.filename, about, target)
+        _refuse_overlap(target, wheel, entry.filename, scheme, inner, taken)
     for program in _entry_points(archive, about):
         _refuse_bad_name(wheel, program)
         _refuse_overlap(target, wheel, f"bin/{program}", "scripts", PurePosixPath(program), taken)
@@ -102,8 +109,8 @@ def _refuse_bad_entry(wheel: str, entry: zipfile.ZipInfo) -> None:
 
 def _refuse_bad_name(wheel: str, name: str, *, folders: bool = False) -> None:
     parts = name.split("/") if folders else [name]
-    acts = "\\" in name or not name.isprintable()
-    if acts or any(part in ("", ".", "..") or "/" in part for part in parts):
+    acts = "\\" in name or not name.isprintable() or len(name) > _MAX_PATH
+    if acts or any(part in ("", ".", "..") or "/" in part or len(part) > _MAX_NAME for part in parts):
         raise _refused(wheel, f"{shown(name, 200)} in it is no path below the folder of packages")
 
 

@@ -4,14 +4,17 @@ Its text runs as `python -c TEXT JSON`: in the build of an image as an unprivile
 local nodes. It may use the standard library of Python 3.9, and the `installer` library that the request names.
 """
 
-import compileall
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 BELOW = "lab-below.pth"
 """Names the package folders of the Python below; they count where the environment has no such package."""
+
+_COMPILER_BYTES, _COMPILER_S = 4 << 30, 900.0
+"""Memory and time for compiling: a hostile source may take any amount of both."""
 
 
 def main() -> None:
@@ -21,7 +24,7 @@ def main() -> None:
     library = make_environment(request["folder"], request["below"])
     for wheel in request["wheels"]:
         install_wheel(wheel, request["folder"], library)
-    compileall.compile_dir(library, quiet=2)
+    compile_modules(library)
 
 
 def make_environment(folder: str, below: "list[str]") -> str:
@@ -68,6 +71,16 @@ def install_wheel(wheel: str, folder: str, library: str) -> None:
     destination = Destination(schemes, os.path.join(programs, "python"), "posix")
     with WheelFile.open(Path(wheel)) as source:
         install(source, destination, {"INSTALLER": b"torch-lab"})
+
+
+def compile_modules(library: str) -> None:
+    """Compile what can be compiled: workers cannot write there, and would compile it at each import."""
+    limits = f"resource.setrlimit(resource.RLIMIT_AS, ({_COMPILER_BYTES}, {_COMPILER_BYTES}))"
+    program = f"import compileall, resource, sys; {limits}; compileall.compile_dir(sys.argv[1], quiet=2)"
+    try:
+        subprocess.run([sys.executable, "-I", "-c", program, library], timeout=_COMPILER_S, check=False)
+    except subprocess.TimeoutExpired:
+        pass  # what is missing costs time at each import
 
 
 if __name__ == "__main__":

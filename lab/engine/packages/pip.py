@@ -109,7 +109,7 @@ def _follow(command: Sequence[str], folder: Path, tell: Callable[[str], None]) -
 def _pump(stream: IO[str], lines: queue.SimpleQueue[str | None]) -> None:
     with stream:
         for line in stream:
-            lines.put(line.rstrip())
+            lines.put("".join(one if one.isprintable() else repr(one)[1:-1] for one in line.rstrip()))
     lines.put(None)
 
 

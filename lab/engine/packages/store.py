@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,12 @@ from lab.node.recorder.build import cache_folder
 from lab.node.remove import remove_tree
 from lab.spec.requirements import wheel_path
 from lab.waiting import wait_until
-from lab.words import format_duration
+from lab.words import format_bytes, format_duration, format_limit
 
 _FORMAT = "2"
 """Raised when what is made of the same requirements changes."""
+_MAX_WHEEL_BYTES = 4 << 30
+"""Of one that is named by its path; the largest of PyTorch's have 1 GB."""
 _WAIT_S = 1800.0
 _POLL_S = 0.1
 
@@ -38,10 +41,20 @@ def key_of(base: str, requirements: Sequence[str]) -> str:
         path = wheel_path(one.partition(" @ ")[2].partition(" ;")[0].strip()) if " @ " in one else None
         if path is not None:
             try:
-                digest.update(Path(path).read_bytes())
+                _add_file(digest, path)
             except OSError as error:
                 raise ClusterUnfit(f"cannot read the wheel {path}: {error.strerror}") from error
     return digest.hexdigest()[:16]
+
+
+def _add_file(digest: hashlib._Hash, path: str) -> None:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MAX_WHEEL_BYTES:
+            allowed = format_limit(_MAX_WHEEL_BYTES)
+            raise ClusterUnfit(f"the wheel {path} has {format_bytes(size)}, and {allowed} are allowed")
+        while piece := file.read(1 << 20):
+            digest.update(piece)
 
 
 @contextmanager
