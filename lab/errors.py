@@ -6,6 +6,8 @@ command line. There is a subclass for each thing that a caller would treat diffe
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False  # not from typing, which takes longer to import than this
 if TYPE_CHECKING:
     from pathlib import Path
@@ -121,10 +123,28 @@ def unforeseen(error: Exception) -> LabError:
     import tempfile
     import traceback
 
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        where = f"{error.filename}: " if error.filename else "a file cannot be read or written: "
+        return LabError(f"{where}{error.strerror}", _OF_THE_MACHINE[error.errno])
     first = (str(error).splitlines() or [""])[0][:300]
-    with tempfile.NamedTemporaryFile("w", prefix="lab-error-", suffix=".txt", delete=False, errors="replace") as file:
-        file.write("".join(traceback.format_exception(error)))
-    return LabError(
-        f"something went wrong that should not: {type(error).__name__}: {first}",
-        f"please report it with {file.name}; with LAB_DEBUG=1 the traceback is shown",
-    )
+    hint = "with LAB_DEBUG=1 the traceback is shown"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="lab-error-", suffix=".txt", delete=False, errors="replace"
+        ) as file:
+            file.write("".join(traceback.format_exception(error)))
+        hint = f"please report it with {file.name}; {hint}"
+    except OSError:  # there is no room for it either
+        pass
+    return LabError(f"something went wrong that should not: {type(error).__name__}: {first}", hint)
+
+
+_ROOM = "free some space there"
+_RIGHTS = "choose a folder that you may write to"
+_FILES = "close some programs, or raise `ulimit -n`"
+_OF_THE_MACHINE = {
+    errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EFBIG: _ROOM, errno.EROFS: _RIGHTS, errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS, errno.ENOTDIR: _RIGHTS, errno.EMFILE: _FILES, errno.ENFILE: _FILES,
+    errno.EIO: "the disk or the terminal does not work",
+}  # fmt: skip
+"""Errors of system calls that say what is wrong with this machine, not with the lab."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn, Protocol
 
+from lab.cli.output import OutputLost, guarded_output
 from lab.cli.overview import VERBS
 
 
@@ -68,7 +69,11 @@ def call(words: list[str]) -> int:
         parser.error(f"`lab {verb}` takes nothing after --")
     if rest is not None:
         arguments.rest = rest
-    return guarded(module, arguments)
+    with guarded_output(verb) as lost:
+        code = guarded(module, arguments)
+    if lost:
+        sys.stderr.write(f"lab: cannot write the output: {lost[0].strerror}\n")
+    return code or int(bool(lost))
 
 
 def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[str] | None]:
@@ -109,7 +114,7 @@ def guarded(module: Verb, arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return 130
-    except BrokenPipeError:  # for whoever called
+    except (BrokenPipeError, OutputLost):  # for whoever called
         raise
     except Exception as error:
         if os.environ.get("LAB_DEBUG"):

@@ -15,7 +15,7 @@ from lab.engine.protocol import Engine, Removed
 from lab.engine.select import Choice, available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
 from lab.keys.problems import did_you_mean
-from lab.run.lock import faults_file, was_used
+from lab.run.lock import forget_faults, was_used
 from lab.words import listing, plural
 
 
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             with uninterrupted():
                 gone = engine.remove(None, settle=True)
             for name in gone.clusters:
-                faults_file(engine.name, name).unlink(missing_ok=True)
+                forget_faults(engine.name, name)
             removed += gone
     for cluster in [one for one in clusters if one.info()] or clusters:  # or else what is left without any node
         holder = cluster.busy()

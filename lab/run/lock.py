@@ -40,6 +40,23 @@ def faults_file(engine: str, cluster: str) -> Path:
     return state_folder() / "locks" / f"{engine}-{cluster}.faults"
 
 
+def forget_faults(engine: str, cluster: str) -> None:
+    """Remove that file: its cluster is gone.
+
+    Raises:
+        ClusterError: it is there, and cannot be removed.
+    """
+    path = faults_file(engine, cluster)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        if path.exists():  # a file system that is read-only refuses also what is not there
+            raise ClusterError(
+                f"cluster {cluster} is removed, but not {path}, which says what was broken in it: {error.strerror}",
+                f"remove {path}",
+            ) from error
+
+
 class ClusterLock:
     """The lock of one cluster."""
 

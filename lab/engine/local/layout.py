@@ -25,7 +25,7 @@ _NODES_OF_A_NETWORK = 250
 def home_folder() -> Path:
     """Where this owner's local clusters live; short, because the path of a Unix socket has at most 107 bytes."""
     default = f"/tmp/lab-{os.getuid()}-{ownership.digest(ownership.owner())}"
-    return Path(os.environ.get("LAB_LOCAL_HOME", default))
+    return Path(os.path.abspath(os.environ.get("LAB_LOCAL_HOME") or default))
 
 
 def mark(home: Path, cluster: str) -> str:
