@@ -123,6 +123,8 @@ class FaultKind(ABC):
     """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
     cannot: ClassVar[Mapping[str, str]] = {}
     """By engine that cannot do it: why, as the end of a sentence that begins with the fault."""
+    strict_cannot: ClassVar[str] = ""
+    """Why a strict cluster cannot have it, as such an end; empty: it can."""
 
     @classmethod
     @abstractmethod

@@ -33,12 +33,20 @@ def beyond(faults: Sequence[Fault], engine: str) -> str:
 
 
 def refuse_faults(
-    faults: Sequence[Fault], name: str, engine: str, nnodes: int, world_size: int, unrecorded: str = ""
+    faults: Sequence[Fault],
+    name: str,
+    engine: str,
+    nnodes: int,
+    world_size: int,
+    unrecorded: str = "",
+    *,
+    strict: bool = False,
 ) -> None:
     """Refuse faults that this run cannot have.
 
     Args:
         unrecorded: why calls are not recorded, as the end of a sentence; empty: they are.
+        strict: whether it runs on a strict cluster.
 
     Raises:
         UsageError: the engine cannot do one, or it is of a node or rank that does not take part.
@@ -48,6 +56,8 @@ def refuse_faults(
     if wrong:
         raise UsageError(f"{name} is to {wrong}")
     for fault in faults:
+        if strict and fault.what.strict_cannot:
+            raise UsageError(f"{name} is to {fault}, which {fault.what.strict_cannot}", "run it without --strict")
         by_recorder = [one for one in (fault.when, fault.until) if one is not None and (one.op or one.phase)]
         if by_recorder and unrecorded:
             raise UsageError(

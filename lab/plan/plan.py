@@ -117,7 +117,8 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         faults = network_first(scenario.network, options.network, faults)
         off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
         unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
-        refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded)
+        strict = cluster.shape.strict
+        refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=strict)
     calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:

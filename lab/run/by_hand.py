@@ -74,7 +74,7 @@ class Breakable(Powered):
         with self._beside_runs("lab fault"):
             info = self._place.existing()
             info.named(*wanted.nodes)
-            cannot = wanted.cannot.get(self._place.engine.name)
+            cannot = wanted.cannot.get(self._place.engine.name) or (wanted.strict_cannot if info.shape.strict else "")
             if cannot:
                 raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
             breaker = Breaker(ClusterGround(self._place.engine, info))

@@ -21,6 +21,8 @@ class Dns(LinkFault):
     example: ClassVar[str] = "dns: node2"
     shown_as: ClassVar[tuple[str, ...]] = ("name_resolution", "rendezvous")
 
+    strict_cannot: ClassVar[str] = "a strict cluster cannot have: its nodes know one another's names and ask nobody"
+
     node: str
     """A node, or `all`."""
 

@@ -16,6 +16,7 @@ from lab.fault.partitions import apart, bridge, checked, drops, halves, isolate,
 from lab.keys.problems import Reading
 from lab.keys.value import Value
 from lab.node.deeds.conditions import merged, together
+from lab.plan.faults import refuse_faults
 
 ADDRESSES = {f"node{rank}": f"10.0.0.{rank + 2}" for rank in range(4)}
 NODES = list(ADDRESSES)
@@ -272,3 +273,10 @@ def test_the_order_of_conditions_makes_no_difference() -> None:
     assert merged(parts)["rate_bits_per_s"] == 1e7
     assert merged(parts)["no_names"]
     assert merged([]) == {"to": {}, "from": {}, "rate_bits_per_s": None, "no_names": False}
+
+
+def test_names_cannot_be_broken_on_a_strict_cluster_whose_nodes_ask_nobody() -> None:
+    asked = [fault("dns: node1")]
+    refuse_faults(asked, "s", "docker", 2, 2)
+    with pytest.raises(UsageError, match="s is to dns node1, which a strict cluster cannot have"):
+        refuse_faults(asked, "s", "docker", 2, 2, strict=True)
