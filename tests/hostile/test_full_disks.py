@@ -1,0 +1,259 @@
+"""Disks that are full or read-only, and output that nobody can write or reads: a sentence, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.conftest import Lab, docker_lab, lab, local_lab
+
+__all__ = ["docker_lab", "lab", "local_lab"]
+WRITES = """
+import os
+print("begins", flush=True)
+for number in range(20):
+    with open(f"made{number}.bin", "wb") as file:
+        file.write(os.urandom(40_000))
+print("word " * 10_000, flush=True)
+print("ends", flush=True)
+"""
+FAILS = "print('tried', flush=True)\nraise SystemExit(3)\n"
+Mount = Callable[..., Path]
+Words = tuple[str, ...]
+NOT_FORESEEN = ("went wrong that should not", "Traceback", "Error:")
+
+
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Mount]:
+    """Mounts a small file system, or a folder once more, read-only."""
+    mounted: list[Path] = []
+    if os.geteuid() != 0:
+        pytest.skip("needs a kernel that lets this user mount")
+
+    def mount(name: str, *, size: str = "", read_only: Path | None = None) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        kind = ["--bind", str(read_only)] if read_only else ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+        subprocess.run(["mount", *kind, str(folder)], check=True)
+        mounted.append(folder)
+        if read_only:
+            subprocess.run(["mount", "-o", "remount,ro,bind", str(folder)], check=True)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def assert_is_a_sentence(said: str) -> None:
+    """What a command wrote to standard error has one error, foreseen, perhaps with a hint."""
+    assert not any(words in said for words in NOT_FORESEEN), said
+    assert sum(line.startswith("lab: ") for line in said.splitlines()) == 1, said
+
+
+def with_output(lab: Lab, words: Words, out: int) -> tuple[int, str]:
+    """Run a verb whose standard output is such a descriptor; its exit code and what it says."""
+    argv = [*lab.python, "-m", "lab.cli.main", *words]
+    done = subprocess.run(
+        argv, cwd=lab.folder, env=lab.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE, timeout=150
+    )
+    return done.returncode, done.stderr.decode()
+
+
+def broken_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+# -- records
+
+
+@pytest.mark.parametrize("size", ["16k", "64k", "128k", "512k"])
+def test_a_record_on_a_full_disk_ends_in_a_sentence(local_lab: Lab, mount: Mount, size: str) -> None:
+    disk = mount("full", size=size)
+    ended = local_lab("run", local_lab.script(WRITES), "--nodes", "2", "--runs", str(disk / "runs"))
+    assert not any(words in ended.said for words in NOT_FORESEEN), ended.said
+    if ended.code == 0:
+        assert "not brought back" in ended.out
+        assert "No space left on device" in ended.out
+    else:
+        assert ended.code == 1
+        assert "No space left on device" in ended.err
+        assert_is_a_sentence(ended.err)
+    assert local_lab.leftovers() == []
+
+
+def test_views_of_a_record_that_was_cut_by_a_full_disk_work(local_lab: Lab, mount: Mount) -> None:
+    disk = mount("full", size="64k")
+    runs = str(disk / "runs")
+    local_lab("run", local_lab.script(WRITES), "--nodes", "2", "--runs", runs)
+    for words in (["runs"], ["show"], ["logs"], ["explain"], ["report"]):
+        ended = local_lab(words[0], "--runs", runs)
+        assert not any(told in ended.said for told in NOT_FORESEEN), ended.said
+
+
+@pytest.mark.parametrize("where", ["/proc/lab", "file", "file/below", "read-only"])
+def test_a_folder_of_runs_that_cannot_be_written_is_named(
+    local_lab: Lab, mount: Mount, tmp_path: Path, where: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "there").mkdir()
+    runs = mount("ro", read_only=tmp_path / "there") / "runs" if where == "read-only" else tmp_path / where
+    ended = local_lab("run", local_lab.script(FAILS), "--nodes", "1", "--runs", str(runs))
+    assert ended.code == 1
+    assert_is_a_sentence(ended.err)
+    assert str(runs) in ended.err
+    assert "another folder with --runs" in ended.err
+    assert (tmp_path / "file").read_text() == "mine"
+    assert local_lab.leftovers() == []
+
+
+def test_a_report_that_cannot_be_written_is_named(local_lab: Lab, mount: Mount) -> None:
+    assert local_lab("run", local_lab.script(FAILS), "--nodes", "1").code == 1
+    disk = mount("full", size="16k")
+    for words in (["report", "--output", str(disk / "page.html")], ["report", "--output", "/proc/page.html"]):
+        ended = local_lab(*words)
+        assert ended.code == 1
+        assert_is_a_sentence(ended.err)
+        assert words[-1] in ended.err
+    assert os.listdir(disk) == []
+
+
+def test_files_of_a_suite_that_cannot_be_written_are_named(local_lab: Lab) -> None:
+    script = local_lab.script("pass")
+    for option in ("--markdown", "--junit", "--html"):
+        ended = local_lab("test", script, option, "/proc/none/file")
+        assert ended.code == 1, ended.said
+        assert not any(told in ended.said for told in NOT_FORESEEN), ended.said
+        assert "/proc/none" in ended.err
+
+
+# -- state
+
+
+def test_down_removes_all_where_the_state_is_read_only(lab: Lab, mount: Mount) -> None:
+    assert lab("up", "--nodes", "1").code == 0
+    lab.env["XDG_STATE_HOME"] = str(mount("ro", read_only=Path(lab.env["XDG_STATE_HOME"])))
+    ended = lab("down")
+    assert (ended.code, ended.err) == (0, "")
+    assert f"removed {lab.name}: 1 node" in ended.out
+    assert lab.leftovers() == []
+
+
+@pytest.mark.parametrize("words", [("up", "--nodes", "1"), ("run", "script.py", "--nodes", "1")])
+def test_what_needs_the_state_says_that_it_is_read_only(local_lab: Lab, mount: Mount, words: Words) -> None:
+    script = local_lab.script("pass")
+    state = Path(local_lab.env["XDG_STATE_HOME"])
+    state.mkdir(exist_ok=True)
+    local_lab.env["XDG_STATE_HOME"] = str(mount("ro", read_only=state))
+    ended = local_lab(*(script if word == "script.py" else word for word in words))
+    assert ended.code == 1
+    assert_is_a_sentence(ended.err)
+    assert "Read-only file system" in ended.err
+    assert local_lab.leftovers() == []
+
+
+def test_down_all_removes_what_is_there_where_a_journal_cannot_be_removed(local_lab: Lab, mount: Mount) -> None:
+    assert local_lab("up", "--nodes", "1").code == 0
+    locks = Path(local_lab.env["XDG_STATE_HOME"], "lab", "locks")
+    (locks / f"local-{local_lab.name}.faults").write_text("")
+    local_lab.env["XDG_STATE_HOME"] = str(mount("ro", read_only=locks.parent.parent))
+    ended = local_lab("down", "--all")
+    assert ended.code == 1
+    assert_is_a_sentence(ended.err)
+    assert f"cluster {local_lab.name} is removed, but not" in ended.err
+    assert local_lab.leftovers() == []
+
+
+def test_a_relative_home_of_local_clusters_is_resolved_once(local_lab: Lab) -> None:
+    script = local_lab.script("import os\nprint('in', os.getcwd())")
+    (local_lab.folder / "elsewhere").mkdir()
+    relative = {"LAB_LOCAL_HOME": os.path.relpath(local_lab.home, local_lab.folder)}
+    assert local_lab("up", "--nodes", "2", **relative).code == 0
+    ended = local_lab("run", script, "--nodes", "2", **relative)
+    assert ended.code == 0, ended.said
+    assert local_lab("run", script).code == 0, "by its absolute path it is the same"
+    assert f"removed {local_lab.name}" in local_lab("down", **relative).out
+    assert local_lab.leftovers() == []
+
+
+# -- output
+
+
+SHOWING: list[Words] = [
+    ("runs",), ("runs", "--json"), ("show",), ("show", "--json"), ("logs",), ("explain",), ("report",), ("scenarios",),
+    ("status",), ("schema",), ("help", "faults"), ("--help",), ("--version",), ("trace", "--perfetto", "-"),
+    ("up", "--dry-run", "--engine", "local"), ("validate", "script.py"),
+]  # fmt: skip
+
+
+def doing(lab: Lab, script: str) -> list[tuple[Words, int]]:
+    """Verbs that do something, and their exit codes where all goes well."""
+    where = ("--engine", "local", "--name", lab.name)
+    return [
+        (("up", "--nodes", "1", *where), 0),
+        (("run", script, *where), 1),
+        (("run", script, "--json", *where), 1),
+        (("run", script, script, *where), 1),
+        (("test", script, "--engine", "local"), 1),
+        (("down", *where), 0),
+    ]
+
+
+def test_every_verb_says_that_its_output_cannot_be_written(local_lab: Lab) -> None:
+    script = local_lab.script(FAILS)
+    assert local_lab("run", script, "--nodes", "1").code == 1
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        for words in (*SHOWING, *(words for words, _ in doing(local_lab, script))):
+            code, said = with_output(local_lab, tuple(script if word == "script.py" else word for word in words), full)
+            assert code == 1, (words, said)
+            assert said.endswith("lab: cannot write the output: No space left on device\n"), (words, said)
+            assert_is_a_sentence(said)
+    finally:
+        os.close(full)
+    assert local_lab.leftovers() == []
+    verdicts = [run["verdict"] for run in local_lab("runs", "--json").json()]
+    assert verdicts == ["failed"] * len(verdicts), "every run was judged"
+
+
+def test_every_verb_keeps_its_exit_code_when_nobody_reads_its_output(local_lab: Lab) -> None:
+    script = local_lab.script(FAILS)
+    assert local_lab("run", script, "--nodes", "1").code == 1
+    for words, expected in (*((words, 0) for words in SHOWING), *doing(local_lab, script)):
+        pipe = broken_pipe()
+        try:
+            code, said = with_output(local_lab, tuple(script if word == "script.py" else word for word in words), pipe)
+        finally:
+            os.close(pipe)
+        assert code == expected, (words, said)
+        assert not any(told in said for told in NOT_FORESEEN), (words, said)
+        assert "lab: " not in said, (words, said)
+    assert local_lab.leftovers() == []
+
+
+def test_nobody_reads_either_stream_of_a_run(local_lab: Lab) -> None:
+    pipe = broken_pipe()
+    words = ["run", local_lab.script(FAILS), "--nodes", "1", "--engine", "local"]
+    argv = [*local_lab.python, "-m", "lab.cli.main", *words]
+    try:
+        done = subprocess.run(argv, cwd=local_lab.folder, env=local_lab.env, stdout=pipe, stderr=pipe, timeout=150)
+    finally:
+        os.close(pipe)
+    assert done.returncode == 1
+    assert local_lab("runs", "--json").json()[0]["verdict"] == "failed"
+    assert local_lab.leftovers() == []
+
+
+def test_no_place_for_the_traceback_is_no_second_error(local_lab: Lab, mount: Mount) -> None:
+    program = "from lab.errors import unforeseen; print(unforeseen(KeyError('x')).message)"
+    disk = mount("full", size="4k")
+    (disk / "fill").write_bytes(b"x" * 4096)
+    env = {**local_lab.env, "TMPDIR": str(disk)}
+    done = subprocess.run([*local_lab.python, "-c", program], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("something went wrong that should not: KeyError: 'x'\n", "")
