@@ -88,6 +88,7 @@ class Staging:
                 total_bytes += file.size_bytes
         if self._files > self._limits.files:
             self._leave_out(".", f"there are {self._files:,} files, of which only {self._limits.files:,} are copied")
+        self.left_out = dict(sorted(self.left_out.items(), key=lambda item: (item[0].count("/"), item[0])))
 
     def _leave_out(self, path: str, why: str) -> None:
         if len(self.left_out) < MOST_KNOWN:

@@ -62,6 +62,10 @@ _RIGHT_TOO = {
     "writes_files": "import tempfile\n\nopen(f'own{rank}', 'w').write('x' * 100_000)\n"
     "tempfile.NamedTemporaryFile(delete=False).write(b'x')\nopen(f'/shared/of{rank}', 'w').write('x')\n"
     "torch.save(mine, f'/dev/shm/saved{rank}')\n",
+    "leaves_much_beside_its_answer": "if rank == 0:\n    os.mkfifo('pipe')\n    os.mkdir('many')\n"
+    "    open('large', 'w').write('x' * (40 << 20))\n    os.symlink('/dev/zero', 'link')\n"
+    "    [open(f'many/{number}', 'w').close() for number in range(3000)]\n"
+    "    open('sparse', 'w').truncate(1 << 40)\n",
     "finds_nothing_of_others": "left = [name for top in ('/shared', '/tmp', '/dev/shm') for name in os.listdir(top)]\n"
     "assert not [name for name in left if 'torch' not in name], left\ndist.barrier()\n",
 }
@@ -79,6 +83,14 @@ _MISTAKES = {
         },
         6,
     ),
+    "answer_is_a_pipe": ({"end": "if rank == 0:\n    os.remove('answer.json')\n    os.mkfifo('answer.json')\n"}, 6),
+    "answer_is_a_terabyte": ({"end": "if rank == 0:\n    os.truncate('answer.json', 1 << 40)\n"}, 6),
+    "answer_is_nested": ({"end": "if rank == 0:\n    open('answer.json', 'w').write('[' * 900_000)\n"}, 6),
+    "answer_is_a_long_number": (
+        {"end": "if rank == 0:\n    open('answer.json', 'w').write('{\"sum\": ' + '1' * 900_000 + '}')\n"},
+        6,
+    ),
+    "answer_is_a_list": ({"end": "if rank == 0:\n    open('answer.json', 'w').write('[12941]')\n"}, 6),
     "raises_at_its_end": ({"end": "if rank == 1:\n    raise ValueError('too late')\n"}, 5),
     "exits_with_3": ({"end": "sys.exit(3)\n"}, 5),
     "hangs_at_its_end": ({"end": "if rank == 1:\n    time.sleep(600)\n"}, 5),

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 HOSTILE = sorted(path.stem for path in (HERE / "submissions").iterdir())
-QUICK = ("right_then_fills", "writes_results", "replaces_the_check")
+QUICK = ("right_then_fills", "keeps_all_ports", "leaves_pipes_for_the_check", "writes_results", "replaces_the_check")
+QUICK_HONEST = (
+    *("right_by_ring", "answer_is_a_pipe", "right_and_leaves_much_beside_its_answer"),
+    *("answer_is_nested", "right_and_finds_nothing_of_others"),
+)
 PRINTS = {
     "looks_for_the_answer": "found: []",
     "reaches_out": "listening to []",
@@ -90,14 +94,16 @@ def wrongs(grades: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["docker"])
 def test_an_honest_submission_between_hostile_ones_earns_its_points(grade: Grade, engine: str) -> None:
-    grades = grade(
-        ["right_by_ring", "right_and_finds_nothing_of_others"],
-        list(QUICK),
-        "100s",
-    )
+    grades = grade(list(QUICK_HONEST), list(QUICK), "100s")
+
     assert wrongs(grades) == []
-    assert len(grades) == 2 + len(QUICK)
+    assert len(grades) == len(QUICK_HONEST) + len(QUICK)
     assert "reached its limit of 256 MiB of files in /shared" in grades["right_then_fills"]["forfeited"]
+    (check,) = [score for score in grades["answer_is_a_pipe"]["scores"] if score["what"] == "check"]
+    assert "lab.OutputError: answer.json is not among the files of the check: it is a pipe" in check["told"][0]
+    left_out = " ".join(grades["right_and_leaves_much_beside_its_answer"]["told"])
+    assert "the check was not given" in left_out
+    assert "link (it is a link)" in left_out
 
 
 def test_the_docs_say_what_comes_of_each() -> None:

@@ -1,9 +1,10 @@
 """The check: no submission may see it. SECRET-OF-THE-ASSIGNMENT"""
 
 import json
-import os
 
 import tolerance
+
+from lab import read_output
 
 
 def check(results):
@@ -11,6 +12,6 @@ def check(results):
         expected = json.load(file)["sum"]
     totals = [result["notes"].get("total") for result in results]
     assert all(tolerance.same(total, expected) for total in totals), f"not all ranks have the sum: {totals}"
-    with open(os.path.join(os.environ["LAB_WORK_FOLDER"], "answer.json")) as file:
-        answer = json.load(file)
-    assert answer["sum"] == expected, "answer.json does not hold the sum"
+    answer = read_output("answer.json")
+    assert isinstance(answer, dict), "answer.json holds no mapping"
+    assert answer.get("sum") == expected, "answer.json does not hold the sum"
