@@ -53,7 +53,8 @@ def _make_small(connection: Connection, network: Mapping[str, Any], nodes: int) 
     whole = next(ipaddress.ip_network(one["Subnet"]) for one in chosen if ":" not in one["Subnet"])
     assert isinstance(whole, ipaddress.IPv4Network)
     subnet = small_subnet(whole, nodes)
-    _create(connection, {**network, "IPAM": {"Driver": "default", "Config": [{"Subnet": str(subnet)}]}})
+    given = {"Subnet": str(subnet), "Gateway": str(subnet[1])}
+    _create(connection, {**network, "IPAM": {"Driver": "default", "Config": [given]}})
     return subnet
 
 
