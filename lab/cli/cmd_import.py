@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lab.report.style import Style
 
 _KINDS = {"fr": "flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json"}
+_LONGEST_NAME = 100
+"""Characters of the name of a job, which is in the name of a folder."""
 _HOWTO = """examples:
   lab import fr /tmp/dumps          a record of the job, with what kept it from going on
   lab explain                       the latest record: that one
@@ -29,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=[*_KINDS], metavar="KIND", help=about)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are")
     parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default; this takes "
+        "minutes and some GB of memory",
+    )
     shared.add_runs(parser)
     shared.add_json(parser)
 
@@ -36,19 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Make the record; needs no engine."""
     from lab.dumps.folder import read_folder
+    from lab.dumps.limits import DEFAULT, LARGE
     from lab.dumps.record import import_dumps
+    from lab.report.html.save import collector_paused
 
-    dumps = read_folder(arguments.folder)
-    name = arguments.scenario or arguments.folder.resolve().name or "dumps"
-    record = import_dumps(dumps, name, arguments.runs)
+    with collector_paused():
+        dumps = read_folder(arguments.folder, LARGE if arguments.large else DEFAULT)
+        name = arguments.scenario or arguments.folder.resolve().name or "dumps"
+        record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
     return answer(arguments, lambda: _json(record), lambda style: _text(record, style))
 
 
 def _problems(record: Record) -> list[str]:
-    from lab.verdict.evidence import read_evidence
+    from lab.record.events import Dumped
 
-    dumped = read_evidence(record).dumped
-    return [*dumped.lacks] if dumped is not None else []
+    return [text for event in record.events() if isinstance(event, Dumped) for text in event.lacks]
 
 
 def _json(record: Record) -> dict[str, Any]:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from lab.dumps import words
+from lab.dumps.limits import HINT, Limits
 from lab.dumps.pickled import NotPlain
+from lab.errors import RecordError
 from lab.record.layout import MOST_RANKS
 
 _LARGEST = 1 << 62
 _MOST_TENSORS, _MOST_DIMENSIONS, _MOST_FRAMES = 1 << 16, 64, 1 << 12
 _LONGEST_TEXT = 1000
-_RANKS = re.compile(r"\[[\d, ]*\]")
+_RANKS = re.compile(r"\[[0-9, ]*\]")
 _TORCH = re.compile(r"^<|(^|/)(site|dist)-packages/torch/|/labnode/|/torch/(_\w+|autograd|distributed|nn|optim|utils)/")
 _LIBRARY = re.compile(rf"{_TORCH.pattern}|(^|/)(site|dist)-packages/|/lib/python\d")
 """Files whose lines nobody wants to be told, unless there are no others: the script is found above them. `labnode` is
 the lab's own recorder."""
+_OWN, _OTHERS, _TORCHS = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Entry:
     function: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Dump:
     """What a rank left."""
 
@@ -88,8 +92,10 @@ class Dump:
     """By name of a group: number of the last collective that the rank called there, where that is told."""
     damaged: int = 0
     """Calls that could not be read."""
+    older: int = 0
+    """Calls before these that were not read, because there were too many."""
 
-    @property
+    @cached_property
     def unbroken(self) -> bool:
         """Whether it holds every call of the rank from some call on."""
         return not self.damaged and all(one.number + 1 == two.number for one, two in pairwise(self.entries))
@@ -97,7 +103,7 @@ class Dump:
     @property
     def whole(self) -> bool:
         """Whether it holds every call of the rank from the first on."""
-        return self.unbroken and (not self.entries or self.entries[0].number == 0)
+        return self.unbroken and not self.older and (not self.entries or self.entries[0].number == 0)
 
     @property
     def silent_of_messages(self) -> bool:
@@ -110,11 +116,12 @@ class Dump:
         return False
 
 
-def read_dump(rank: int, data: Any, size: int) -> Dump:
-    """A dump, from the plain data of a file of that many bytes.
+def read_dump(rank: int, data: Any, size: int, most_calls: int, members: MembersReader) -> Dump:
+    """A dump with its latest calls, from the plain data of a file of that many bytes.
 
     Raises:
         NotPlain: it is no flight recorder dump.
+        RecordError: with it, the dumps name more members of groups than the limits allow.
     """
     if not isinstance(data, dict) or "pg_config" not in data or "version" not in data:
         raise NotPlain("is no flight recorder dump: it has no version and no pg_config")
@@ -122,14 +129,15 @@ def read_dump(rank: int, data: Any, size: int) -> Dump:
     if not isinstance(entries, list):
         raise NotPlain("is no flight recorder dump: its entries are no list")
     reader, found, damaged = _Reader(size), [], 0
-    for entry in entries:
+    older = max(0, len(entries) - most_calls)
+    for entry in entries[older:]:  # the latest are last
         try:
             found.append(reader.entry(entry))
         except (KeyError, TypeError, ValueError, AttributeError):
             damaged += 1
     if entries and not found:
         raise NotPlain("is no flight recorder dump: none of its entries can be read")
-    groups = _groups(data["pg_config"])
+    groups = members.read(data["pg_config"])
     names = {str(entry.pg_id): entry.group for entry in found}
     status = data.get("pg_status")
     return Dump(
@@ -143,6 +151,7 @@ def read_dump(rank: int, data: Any, size: int) -> Dump:
             if key in names and isinstance(of, dict) and (last := _last(of.get("last_enqueued_collective"))) is not None
         },
         damaged=damaged,
+        older=older,
     )
 
 
@@ -152,16 +161,47 @@ def _last(told: Any) -> int | None:
     return number if type(number) is int and number >= 0 else None
 
 
-def _groups(config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Ranks and description of each group; ranks are told as text: `[0, 1]`."""
-    found = {}
-    for name, of in config.items() if isinstance(config, dict) else ():
-        told = of.get("ranks") if isinstance(of, dict) else None
-        if isinstance(told, str) and _RANKS.fullmatch(told):
-            ranks = tuple(int(rank) for rank in re.findall(r"\d{1,7}", told))
-            if all(rank < MOST_RANKS for rank in ranks) and len(set(ranks)) == len(ranks):
-                found[str(name)] = (ranks, _text(of.get("desc", "")))
-    return found
+class MembersReader:
+    """Reads who is in which group; the ranks of a job mostly tell the same, which is read once."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.left = limits.members
+        self._known: dict[str, tuple[int, ...] | None] = {}
+
+    def read(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Ranks and description of each group; ranks are told as text: `[0, 1]`."""
+        groups = config if isinstance(config, dict) else {}
+        if len(groups) > self.limits.groups:
+            raise NotPlain(f"tells of {len(groups):,} groups; allowed: {self.limits.groups:,}")
+        found = {}
+        for name, of in groups.items():
+            told = of.get("ranks") if isinstance(of, dict) else None
+            ranks = self._ranks(told) if isinstance(told, str) else None
+            if ranks is not None:
+                self.left -= len(ranks)
+                if self.left < 0:
+                    allowed = f"allowed: {self.limits.members:,}"
+                    raise RecordError(f"the dumps name too many members of groups, one for each rank; {allowed}", HINT)
+                try:
+                    found[_text(str(name))] = (ranks, _text(of.get("desc", "")))
+                except ValueError:
+                    what = f"no text, or longer than {_LONGEST_TEXT:,} characters"
+                    raise NotPlain(f"tells of a group whose name or description is {what}") from None
+        return found
+
+    def _ranks(self, told: str) -> tuple[int, ...] | None:
+        if told not in self._known:
+            if told.count(",") >= self.limits.files:
+                count = told.count(",") + 1
+                raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {self.limits.files:,}")
+            self._known[told] = self._parse(told) if _RANKS.fullmatch(told) else None
+        return self._known[told]
+
+    def _parse(self, told: str) -> tuple[int, ...] | None:
+        ranks = tuple(int(rank) for rank in re.findall(r"[0-9]{1,7}", told))
+        fits = all(rank < MOST_RANKS for rank in ranks) and len(set(ranks)) == len(ranks) <= self.limits.files
+        return ranks if fits else None
 
 
 class _Reader:
@@ -170,7 +210,8 @@ class _Reader:
     def __init__(self, size: int) -> None:
         self.left = size
         """Items of lists that may still be gone through: an honest file has no more of them than bytes."""
-        self.frames: dict[int, tuple[str, int, str]] = {}
+        self.owners: dict[str, int] = {}
+        """By file of a frame: whose it is."""
 
     def entry(self, data: Mapping[str, Any]) -> Entry:
         """An entry; raises KeyError, TypeError or ValueError where it is none."""
@@ -221,17 +262,19 @@ class _Reader:
     def _place(self, frames: Any) -> tuple[str, int, str]:
         """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
         self._spend(len(frames), _MOST_FRAMES)
-        places = [self._frame(frame) for frame in frames]
-        own = (place for place in places if not _LIBRARY.search(place[0]))
-        others = (place for place in places if not _TORCH.search(place[0]))
-        return next(own, None) or next(others, ("", 0, ""))
-
-    def _frame(self, frame: Mapping[str, Any]) -> tuple[str, int, str]:
-        place = self.frames.get(id(frame))
-        if place is None:
-            file, line = _text(frame["filename"]), _whole(frame["line"])
-            place = self.frames[id(frame)] = (file, line, _text(frame["name"]))
-        return place
+        fallback = None
+        for frame in frames:
+            file = _text(frame["filename"])
+            owner = self.owners.get(file)
+            if owner is None:
+                owner = self.owners[file] = (
+                    _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
+                )
+            if owner == _OWN:
+                return file, _whole(frame["line"]), _text(frame["name"])
+            if owner == _OTHERS and fallback is None:
+                fallback = file, _whole(frame["line"]), _text(frame["name"])
+        return fallback or ("", 0, "")
 
 
 def _is_over(state: Any, backend: str, *, retired: bool) -> bool:

@@ -1,9 +1,9 @@
 """Reads plain data from pickles of strangers.
 
-A pickle is a program for a small machine, and Python's own can call what it likes. This one has none of the steps that
-import or call anything: it knows those by which lists, dicts, tuples, text, numbers, booleans and None are built, which
-is all that PyTorch writes into flight recorder dumps. Anything else ends the reading. What it builds is never larger
-than a small multiple of the file.
+A pickle is a program for a small machine, and Python's own machine can call what it likes. This one has no step that
+imports or calls anything. It knows the steps that build lists, dicts, tuples, text, numbers, booleans and None, which
+is all that PyTorch writes into flight recorder dumps. Any other step ends the reading. So does data that needs more
+memory than `_MOST_MEMORY`, however small the file is.
 
 https://docs.python.org/3/library/pickletools.html describes the steps.
 """
@@ -11,8 +11,9 @@ https://docs.python.org/3/library/pickletools.html describes the steps.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
+
+from lab.words import format_limit
 
 _NAMES = {
     "c": "an import", "\x93": "an import", "R": "a call", "i": "an import", "o": "an object", "b": "an object",
@@ -20,9 +21,14 @@ _NAMES = {
     "outside", "\x82": "a registered type", "\x83": "a registered type", "\x84": "a registered type",
     "\x97": "a buffer", "\x98": "a buffer",
 }  # fmt: skip
-"""Steps that are told by name when they are refused."""
-_MARK = object()
-_GET, _BYTE, _STOP = b"hK."
+"""Steps that the refusal names."""
+_MOST_MEMORY = 512 << 20
+"""Bytes of all containers; numbers and text take at most twelve times the bytes of the file besides."""
+_CONTAINER, _ITEM, _KEPT = 64, 48, 96
+"""Bytes of an empty container or a mark, of an item of a dict, and of an entry of the memo, in CPython 3.10 to 3.14."""
+
+_LONGEST_KEY = 32
+"""Bits of a whole number that is a key."""
 
 
 class NotPlain(ValueError):
@@ -33,7 +39,7 @@ def read_plain(data: bytes) -> Any:
     """What a pickle holds.
 
     Raises:
-        NotPlain: it holds anything but plain data, or is damaged.
+        NotPlain: it holds anything but plain data, is damaged, or needs too much memory.
     """
     machine = _Machine(data)
     try:
@@ -48,128 +54,147 @@ class _Machine:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.place = 0
-        self.stack: list[Any] = []
-        self.kept: dict[int, Any] = {}
-        self.steps: dict[int, Callable[[], None]] = {ord(step): action for step, action in self._actions().items()}
+        """Of the step after the latest container: near enough for a message."""
 
-    def _actions(self) -> dict[str, Callable[[], None]]:
-        push = self.stack.append
-        return {
-            "\x80": lambda: self._skip(1),  # the version of the format
-            "\x95": lambda: self._skip(8),  # the length of a frame
-            "(": lambda: push(_MARK),
-            "}": lambda: push({}),
-            "]": lambda: push([]),
-            ")": lambda: push(()),
-            "N": lambda: push(None),
-            "\x88": lambda: push(True),
-            "\x89": lambda: push(False),
-            "M": lambda: push(self._number("<H")),
-            "J": lambda: push(self._number("<i")),
-            "G": lambda: push(self._number(">d")),
-            "\x8a": lambda: push(int.from_bytes(self._take(self._byte()), "little", signed=True)),
-            "X": lambda: push(self._text(self._number("<I"))),
-            "\x8c": lambda: push(self._text(self._byte())),
-            "\x8d": lambda: push(self._text(self._number("<Q"))),
-            "q": lambda: self._keep(self._byte()),
-            "r": lambda: self._keep(self._number("<I")),
-            "\x94": lambda: self._keep(len(self.kept)),
-            "j": lambda: push(self.kept[self._number("<I")]),
-            "0": self._drop,
-            "a": lambda: self._extend([self._pop()]),
-            "e": lambda: self._extend(self._since_mark()),
-            "s": self._set_one,
-            "u": lambda: self._set(self._since_mark()),
-            "t": lambda: push(tuple(self._since_mark())),
-            "\x85": lambda: self._tuple(1),
-            "\x86": lambda: self._tuple(2),
-            "\x87": lambda: self._tuple(3),
-        }
-
-    def run(self) -> Any:
-        """Do all steps, and give what is on the stack at the end."""
-        data, steps, push, kept, place = self.data, self.steps, self.stack.append, self.kept, 0
+    def run(self) -> Any:  # one loop with locals: a call for each step takes twice as long
+        """Do all steps, and return what is on the stack at the end."""
+        data, place, memory = self.data, 0, _MOST_MEMORY
+        stack: list[Any] = []
+        marked: list[list[Any]] = []
+        kept: dict[int, Any] = {}
+        push, number = stack.append, int.from_bytes
+        unpack_text, unpack_real, unpack_int = (struct.Struct(form).unpack_from for form in ("<I", ">d", "<i"))
+        size = len(data)
         while True:
             step = data[place]
             place += 1
-            if step == _GET:  # half of all steps are one of these two
+            if step == 0x68:  # h: what was kept under a number of one byte
                 push(kept[data[place]])
                 place += 1
-                continue
-            if step == _BYTE:
+            elif step == 0x4B:  # K: a byte
                 push(data[place])
                 place += 1
-                continue
-            self.place = place
-            action = steps.get(step)
-            if action is not None:
-                action()
-                place = self.place
-            elif step == _STOP:
-                return self._pop()
+            elif step == 0x71:  # q: keep what is on top, under a number of one byte
+                kept[data[place]] = stack[-1]
+                place += 1
+            elif step == 0x6A:  # j: what was kept
+                push(kept[unpack_text(data, place)[0]])
+                place += 4
+            elif step == 0x72:  # r: keep what is on top
+                kept[unpack_text(data, place)[0]] = stack[-1]
+                place += 4
+                memory -= _KEPT
+            elif step == 0x8A:  # a whole number of so many bytes
+                end = place + 1 + data[place]
+                if end > size:
+                    raise IndexError(end)
+                push(number(data[place + 1 : end], "little", signed=True))
+                place = end
+            elif step == 0x5D:  # ]: an empty list
+                push([])
+                memory -= _CONTAINER
+            elif step == 0x28:  # (: a mark
+                marked.append(stack)
+                stack = []
+                push = stack.append
+                memory -= _CONTAINER
+            elif step == 0x65:  # e: append what stands behind the mark to the list before it
+                items, stack = stack, marked.pop()
+                push = stack.append
+                _list(stack[-1]).extend(items)
+            elif step == 0x75:  # u: put keys and values behind the mark into the dict before it
+                items, stack = stack, marked.pop()
+                push = stack.append
+                memory -= _ITEM * len(items)
+                _set(stack[-1], items)
+            elif step in (0x58, 0x8C, 0x8D):  # X, and shorter and longer: text
+                if step == 0x58:
+                    begin = place + 4
+                    end = begin + unpack_text(data, place)[0]
+                elif step == 0x8C:
+                    begin = place + 1
+                    end = begin + data[place]
+                else:
+                    begin = place + 8
+                    end = begin + number(data[place:begin], "little")
+                if end > size:
+                    raise IndexError(end)
+                self.place = begin
+                push(data[begin:end].decode("utf-8", "surrogatepass"))
+                place = end
+            elif step == 0x7D:  # }: an empty dict
+                push({})
+                memory -= _CONTAINER
+                self.place = place
+            elif step == 0x4E:  # N
+                push(None)
+            elif step == 0x94:  # keep what is on top, under the next number
+                kept[len(kept)] = stack[-1]
+                memory -= _KEPT
+            elif step in (0x85, 0x86, 0x87):  # a tuple of the last one, two or three
+                first = -(step - 0x84)
+                items = stack[first:]
+                if len(items) != -first:
+                    raise IndexError(first)
+                stack[first:] = [tuple(items)]
+                memory -= _CONTAINER
+            elif step == 0x74:  # t: a tuple of what stands behind the mark
+                items, stack = stack, marked.pop()
+                push = stack.append
+                push(tuple(items))
+            elif step == 0x4D:  # M: a whole number of two bytes
+                push(data[place] | data[place + 1] << 8)
+                place += 2
+            elif step == 0x4A:  # J: of four
+                push(unpack_int(data, place)[0])
+                place += 4
+            elif step == 0x88:
+                push(True)
+            elif step == 0x89:
+                push(False)
+            elif step == 0x47:  # G: a number with a fraction
+                push(unpack_real(data, place)[0])
+                place += 8
+            elif step == 0x29:  # ): an empty tuple
+                push(())
+            elif step == 0x73:  # s: put a key and its value into the dict before them
+                value = stack.pop()
+                key = stack.pop()
+                memory -= _ITEM * 2
+                _set(stack[-1], [key, value])
+            elif step == 0x61:  # a: append to the list before
+                item = stack.pop()
+                _list(stack[-1]).append(item)
+            elif step == 0x80:  # the version of the format
+                place += 1
+            elif step == 0x95:  # the length of a frame
+                place += 8
+            elif step == 0x30:  # 0: drop what is on top
+                stack.pop()
+            elif step == 0x2E:  # .: the end
+                return stack.pop()
             else:
                 what = _NAMES.get(chr(step), f"the step {chr(step)!r}")
                 raise NotPlain(f"holds {what} at byte {place - 1:,}, and dumps are plain data")
+            if memory < 0:
+                raise _too_much()
 
-    def _skip(self, size: int) -> None:
-        self.place += size
 
-    def _take(self, size: int) -> bytes:
-        found = self.data[self.place : self.place + size]
-        if len(found) < size:
-            raise IndexError(size)
-        self.place += size
-        return found
+def _too_much() -> NotPlain:
+    return NotPlain(f"needs more than {format_limit(_MOST_MEMORY)} of memory, which no dump does")
 
-    def _byte(self) -> int:
-        self.place += 1
-        return self.data[self.place - 1]
 
-    def _number(self, form: str) -> Any:
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+def _list(target: Any) -> list[Any]:
+    if type(target) is not list:
+        raise TypeError(target)
+    return target
 
-    def _text(self, size: int) -> str:
-        return self._take(size).decode("utf-8", "surrogatepass")
 
-    def _pop(self) -> Any:
-        top = self.stack.pop()
-        if top is _MARK:
-            raise IndexError("a mark")
-        return top
-
-    def _drop(self) -> None:
-        self.stack.pop()
-
-    def _keep(self, number: int) -> None:
-        if self.stack[-1] is _MARK:
-            raise IndexError("a mark")
-        self.kept[number] = self.stack[-1]
-
-    def _since_mark(self) -> list[Any]:
-        place = len(self.stack) - 1
-        while self.stack[place] is not _MARK:
-            place -= 1
-            if place < 0:
-                raise IndexError("no mark")
-        found = self.stack[place + 1 :]
-        del self.stack[place:]
-        return found
-
-    def _tuple(self, size: int) -> None:
-        self.stack.append(tuple([self._pop() for _ in range(size)][::-1]))
-
-    def _extend(self, items: list[Any]) -> None:
-        target = self.stack[-1]
-        if type(target) is not list:
-            raise TypeError(target)
-        target.extend(items)
-
-    def _set_one(self) -> None:
-        value = self._pop()
-        self._set([self._pop(), value])
-
-    def _set(self, items: list[Any]) -> None:
-        target, keys = self.stack[-1], items[::2]
-        if type(target) is not dict or len(items) % 2 or not all(type(key) in (str, int) for key in keys):
-            raise TypeError(target)  # other keys are hashed by going through all that is in them
-        target.update(zip(keys, items[1::2], strict=True))
+def _set(target: Any, items: list[Any]) -> None:
+    keys = items[::2]
+    kinds = {*map(type, keys)}
+    if type(target) is not dict or len(items) % 2 or not kinds <= {str, int}:
+        raise TypeError(target)  # other keys are hashed by going through all that is in them
+    if int in kinds and any(type(key) is int and key.bit_length() > _LONGEST_KEY for key in keys):
+        raise TypeError(target)  # multiples of sys.hash_info.modulus share one hash
+    target.update(zip(keys, items[1::2], strict=True))

@@ -9,18 +9,22 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from lab.dumps import words
 from lab.dumps.calls import Calls, put_together
+from lab.dumps.cost import MOST_APART
 from lab.dumps.dump import Entry
 from lab.dumps.folder import Dumps
 from lab.operations import Cut, Who, operation
 from lab.record.events import Clock, Dumped
+from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
+from lab.record.record_files import write_file
 from lab.record.result import RankResult, Result
 from lab.record.write import RecordWriter
 from lab.trace.model import DUMPED
@@ -46,10 +50,12 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
         last = max((entry.ended_ns or entry.begun_ns for entry in entries), default=0) / 1e9
         writer.event(Clock(time=last, node="", error_s=_CLOCK_ERROR_S))
         writer.event(Dumped(time=last or time.time(), lacks=tuple(calls.problems), messages=calls.messages))
-        root = _root(entries)
+        files, groups = _short_names(entries), _group_lines(calls)
+        write = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
         for rank in calls.by_rank:
-            lines = (json.dumps(line, separators=(",", ":")) + "\n" for line in _trace(rank, calls, root))
-            writer.trace(rank, "".join(lines).encode("utf-8", "surrogatepass"))
+            lines = "".join(f"{write(line)}\n" for line in _trace(rank, calls, groups.get(rank, []), files))
+            # a trace is whole at once: no file stays open, as there may be more ranks than a process may have files
+            write_file(writer.path, f"{TRACE}/{rank_trace(rank)}", lines.encode())
         record = Record(path=writer.path)
         judgement = judge(read_evidence(record))
         ranks = tuple(RankResult(rank=rank, log_path=writer.log_path(rank)) for rank in calls.by_rank)
@@ -71,37 +77,50 @@ def import_dumps(dumps: Dumps, name: str, runs: Path) -> Record:
     return record
 
 
-def _root(entries: list[Entry]) -> str:
-    """The folder that all scripts are in; empty where there is none."""
-    folders = {os.path.dirname(entry.file) for entry in entries if entry.file.startswith("/")}
-    return os.path.commonpath(folders) if folders else ""
+def _short_names(entries: list[Entry]) -> dict[str, str]:
+    """By file of a script: how it is called, relative to the folder that all scripts are in."""
+    files = {entry.file for entry in entries}
+    folders = {os.path.dirname(file) for file in files if file.startswith("/")}
+    root = os.path.commonpath(folders) if folders else ""
+    below = f"{root.rstrip('/')}/"
+    return {file: os.path.relpath(file, root) if root and file.startswith(below) else file for file in files}
 
 
-def _trace(rank: int, calls: Calls, root: str) -> Iterator[dict[str, Any]]:
+def _group_lines(calls: Calls) -> dict[int, list[dict[str, Any]]]:
+    """By rank: the lines of its trace that tell of groups. Where all members tell the same, one of them does."""
+    lines: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    backends: dict[tuple[int, str], str] = {}
+    for rank, entries in calls.by_rank.items():
+        backends.update(((rank, entry.group), entry.backend) for entry in entries)
+    for name, ranks_of in calls.groups.items():
+        alike = len({*map(id, ranks_of.values())}) == 1
+        for rank in [min(ranks_of)] if alike else sorted(ranks_of):
+            described = {"desc": calls.descriptions.get(name, ""), "backend": backends.get((rank, name), "")}
+            lines[rank].append({"g": name, "ranks": [*ranks_of[rank]], **described})
+    return lines
+
+
+def _trace(rank: int, calls: Calls, groups: list[dict[str, Any]], files: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """The lines of a trace, as `docs/trace.md` has them."""
     entries = calls.by_rank[rank]
     times = [*accumulate((entry.begun_ns for entry in entries), max)]  # a clock that was put back changes no order
     start = times[0] if times else 0
     yield {"k": "start", "t": start, "format": 1, "rank": rank, "wall": start, "recorder": DUMPED}
-    backends = {entry.group: entry.backend for entry in entries}
-    for name, ranks_of in calls.groups.items():
-        if rank in ranks_of:
-            described = {"desc": calls.descriptions.get(name, ""), "backend": backends.get(name, "")}
-            yield {"k": "group", "t": start, "g": name, "ranks": [*ranks_of[rank]], **described}
+    for line in groups:
+        yield {"k": "group", "t": start, **line}
     lines = []
     for index, (begun, entry) in enumerate(zip(times, entries, strict=True), start=1):
-        lines.append({"k": "begin", "t": begun, "i": index, **_call(entry, rank, calls, root)})
+        lines.append({"k": "begin", "t": begun, "i": index, **_call(entry, rank, calls, files)})
         if entry.over:
             lines.append({"k": "end", "t": max(begun, entry.ended_ns or 0), "i": index})
     yield from sorted(lines, key=lambda line: line["t"])
 
 
-def _call(entry: Entry, rank: int, calls: Calls, root: str) -> dict[str, Any]:
+def _call(entry: Entry, rank: int, calls: Calls, files: Mapping[str, str]) -> dict[str, Any]:
     """What is told of a call, without its times."""
     ranks = calls.groups[entry.group][rank]
     takes, gives, bytes_in, bytes_out = _tensors(entry, len(ranks))
-    inside = root and entry.file.startswith(f"{root.rstrip('/')}/")
-    file = os.path.relpath(entry.file, root) if inside else entry.file
+    file = files[entry.file]
     return {
         "op": entry.op,
         "g": entry.group,
@@ -139,8 +158,10 @@ def _tensors(entry: Entry, ranks: int) -> tuple[_Told, _Told | None, int, int]:
 
 
 def _apart(tensors: _Told, ranks: int) -> _Told:
-    """A tensor for each rank, where they stand as one."""
+    """A tensor for each rank, where they stand as one; none in a large group."""
     if len(tensors) != 1:
         return tensors
+    if ranks > MOST_APART:
+        return []
     dtype, sizes = tensors[0]
     return [[dtype, sizes[1:]]] * ranks if sizes and sizes[0] == ranks else []

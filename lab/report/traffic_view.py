@@ -60,6 +60,8 @@ def _pairs(pairs: Sequence[int], world_size: int) -> str:
 
 def _matrix(steps: Sequence[Step], world_size: int, style: Style) -> str:
     sent = matrix(steps, world_size)
+    if sent is None:
+        return style.paint(f"who sent how much to whom is left out: {world_size:,} ranks are too many pairs", "dim")
     if world_size > _WIDEST_MATRIX:
         pairs = alike((i * world_size + j, size) for i, row in enumerate(sent) for j, size in enumerate(row) if size)
         pairs.sort(key=lambda one: (len(one[0]), -one[1]))  # what few pairs have, first

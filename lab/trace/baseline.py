@@ -91,7 +91,7 @@ class Run:
     @cached_property
     def sent(self) -> Mapping[str, tuple[int, int]]:
         """By operation: how often, and how many logical bytes."""
-        return {row.op: (row.count, row.sent) for row in operations(match(self._trace))}
+        return {row.op: (row.count, row.sent or 0) for row in operations(match(self._trace))}
 
     def place(self, rank: int, call: int) -> str:
         """The line of a call."""

@@ -145,7 +145,7 @@ def _side_by_side(make: Callable[[K, V, V], T], found: Sequence[Mapping[K, V]], 
 
 def _figures(steps: Sequence[Step], ranks: int) -> dict[str, Figures | None]:
     return {
-        row.op: Figures(row.count, row.sent / ranks, row.median_s, row.total_s, row.waited_s / ranks)
+        row.op: Figures(row.count, (row.sent or 0) / ranks, row.median_s, row.total_s, row.waited_s / ranks)
         for row in operations(steps)
     }
 

@@ -65,7 +65,7 @@ class Step:
     @property
     def missing(self) -> tuple[int, ...]:
         """Ranks that never entered."""
-        return tuple(rank for rank in self.expected if rank not in self.calls)
+        return self.remembered("missing", lambda: tuple(rank for rank in self.expected if rank not in self.calls))
 
     @property
     def begin(self) -> float:

@@ -26,10 +26,10 @@ send/receive, which that page does not derive, stand in `src/gather.cu`, `scatte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain
+from math import gcd, lcm
 from statistics import median
 from typing import NamedTuple
 
@@ -37,6 +37,9 @@ from lab.operations import operation
 from lab.trace.model import Call
 from lab.trace.parts import output_parts
 from lab.trace.steps import Step
+
+_MOST_PAIRS = 1_500_000
+"""Pairs of ranks in all steps that differ: a second or two. A step of 1,000 ranks has a million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +58,8 @@ class OpRow:
     """Steps whose time is known: everybody entered and was done, without an error."""
     bytes: int
     """Sum of S over all steps."""
-    sent: int
-    """Logical bytes that all ranks together sent: the sum of `matrix` over these steps."""
+    sent: int | None
+    """Logical bytes that all ranks together sent: the sum of `matrix` over these steps; None where it has none."""
     median_s: float | None
     """Seconds from the entry of the last rank to the end of the last; None where no step finished."""
     total_s: float
@@ -69,20 +72,53 @@ class OpRow:
     """Bus bandwidth, bytes a second: algorithm bandwidth times the factor of the operation."""
 
 
-def matrix(steps: Iterable[Step], world_size: int) -> list[list[int]]:
-    """Logical bytes that rank i (row) sent rank j (column), rounded to whole ones.
+def matrix(steps: Sequence[Step], world_size: int) -> list[list[int]] | None:
+    """Logical bytes that rank i (row) sent rank j (column), rounded to whole ones; None where pairs are too many.
 
     A part counts when its receiver was done without an error. What a rank keeps for itself is no
     traffic: the diagonal is the messages that a rank sends itself. Ranks beyond the world size are left out.
     """
-    sums: dict[tuple[int, int], Fraction | int] = defaultdict(int)
-    for step, times in _alike(steps):
-        for sender, receiver, size in flows(step):
-            sums[sender, receiver] += times * size
-    return [[round(sums.get((i, j), 0)) for j in range(world_size)] for i in range(world_size)]
+    alike = _alike(steps)
+    if _pairs(alike) > _MOST_PAIRS or world_size**2 > _MOST_PAIRS:
+        return None
+    sums: dict[int, dict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
+    """By divisor: exact, so that many small parts do not add up to a wrong sum."""
+    for step, times in alike:
+        for sender, receiver, number, divisor in _flows(step):
+            sums[divisor][sender, receiver] += times * number
+    common = lcm(*sums)
+    totals: dict[tuple[int, int], int] = defaultdict(int)
+    for divisor, of in sums.items():
+        for pair, number in of.items():
+            totals[pair] += number * (common // divisor)
+    return [[_divided(totals.get((i, j), 0), common) for j in range(world_size)] for i in range(world_size)]
 
 
-def _alike(steps: Iterable[Step]) -> Iterable[tuple[Step, int]]:
+def _sent(steps: Iterable[Step]) -> int | None:
+    """Logical bytes that all ranks together sent in these steps; None where pairs of ranks are too many."""
+    alike = _alike(steps)
+    if _pairs(alike) > _MOST_PAIRS:
+        return None
+    sums: dict[int, int] = defaultdict(int)
+    for step, times in alike:
+        for _, _, number, divisor in _flows(step):
+            sums[divisor] += times * number
+    common = lcm(*sums)
+    return _divided(sum(number * (common // divisor) for divisor, number in sums.items()), common)
+
+
+def _divided(number: int, divisor: int) -> int:
+    """Rounded as `round` does it, a half to the even side."""
+    whole, rest = divmod(number, divisor)
+    return whole + (2 * rest > divisor or (2 * rest == divisor and whole % 2 == 1))
+
+
+def _pairs(alike: Iterable[tuple[Step, int]]) -> int:
+    """Pairs of a sender and a receiver to go through."""
+    return sum(1 if step.message else len(step.calls) ** 2 for step, _ in alike)
+
+
+def _alike(steps: Iterable[Step]) -> Collection[tuple[Step, int]]:
     """One of each kind of step, and how many of the kind there are: training does the same over and over."""
     kinds: dict[Hashable, tuple[Step, int]] = {}
     for step in steps:
@@ -98,28 +134,34 @@ def _alike(steps: Iterable[Step]) -> Iterable[tuple[Step, int]]:
     return kinds.values()
 
 
-def flows(step: Step) -> Iterator[tuple[int, int, Fraction | int]]:
-    """Sender, receiver and logical bytes of every part of a step that came to its receiver."""
+def _flows(step: Step) -> Iterator[tuple[int, int, int, int]]:
+    """Sender, receiver and logical bytes, as number and divisor, of every part of a step that came to its receiver."""
     if step.message:
-        yield from _message(step)
+        yield from ((source, destination, size, 1) for source, destination, size in _message(step))
     elif len({call.op for call in step.calls.values()}) == 1:  # else they exchange nothing that has a meaning
-        for receiver, call in step.calls.items():
+        for call in step.calls.values():
             if call.state == "completed":
-                yield from ((sender, receiver, size) for sender, size in _received(step, call))
+                yield from _received(step, call)
 
 
-def _received(step: Step, call: Call) -> Iterator[tuple[int, Fraction | int]]:
+def _received(step: Step, call: Call) -> Iterator[tuple[int, int, int, int]]:
     """From whom a rank has how many bytes of what it holds after a call; all elements have the same width."""
     counts: dict[int, int] = defaultdict(int)
     for part in chain.from_iterable(output_parts(step, call)):
+        count = part.count
         for source in part.sources:
-            counts[source.rank] += part.count
+            counts[source.rank] += count
     elements = sum(buffer.count for buffer in call.outputs)
     # What all get the reduction of is reduced in parts, a part at each rank, and then handed round.
     times, divisor = (2, len(step.group.ranks)) if call.operation.reduces_for_all else (1, 1)
+    ratios: dict[int, tuple[int, int]] = {}
+    calls, receiver = step.calls, call.rank
     for sender, count in counts.items():
-        if count and sender != call.rank and sender in step.calls:
-            yield sender, _ratio(times * call.bytes_out * count, divisor * elements)
+        if count and sender != receiver and sender in calls:
+            ratio = ratios.get(count)
+            if ratio is None:
+                ratio = ratios[count] = _ratio(times * call.bytes_out * count, divisor * elements)
+            yield sender, receiver, *ratio
 
 
 def _message(step: Step) -> Iterator[tuple[int, int, int]]:
@@ -133,9 +175,9 @@ def _message(step: Step) -> Iterator[tuple[int, int, int]]:
         yield source, destination, (sender or receiver).bytes
 
 
-def _ratio(number: int, divisor: int) -> Fraction | int:
-    """Exact, so that many small parts do not add up to a wrong sum; a plain number where it can be, for speed."""
-    return Fraction(number, divisor) if number % divisor else number // divisor
+def _ratio(number: int, divisor: int) -> tuple[int, int]:
+    common = gcd(number, divisor)
+    return number // common, divisor // common
 
 
 def size_of(step: Step) -> int:
@@ -183,7 +225,6 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
     bus = sum(one.size * (operation(op).bus_factor(one.ranks) or 0.0) for one, _ in timed)
     measured = bool(total and moved)
     sizes, ranks = {one.size for one in steps}, {one.ranks for one in steps}
-    kinds = _alike(one.step for one in steps)
     return OpRow(
         op=op,
         size=sizes.pop() if len(sizes) == 1 else None,
@@ -191,7 +232,7 @@ def _row(op: str, steps: list[_Measured]) -> OpRow:
         count=len(steps),
         finished=len(timed),
         bytes=sum(one.size for one in steps),
-        sent=round(sum(times * size for step, times in kinds for _, _, size in flows(step))),
+        sent=_sent(one.step for one in steps),
         median_s=median(seconds for _, seconds in timed) if timed else None,
         total_s=total,
         waited_s=sum(sum(one.step.waited.values()) for one in steps),

@@ -33,8 +33,8 @@ class Cell:
     """From 0 to 1."""
 
 
-def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[Cell]]]:
-    """A row for each sender with a cell for each receiver; empty where nothing was sent at all.
+def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int | str, list[Cell]]] | None:
+    """A row for each sender with a cell for each receiver; empty where nothing was sent at all, None if not counted.
 
     Of many ranks, neighbours share a row and a column, which are named `0-7`.
     """
@@ -42,6 +42,8 @@ def matrix_view(steps: Sequence[Step], ranks: Sequence[int]) -> list[tuple[int |
     blocks = neighbours(ranks)
     names = [block[0] if len(block) == 1 else f"{block[0]}-{block[-1]}" for block in blocks]
     sent = matrix(steps, size)
+    if sent is None:
+        return None
     rows = [[sum(sent[i][j] for i in block for j in others) for others in blocks] for block in blocks]
     most = max((number for row in rows for number in row), default=0)
     if not most:

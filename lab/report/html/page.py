@@ -119,6 +119,9 @@ class _Page:
             drawn = f"{len(self.drawn)} of {len(self.steps)} steps"
             self.left_out.append(f"Pictures were drawn of {drawn}; the others show one of their kind.")
         ranks = sorted({*self.trace.ranks, *ranks_of(record)})
+        self.matrix = matrix_view(self.steps, ranks)
+        if self.matrix is None:
+            self.left_out.append(f"Who sent how much to whom is left out: {len(ranks):,} ranks are too many pairs.")
         self.colours = {rank: rank_colour(rank, len(ranks)) for rank in ranks}
         self.lanes = lanes_of(ranks, [self.trace], [self.result], self.explanation.findings)
         self.origin = origin_of(record, self.trace.origin)
@@ -147,7 +150,6 @@ class _Page:
             expectations=expectation_rows(self.result.expectations),
             facts=facts(self.record, self.result, self.trace),
             variables=variables(self.record),
-            matrix=matrix_view(self.steps, list(self.colours)),
             operations=operation_rows(self.steps),
             sources=shown,
             model=model,

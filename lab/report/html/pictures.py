@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 from lab.report.picture.model import picture_of
 from lab.trace.steps import Step
 
 MOST_PICTURES = 200
+_MOST_DRAWN_RANKS = 12_800
+"""Ranks in all pictures together: a run of 1,000 ranks has fewer pictures than one of 64."""
 _MOST_OF_ONE_SORT = {"broken": 60, "wrong": 60, "late": 20}
 _MOST_COMPARED = 2000
 """At most this many steps with values are searched for wrong results."""
@@ -19,10 +20,21 @@ def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
 
     What room is left is for the first ones.
     """
-    if len(steps) <= most:
+    if len(steps) <= most and sum(map(_drawn_ranks, steps)) <= _MOST_DRAWN_RANKS:
         return list(steps)
-    chosen = set(islice(dict.fromkeys(step.number for step in _by_interest(steps)), most))
+    chosen: dict[int, Step] = {}
+    drawn_ranks = 0
+    for step in _by_interest(steps):
+        if step.number not in chosen:
+            drawn_ranks += _drawn_ranks(step)
+            if len(chosen) == most or (chosen and drawn_ranks > _MOST_DRAWN_RANKS):
+                break
+            chosen[step.number] = step
     return [step for step in steps if step.number in chosen]
+
+
+def _drawn_ranks(step: Step) -> int:
+    return len(step.calls) if step.message else len(step.group.ranks)
 
 
 def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:

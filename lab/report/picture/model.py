@@ -184,9 +184,14 @@ def picture_of(
     checked = clash is None or clash.comparable
     order = (step.source, step.destination) if step.message else step.group.ranks
     ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
+    roles = {step.destination: "destination", step.source: "source"}
+    waited = step.waited
     return Picture(
         step=step,
-        ranks=tuple(_rank_picture(step, rank, rank in unrecorded, checked=checked) for rank in ranks),
+        ranks=tuple(
+            _rank_picture(step, rank, rank in unrecorded, roles.get(rank, ""), waited.get(rank), checked=checked)
+            for rank in ranks
+        ),
         world_size=max(world_size, max(ranks) + 1),
         disagreement=_told(clash) if clash is not None else "",
         unmet=tuple(e.sentence() for e in expectations if not e.met and e.what.startswith("note ") and e.rank in ranks),
@@ -204,8 +209,9 @@ def _told(clash: Clash) -> str:
     return f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {told}"
 
 
-def _rank_picture(step: Step, rank: int, unrecorded: bool, *, checked: bool) -> RankPicture:
-    role = "source" if rank == step.source else "destination" if rank == step.destination else ""
+def _rank_picture(
+    step: Step, rank: int, unrecorded: bool, role: str, waited_s: float | None, *, checked: bool
+) -> RankPicture:
     call = step.calls.get(rank)
     if call is None:
         return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
@@ -220,7 +226,7 @@ def _rank_picture(step: Step, rank: int, unrecorded: bool, *, checked: bool) -> 
         before=() if call.operation.receives else tuple(given),
         after=() if call.operation.sends else tuple(taken),
         error=call.error,
-        waited_s=step.waited.get(rank),
+        waited_s=waited_s,
     )
 
 
