@@ -16,6 +16,8 @@ _MOST_SPANS = 8
 _ONE_RANK = re.compile(r"rank (\d+)(\W.*)", re.DOTALL)
 _MOST_ALIKE = 5
 """So many ranks of which the same is said are told of in one sentence."""
+_LONGEST_NUMBER = 10
+"""Digits of the number in the name of a node."""
 _LONGEST_S = 1e15
 """Nothing takes longer; it may be infinite, or no number."""
 
@@ -148,7 +150,7 @@ def name_nodes(names: Iterable[str]) -> str:
     for name in dict.fromkeys(names):
         prefix = name.rstrip("0123456789")
         number = name[len(prefix) :]
-        if number and str(int(number)) == number:
+        if number and len(number) < _LONGEST_NUMBER and str(int(number)) == number:
             numbered.setdefault(prefix, []).append(int(number))
         else:
             others.append(name)
@@ -162,11 +164,12 @@ def merge_ranks(sentences: Iterable[str]) -> list[str]:
     for _, of_rank in found:
         if of_rank is not None:
             ranks.setdefault(of_rank[2], []).append(of_rank[1])
+    names = {text: name_ranks(map(int, of)) for text, of in ranks.items() if len(of) >= _MOST_ALIKE}
     merged: dict[str, None] = {}
     for sentence, of_rank in found:
-        if of_rank is not None and len(ranks[of_rank[2]]) >= _MOST_ALIKE:
+        if of_rank is not None and of_rank[2] in names:
             rest = f" have{of_rank[2][4:]}" if of_rank[2].startswith(" has ") else of_rank[2]
-            sentence = f"{name_ranks(map(int, ranks[of_rank[2]]))}{rest}"
+            sentence = f"{names[of_rank[2]]}{rest}"
         merged[sentence] = None
     return list(merged)
 

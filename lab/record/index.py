@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
-from lab.record.layout import MOST_RANKS
+from lab.record.layout import MOST_RANKS, MOST_SHOWN_RANKS
 from lab.record.record_files import parse_line, read_lines
 
 _LONGEST_LOG = 1 << 50
@@ -53,9 +53,13 @@ class IndexReader:
                 return
             self.position = self.position + len(line) if line.endswith(b"\n") else index.tell()
             entry = _read_entry(line)
-            if entry is not None and entry.offset >= self._ends.get(entry.rank, 0):
+            if entry is not None and self._is_new(entry):
                 self._ends[entry.rank] = entry.offset + entry.length
                 yield entry
+
+    def _is_new(self, entry: IndexEntry) -> bool:
+        known = self._ends.get(entry.rank)
+        return entry.offset >= known if known is not None else len(self._ends) <= MOST_SHOWN_RANKS
 
 
 def _read_entry(line: bytes) -> IndexEntry | None:

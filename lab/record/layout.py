@@ -31,6 +31,8 @@ CHAKRA = "chakra"
 HTA = "hta"
 MOST_RANKS = 1 << 20
 """No run has more: a rank from here on is damage."""
+MOST_SHOWN_RANKS = 1 << 12
+"""Ranks of one record that views show: tables of bytes from rank to rank grow with their square."""
 
 FILES = {
     README: "this list",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
+from lab.node.messages.joined import is_joined
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
 from lab.record.events import Event, read_event
@@ -45,6 +46,7 @@ from lab.record.record_files import (
     read_file,
     read_json,
     read_lines,
+    refuse_many_ranks,
 )
 from lab.record.result import Result
 from lab.words import name_attempts
@@ -132,6 +134,7 @@ class Record:
         known = {"run": self.run, **{name: value for name, value in known.items() if value}}
         try:
             found = Result.from_json(known | (data or {}), self.path, lenient=True)
+            refuse_many_ranks(self.path, RESULT, len(found.ranks) + len(found.parents))
             return replace(found, ranks=tuple(rank for rank in found.ranks if 0 <= rank.rank < MOST_RANKS))
         except Misfit:
             reason = "the result on record is damaged: it has no verdict"
@@ -155,6 +158,7 @@ class Record:
         from lab.record.plan import RecordedPlan  # who makes a run knows its plan
 
         found = read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
+        refuse_many_ranks(self.path, PLAN, len(found.workers))
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
 
     def readable_plan(self) -> RecordedPlan:
@@ -186,7 +190,13 @@ class Record:
     def events(self) -> Iterator[Event]:
         """Every fact in order; lines that are damaged or cut short are left out."""
         with suppress(OSError), open_file(self.path, EVENTS, MOST_LINES_BYTES) as file:
-            yield from filter(None, map(_event, read_lines(file)))
+            ranks = set[int]()
+            for event in filter(None, map(_event, read_lines(file))):
+                rank = getattr(event, "rank", None)
+                if rank is not None and rank not in ranks and not is_joined(rank):
+                    ranks.add(rank)
+                    refuse_many_ranks(self.path, EVENTS, len(ranks) - 1)  # one is what a launcher's process is called
+                yield event
 
     def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
         """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
@@ -227,7 +237,7 @@ class Record:
         """What starters printed, of all attempts, by node; empty where agents started the workers."""
         run, found = (self.run_of_attempt or self).path, dict[str, bytes]()
         for node in sorted(set(self.workers().values())):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):
                 found[node] = read_file(run, f"{LOGS}/{launcher_log(node)}", MOST_LOG_BYTES)
         return found
 

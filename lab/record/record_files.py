@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lab.errors import RecordError
-from lab.record.layout import ATTEMPTS
+from lab.record.layout import ATTEMPTS, MOST_SHOWN_RANKS
 from lab.words import clip_middle, format_limit
 
 _MIB = 1 << 20
@@ -119,6 +119,16 @@ def read_lines(file: BinaryIO, longest: int = LONGEST_LINE_BYTES) -> Iterator[by
         if not line.endswith(b"\n") and len(line) == longest:
             while (rest := file.readline(_CHUNK_BYTES)) and not rest.endswith(b"\n"):
                 pass
+
+
+def refuse_many_ranks(folder: Path, name: str, count: int) -> None:
+    """Refuse a record with more ranks than views show.
+
+    Raises:
+        RecordError: it has more.
+    """
+    if count > MOST_SHOWN_RANKS:
+        raise RecordError(f"{_shown(folder, name)} names {count:,} ranks; allowed: up to {MOST_SHOWN_RANKS:,}")
 
 
 def is_file(folder: Path, name: str) -> bool:

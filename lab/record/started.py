@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lab.errors import RecordError
 from lab.node.messages.typed import read
 from lab.record.layout import MOST_RANKS, STARTED
-from lab.record.record_files import read_json
+from lab.record.record_files import read_json, refuse_many_ranks
 
 if TYPE_CHECKING:
     from lab.record.read import Record
@@ -46,6 +46,7 @@ def read_started(folder: Path) -> Started | None:
     except (OSError, ValueError):
         return None
     found = read(Started, data if isinstance(data, dict) else {}, lenient=True)
+    refuse_many_ranks(folder, STARTED, len(found.ranks))
     return replace(found, ranks=tuple(one for one in found.ranks if 0 <= one.rank < MOST_RANKS))
 
 

@@ -123,7 +123,7 @@ class LiveOutput:
         if not self._lines:
             return
         self._silent_ticks, self._told = 0, ""
-        self._nodes[rank] = node
+        self._nodes[rank] = node if node.isalnum() else harmless(node).replace("\n", "\\n")
         streams = self._rows.setdefault(rank, {})
         if stream not in streams:
             streams[stream] = Rows(_LONGEST_HELD_BYTES, over=not self._raw)

@@ -12,7 +12,7 @@ from lab.node.messages.agent import Stack
 from lab.record.events import Cancelled, TimedOut
 from lab.record.layout import MOST_RANKS, TRACE, rank_trace
 from lab.record.read import Record
-from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines
+from lab.record.record_files import MOST_LINES_BYTES, list_names, open_file, parse_line, read_lines, refuse_many_ranks
 from lab.record.started import ranks_of
 from lab.trace.buckets import assign_buckets
 from lab.trace.clocks import Reading
@@ -56,7 +56,9 @@ def trace_files(record: Record) -> set[int]:
         RecordError: the folder of traces is none.
     """
     matches = (re.fullmatch(r"rank(0|[1-9][0-9]*)\.jsonl", name) for name in list_names(record.path, TRACE))
-    return {rank for match in matches if match and (rank := int(match[1])) < MOST_RANKS}
+    ranks = {rank for match in matches if match and (rank := int(match[1])) < MOST_RANKS}
+    refuse_many_ranks(record.path, TRACE, len(ranks))
+    return ranks
 
 
 def reopen(calls: Iterable[Call], stopped: float) -> None:

@@ -79,16 +79,17 @@ def _source(name: str, anchor: str, text: str, most: int) -> Source:
 
 def _coloured(name: str, text: str) -> list[Markup]:
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
-    lines = [Markup("")]
+    lines: list[list[Markup]] = [[]]  # of each line its parts: to append to a line would copy it
     for token, value in lexer.get_tokens(text):
         while token not in STANDARD_TYPES and token.parent:
             token = token.parent
         kind = STANDARD_TYPES.get(token, "")
         for number, part in enumerate(value.split("\n")):
             if number:
-                lines.append(Markup(""))
+                lines.append([])
             if part:
-                lines[-1] += Markup('<span class="{}">{}</span>').format(kind, part) if kind else escape(part)
+                shown = escape(part)
+                lines[-1].append(Markup(f'<span class="{kind}">{shown}</span>') if kind else shown)
     while lines and not lines[-1]:
         lines.pop()
-    return lines
+    return [Markup("").join(line) for line in lines]
