@@ -12,7 +12,7 @@ from lab.operations import Cut, Who, operation
 
 MOST_APART = 64
 """Tensors that are told for each rank; in a larger group they are left out, as all are alike."""
-_CALL, _GROUP, _CHARACTERS = 16, 4, 64
+_CALL, _GROUP, _CHARACTERS = 16, 4, 8
 
 
 def cost_of_call(entry: Entry, members: int) -> int:

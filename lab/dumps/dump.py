@@ -116,7 +116,7 @@ class Dump:
         return False
 
 
-def read_dump(rank: int, data: Any, size: int, most_calls: int, members: MembersReader) -> Dump:
+def read_dump(rank: int, data: Any, size: int, most_calls: int, most_items: int, members: MembersReader) -> Dump:
     """A dump with its latest calls, from the plain data of a file of that many bytes.
 
     Raises:
@@ -128,13 +128,16 @@ def read_dump(rank: int, data: Any, size: int, most_calls: int, members: Members
     entries = data.get("entries", [])
     if not isinstance(entries, list):
         raise NotPlain("is no flight recorder dump: its entries are no list")
-    reader, found, damaged = _Reader(size), [], 0
-    older = max(0, len(entries) - most_calls)
-    for entry in entries[older:]:  # the latest are last
+    reader, found, damaged = _Reader(min(size, most_items)), [], 0
+    older = len(entries)
+    for entry in reversed(entries[-most_calls:]):  # the latest are last
         try:
             found.append(reader.entry(entry))
+        except _Spent:
+            break
         except (KeyError, TypeError, ValueError, AttributeError):
             damaged += 1
+        older -= 1
     if entries and not found:
         raise NotPlain("is no flight recorder dump: none of its entries can be read")
     groups = members.read(data["pg_config"])
@@ -204,6 +207,10 @@ class MembersReader:
         return ranks if fits else None
 
 
+class _Spent(Exception):
+    """The items of lists that a file may have are used up: what follows is not read."""
+
+
 class _Reader:
     """Reads entries; what several of them share is not gone through without end."""
 
@@ -244,9 +251,11 @@ class _Reader:
         )
 
     def _spend(self, items: int, most: int) -> None:
-        self.left -= items
-        if items > most or self.left < 0:
+        if items > most:
             raise ValueError(items)
+        self.left -= items
+        if self.left < 0:
+            raise _Spent
 
     def _tensors(self, sizes: Any, dtypes: Any) -> tuple[Tensor, ...]:
         self._spend(len(sizes), _MOST_TENSORS)

@@ -8,7 +8,7 @@ import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.dumps.dump import Dump, MembersReader, read_dump
 from lab.dumps.limits import DEFAULT, HINT, Limits
@@ -30,6 +30,14 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
 
 
+class _Share(NamedTuple):
+    """What is read of each rank's dump."""
+
+    calls: int
+    items: int
+    """Of lists of tensors, sizes and frames."""
+
+
 @dataclass
 class Dumps:
     """What was found."""
@@ -49,13 +57,14 @@ def read_folder(folder: Path, limits: Limits = DEFAULT) -> Dumps:
     found, names = Dumps(limits=limits), dict[int, str]()
     problems: list[str] = []
     files = _find_files(folder, limits, problems)
-    most_calls = max(1, limits.calls // max(1, len({rank for rank, _ in files.values()})))
+    ranks = max(1, len({rank for rank, _ in files.values()}))
+    share = _Share(max(1, limits.calls // ranks), 2 * limits.work // ranks)
     members = MembersReader(limits)
     for name, (rank, _) in files.items():
         try:
             if rank in names:
                 raise NotPlain(f"is another dump of rank {rank}, beside {_shown(names[rank])}")
-            dump = _read(folder, name, rank, most_calls, members)
+            dump = _read(folder, name, rank, share, members)
         except NotPlain as error:
             problems.append(f"{_shown(name)} {error}")
             continue
@@ -111,7 +120,7 @@ def _rank_of(name: str) -> int | None:
     return rank if rank is not None and rank < MOST_RANKS else None
 
 
-def _read(folder: Path, name: str, rank: int, most_calls: int, members: MembersReader) -> Dump:
+def _read(folder: Path, name: str, rank: int, share: _Share, members: MembersReader) -> Dump:
     try:
         with open(os.open(folder / name, _READ), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -124,7 +133,7 @@ def _read(folder: Path, name: str, rank: int, most_calls: int, members: MembersR
     if not data:
         raise NotPlain("is empty")
     plain = _json(data) if data.lstrip()[:1] == b"{" else read_plain(data)
-    return read_dump(rank, plain, len(data), most_calls, members)
+    return read_dump(rank, plain, len(data), share.calls, share.items, members)
 
 
 def _json(data: bytes) -> Any:

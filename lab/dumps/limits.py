@@ -21,7 +21,7 @@ class Limits:
     """Groups that one dump tells of."""
     members: int = 1 << 24
     """Ranks that all groups of all dumps name together."""
-    work: int = 1_500_000
+    work: int = 2_000_000
     """Cost of the record, see `lab.dumps.cost`."""
 
 

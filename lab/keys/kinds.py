@@ -131,12 +131,18 @@ def choice(words: Sequence[str], note: str = "") -> Kind:
     return Kind(allowed, read, {"enum": list(words)})
 
 
+_LONGEST_PATTERN = 10_000
+"""Characters; Python takes seconds to compile 100,000."""
+
+
 def pattern() -> Kind:
     """A regular expression in Python's syntax."""
     allowed = "a regular expression"
 
     def read(value: Value) -> str:
         expression = read_text(value, allowed)
+        if len(expression) > _LONGEST_PATTERN:
+            raise value.refused(f"{allowed} of at most {_LONGEST_PATTERN:,} characters")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

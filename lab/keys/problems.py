@@ -115,4 +115,7 @@ def odd_space(character: str) -> str:
 
 def shown(value: object, longest: int = 80) -> str:
     """The value as Python writes it, cut to `longest` characters."""
-    return clip(repr(value), longest)
+    try:
+        return clip(repr(value), longest)
+    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+        return f"a {type(value).__name__} that is too large to show"

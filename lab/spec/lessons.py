@@ -11,6 +11,7 @@ from pathlib import Path
 from lab.carried import carried
 from lab.errors import UsageError
 from lab.keys.problems import did_you_mean
+from lab.spec.regular import read_head
 
 SIGN = "@"
 """`@scatter`, in the place of a file, is the lesson of that name."""
@@ -19,7 +20,9 @@ OWN_FOLDER = Path("scenarios")
 SCHEMA_FILE = "scenario.schema.json"
 _SUFFIXES = (".yaml", ".yml")
 _HEAD = 1000
-"""Characters of a file in which it says its name."""
+"""Bytes of a file in which it says its name."""
+_MOST_FILES = 20_000
+"""YAML files below a folder; the largest repositories of YAML have fewer."""
 
 
 def library_folder() -> Path:
@@ -46,6 +49,9 @@ def files_below(folder: Path) -> list[Path]:
     for where, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         found += [Path(where, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
+        if len(found) > _MOST_FILES:
+            what = f"{folder} holds more than {_MOST_FILES:,} YAML files"
+            raise UsageError(f"{what}, the most that are searched for scenarios", "name a folder with fewer, or files")
     return sorted(found)
 
 
@@ -84,10 +90,7 @@ def find_lesson(name: str, folders: Sequence[Path] | None = None) -> Path:
 
 
 def _says_its_name_is(file: Path, name: str) -> bool:
-    try:
-        head = file.read_text(encoding="utf-8", errors="replace")[:_HEAD]
-    except OSError:
-        return False
+    head = read_head(file, _HEAD).decode("utf-8", "replace")
     said = re.search(r"^name: *([\w-]+)", head, re.MULTILINE)
     return said is not None and said[1].replace("-", "_") == name
 

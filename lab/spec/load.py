@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from lab.errors import UsageError
@@ -23,6 +24,8 @@ from lab.spec.scenario import Scenario
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""
 _HEAD_BYTES = 1024 * 1024
+_MOST_SCENARIOS = 2000
+"""In one folder that a command names."""
 
 
 def find_scenarios(paths: Iterable[Path]) -> list[Path]:
@@ -32,7 +35,10 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
         if path.is_dir():
             from lab.spec.recognise import looks_like_one
 
-            inside = [file for file in files_below(path) if looks_like_one(file)]
+            inside = list(islice(filter(looks_like_one, files_below(path)), _MOST_SCENARIOS + 1))
+            if len(inside) > _MOST_SCENARIOS:
+                what = f"{path} holds more than {_MOST_SCENARIOS:,} scenarios, the most for one command"
+                raise UsageError(what, "name folders below it, or files")
             if not inside:
                 raise UsageError(f"{path} holds no scenarios", "a scenario is a file NAME.yaml; see `lab scenarios`")
             found.extend(inside)

@@ -30,6 +30,8 @@ def script() -> Kind:
             names = names_in(path, ".py")
             meant = f" (did you mean {f'{path.name}/{names[0]}'!r}?)" if len(names) == 1 else ""
             raise value.refused(_SCRIPT, f", which is a folder{meant}")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise value.refused(_SCRIPT, ", which is not a regular file")
         if not os.path.isfile(path):
             raise value.refused(_SCRIPT, f", which does not exist{_meant(text, folder)}")
         return path

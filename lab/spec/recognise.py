@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from lab.spec.regular import read_head
+
 _SCRIPT = re.compile(rb"""^['"]?script['"]?[ \t]*:[ \t]+(?:'([^'\n]+)'|"([^"\n]+)"|([^\s'"#][^#\n]*))""", re.MULTILINE)
 _EXPECT = re.compile(rb"""^['"]?expect['"]?[ \t]*:[ \t\r]*(?:[{#]|$)""", re.MULTILINE)
 _KEY = re.compile(rb"""^['"]?([^\s#'"{\[-][^\n:'"]*?)['"]?[ \t]*:(?:\s|$)""", re.MULTILINE)
@@ -21,11 +23,7 @@ def looks_like_one(path: Path) -> bool:
     It is if it names a script that is there. One that is not there, or has another name, is a slip of the pen only
     among keys that scenarios have: files of others have a `script:` or an `expect:`, too.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return False
+    head = read_head(path, _HEAD_BYTES)
     head = next((part for part in _NEXT_DOCUMENT.split(head) if _KEY.search(part)), b"")
     found, expects = _SCRIPT.search(head), _EXPECT.search(head) is not None
     if found is None:
@@ -43,6 +41,12 @@ def _has_keys_of_scenarios(head: bytes, *one_of: str) -> bool:
     from lab.keys.problems import near
     from lab.spec.scenario import Scenario
 
-    known = keys_of(Scenario)
-    meant = [near(key.decode("utf-8", "replace"), known, _NEAR) for key in _KEY.findall(head)]
-    return None not in meant and not set(one_of).isdisjoint(meant)
+    known, keys = keys_of(Scenario), _KEY.findall(head)
+    if len(keys) > 2 * len(known):
+        return False
+    meant = set()
+    for key in keys:
+        meant.add(near(key.decode("utf-8", "replace"), known, _NEAR))
+        if None in meant:
+            return False
+    return not meant.isdisjoint(one_of)

@@ -20,6 +20,8 @@ _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm
 _WHEEL = "the path or the address of a wheel (.whl)"
 _CONFIGURED = "an index, and options, come from pip's own configuration, such as PIP_INDEX_URL or pip.conf"
 _MAX_BYTES = 1024 * 1024
+_LONGEST = 4096
+"""Characters of one requirement; an address is seldom longer than 2,000."""
 _MAX_NESTED = 20
 """Files that name one another with `-r`."""
 _OUTSIDE = "which is outside of the folder of the scenario; allowed: files in it, and any with --requirements FILE"
@@ -182,6 +184,8 @@ def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
     from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
     text = text.strip()
+    if len(text) > _LONGEST:
+        raise Wrong(f"found {shown(text)} of {len(text):,} characters; allowed: {_LONGEST:,}")
     if text.startswith("-"):
         raise Wrong(f"found the option {shown(text.split()[0])} of pip; allowed: {ONE}; {_CONFIGURED}")
     if " --hash" in text:
@@ -194,6 +198,8 @@ def normal(text: str, folder: Path, *, within: Path | None = None) -> str:
             raise Wrong(f"found {shown(text)}, whose name is not that of a wheel; allowed: {ONE}") from None
     try:
         found = Requirement(text)
+    except RecursionError:
+        raise Wrong(f"found {shown(text)}, which is nested too deep; allowed: {ONE}") from None
     except InvalidRequirement as error:
         why = str(error).partition("\n")[0].strip().rstrip(":.")
         raise Wrong(f"found {shown(text)} ({why[:1].lower()}{why[1:]}); allowed: {ONE}") from None
