@@ -85,7 +85,7 @@ class TestOnDocker:
     pytestmark = pytest.mark.docker
 
     def test_a_volume_that_python_code_names_hides_nothing(self, folder: Path) -> None:
-        for target in ("/etc", "/usr/lib", "/lib64", "/opt/lab", "/var/lab"):
+        for target in ("/etc", "/usr/lib", "/lib64", "/opt/lab", "/var/lab", "//etc", "/mnt/../etc", "/./etc"):
             with pytest.raises(ClusterUnfit, match="the node's own"):
                 Cluster(
                     name=f"t-code-{os.getpid()}",
@@ -100,6 +100,14 @@ class TestOnDocker:
 
         with pytest.raises(ClusterUnfit, match="/mnt/a/link cannot be mounted: it lies in /mnt/a"):
             Cluster(name=f"t-nested-{os.getpid()}", engine="docker").run(path, runs=folder / "runs")
+
+    def test_a_folder_whose_path_has_a_colon_is_no_second_target(self, folder: Path) -> None:
+        (folder / "a:" / "etc").mkdir(parents=True)
+        (folder / "a:" / "s.py").write_text("print('ran')\n")
+        path = scenario_in(folder / "a:", "volumes: ['./etc:/mnt/x']")
+
+        with pytest.raises(ClusterUnfit, match="its path has a colon"):
+            Cluster(name=f"t-colon-{os.getpid()}", engine="docker").run(path, runs=folder / "runs")
 
     def test_volumes_with_names_of_modules_are_not_imported_by_root(self, folder: Path) -> None:
         names = ("torch", "importlib", "json", "tarfile", "traceback", "numpy", "selectors", "sitecustomize")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -50,10 +51,15 @@ def refuse_targets(shape: Shape) -> None:
     """
     if not shape.volumes:
         return
-    from lab.spec.volumes import own_folder  # few clusters have any
+    from lab.spec.volumes import own_folder, plain_target  # few clusters have any
 
     for volume in shape.volumes:
-        problem = own_folder(volume.target)
+        if ":" in f"{volume.source}{volume.target}":
+            raise ClusterUnfit(
+                f"volume {volume} cannot be mounted: its path has a colon, where the engine ends a path",
+                "mount a folder without a colon in its path",
+            )
+        problem = own_folder(plain_target(posixpath.normpath(volume.target)))
         if problem and not (str(volume.source) == volume.target and volume.target.startswith("/tmp/")):
             raise ClusterUnfit(f"volume {volume} cannot be mounted: {problem}", _BELOW)
     targets = [PurePosixPath(target) for target in (*(one.target for one in shape.volumes), *_data_targets(shape))]
