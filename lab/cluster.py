@@ -175,7 +175,7 @@ class Cluster(OnCluster, Breakable):
         """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
         with uninterrupted():
             try:
-                with self._held("lab down") as lock:
+                with self._held("lab down", removes=True) as lock:
                     return self._place.remove(settle=lock.crashed)
             except ClusterError:
                 return self._place.remove(settle=True)

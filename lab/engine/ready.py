@@ -25,8 +25,16 @@ def wait_ready(
     deadline_s: float,
     announce: Announce,
     heard: Callable[[Ready], object] = lambda _: None,
+    check: Callable[[Sequence[Channel]], object] = lambda _: None,
 ) -> Channel | None:
     """Wait until every agent has imported torch and answered the hello that has been sent on its channel.
+
+    Args:
+        channels: to the agents.
+        deadline_s: how long to wait.
+        announce: called with what there is to tell.
+        heard: called with each answer.
+        check: called with those that have not answered, about once a second; it may raise.
 
     Returns:
         The channel to the first node that ended instead, or None if all answered.
@@ -48,7 +56,10 @@ def wait_ready(
                     f"{late} did not become ready within {format_duration(deadline_s)}: its agent was importing torch",
                     "see `lab doctor` for memory and cores",
                 )
-            for key, _ in selector.select(min(left, 1.0)):
+            answered = selector.select(min(left, 1.0))
+            if not answered:
+                check([channel for channel in channels if channel.node.name in waiting])
+            for key, _ in answered:
                 channel: Channel = key.data
                 data = channel.receive()
                 if data == b"":
@@ -71,12 +82,18 @@ def whole(engine: Engine, cluster: ClusterInfo) -> bool:
     Raises:
         ClusterError: a node neither answers nor ends; the message names it.
     """
+
+    def still_there(silent: Sequence[Channel]) -> None:
+        for channel in silent:  # a stream to a container that has just ended says nothing, and does not end
+            if not engine.node_state(channel.node).running:
+                raise NodeLost(f"{channel.node.name} does not run")
+
     channels: list[Channel] = []
     try:
         channels += engine.connect(cluster, [node for node in cluster.nodes if node.state == RUNNING])
         for channel in channels:
             channel.send(HELLO)
-        return wait_ready(channels, _GREETING_TIMEOUT_S, lambda _: None) is None
+        return wait_ready(channels, _GREETING_TIMEOUT_S, lambda _: None, check=still_there) is None
     except (NodeLost, OSError):
         return False
     finally:

@@ -78,10 +78,10 @@ class OnCluster:
         return self._calling.end() if self._calling is not None else None
 
     @contextmanager
-    def _held(self, purpose: str, wait_s: float = 0.0) -> Iterator[ClusterLock]:
+    def _held(self, purpose: str, wait_s: float = 0.0, *, removes: bool = False) -> Iterator[ClusterLock]:
         """The lock of the cluster, which ranks that are called have until they end."""
         self.end_calls()
-        with self._lock.held(purpose, wait_s) as lock:
+        with self._lock.held(purpose, wait_s, removes=removes) as lock:
             yield lock
 
     def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:

@@ -18,6 +18,7 @@ from lab.waiting import wait_until
 from lab.words import format_duration
 
 _POLL_S = 0.02
+_MOST_BYTES = 4096
 
 
 def was_used(engine: str, cluster: str) -> bool:
@@ -65,14 +66,17 @@ class ClusterLock:
         self.cluster = cluster
         self.crashed = False
         """Whether the last holder died without letting go."""
+        self.removal_cut = False
+        """Whether it died while it removed the cluster; the engine may still remove what it was asked to."""
 
     @contextmanager
-    def held(self, purpose: str, wait_s: float = 0.0) -> Iterator[ClusterLock]:
+    def held(self, purpose: str, wait_s: float = 0.0, *, removes: bool = False) -> Iterator[ClusterLock]:
         """Hold the lock.
 
         Args:
             purpose: what for, in words that follow "is busy with".
             wait_s: how long to wait for the holder.
+            removes: whether the cluster is removed.
 
         Raises:
             ClusterBusy: somebody else holds it; the message says who and what for.
@@ -81,8 +85,9 @@ class ClusterLock:
         fd = self._open()
         try:
             self._acquire(fd, wait_s)
-            self.crashed = bool(os.pread(fd, 1, 0))
-            self._write(fd, {"pid": os.getpid(), "purpose": purpose, "since": time.time()})
+            left = os.pread(fd, _MOST_BYTES, 0)
+            self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True
+            self._write(fd, {"pid": os.getpid(), "purpose": purpose, "since": time.time(), "removes": removes})
             try:
                 yield self
             finally:
@@ -135,11 +140,7 @@ class ClusterLock:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return None
         except BlockingIOError:
-            try:
-                found = json.loads(os.pread(fd, 4096, 0))
-            except ValueError:  # it is just being written, or somebody else wrote there
-                found = None
-            return {"pid": None, "purpose": "something", "since": None, **(found if isinstance(found, dict) else {})}
+            return {"pid": None, "purpose": "something", "since": None, **_read(os.pread(fd, _MOST_BYTES, 0))}
         finally:
             os.close(fd)
 
@@ -163,3 +164,12 @@ class ClusterLock:
             os.pwrite(fd, json.dumps(data).encode(), 0)
         except OSError as error:
             raise self._cannot_write(error) from error
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """What a holder wrote; nothing where it is just being written, or somebody else wrote there."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -109,10 +109,12 @@ class Place:
         if self._broken:
             self._heal(info, keep_faults=keep_faults)
             info = self.find()
-        if info is not None and info.stays and (not lock.crashed or self._whole(info)):
+        fits = info is not None and info.stays and not lock.removal_cut
+        if info is not None and fits and (not lock.crashed or self._whole(info)):
             self._refuse_other_shape(info)
             return info
-        self._remove_rest(why_unusable(info), settle=lock.crashed)
+        why = "whoever removed it was killed" if lock.removal_cut else why_unusable(info)
+        self._remove_rest(why, settle=lock.crashed)
         if remake and info is not None and info.run is None and info.state == "partial":
             return self.make(replace(info.shape, **self.asked), run=None)
         return None

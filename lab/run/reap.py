@@ -26,7 +26,7 @@ def reap(engine: Engine, announce: Announce) -> None:
                 if remove_orphan(engine, name):
                     announce(f"removed cluster {name}: whoever kept it is dead")
                 continue
-            with lock.held("removing what a dead command left"):
+            with lock.held("removing what a dead command left", removes=True):
                 if lock.crashed or (cluster is not None and idle_s(engine, cluster) > LEASE_S):
                     engine.remove(name, settle=True)
                     announce(f"removed cluster {name}: {_why(cluster)}")
