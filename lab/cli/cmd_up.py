@@ -11,7 +11,7 @@ from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.progress import ProgressDisplay
 from lab.cluster import Cluster
-from lab.node.config import NOTES_BYTES, OUTPUT_BYTES
+from lab.node.config import NOTES_BYTES, OUTPUT_BYTES, STRICT_NOTES_BYTES
 from lab.node.trace_file import LIMIT_BYTES
 from lab.report.cluster_view import cluster_json, node_rows
 from lab.words import format_duration, format_limit, plural
@@ -55,7 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n".join(f"  {name}  {address}" for name, address in node_rows(info)))
         if arguments.verbose:
             print(f"  each node: {info.limits.told()}")
-            kept = {"output": OUTPUT_BYTES, "notes": NOTES_BYTES, "trace": LIMIT_BYTES}
+            kept = {
+                "output": OUTPUT_BYTES,
+                "notes": STRICT_NOTES_BYTES if info.shape.strict else NOTES_BYTES,
+                "trace": LIMIT_BYTES,
+            }
             told = ", ".join(f"{format_limit(limit)} of {what}" for what, limit in kept.items())
             print(f"  each rank: {told}")
     return 0

@@ -8,6 +8,8 @@ STRICT_OUTPUT_BYTES = 16 << 20
 """The same on a strict cluster."""
 NOTES_BYTES = 64 << 20
 """What all notes of a rank may take."""
+STRICT_NOTES_BYTES = 4 << 20
+"""The same on a strict cluster: three bytes of a note can stand for a list, which takes 20 times as much memory."""
 STRICT_OPEN_FILES = 1024
 """Open files of a process on a strict cluster, as most shells limit them: all containers share `fs.file-max`."""
 FIRST_UID = 20000
@@ -51,6 +53,11 @@ class Config(NamedTuple):
     def strict(self) -> bool:
         """Whether its cluster is for scripts of strangers: there, each place that can be written to has a limit."""
         return self.tell_of_full
+
+    @property
+    def notes_bytes(self) -> int:
+        """What all notes of a rank may take."""
+        return STRICT_NOTES_BYTES if self.strict else NOTES_BYTES
 
     @property
     def mounts(self) -> bool:

@@ -46,7 +46,7 @@ class Hearing:
         self._workers = workers
         self._limits = told
         self._emit = emit
-        self.joiners = joined.Joiners(run, config.node, emit)
+        self.joiners = joined.Joiners(run, config.node, emit, config.notes_bytes)
         """Processes that workers started and that joined a process group."""
         self.tcp = tcp.Reports(run, config, emit)
         """What is told of connections between the nodes."""

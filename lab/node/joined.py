@@ -118,9 +118,13 @@ class Joiners:
         run: its name.
         node: name of this node.
         emit: sends a message to the lab.
+        notes_bytes: what those of a worker may note together.
     """
 
-    def __init__(self, run: str, node: str, emit: Callable[[wire.Message], None]) -> None:
+    def __init__(
+        self, run: str, node: str, emit: Callable[[wire.Message], None], notes_bytes: int = NOTES_BYTES
+    ) -> None:
+        self._most_notes_bytes = notes_bytes
         self._run = run
         self._node = node
         self._emit = emit
@@ -161,7 +165,7 @@ class Joiners:
         elif isinstance(told, Leaving):
             process.left = told
         elif isinstance(told, Note):
-            if self._has_room(process, "notes", self._notes_bytes, letter.bytes, NOTES_BYTES):
+            if self._has_room(process, "notes", self._notes_bytes, letter.bytes, self._most_notes_bytes):
                 self._emit(told._replace(rank=process.number, node=self._node, run=self._run, attempt=process.attempt))
         else:
             return False

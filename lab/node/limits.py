@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from . import memory, processes
-from .config import NOTES_BYTES
+from .config import Config
 from .messages.agent import CHECK, Claim, Limited
 from .rank_process import Worker
 
@@ -18,13 +18,14 @@ class Limits:
 
     Args:
         claim: says what the limits of a rank are.
-        node: name of the node.
+        config: of the node.
         emit: sends what there is to say.
     """
 
-    def __init__(self, claim: Claim, node: str, emit: Callable[[Limited], None]) -> None:
+    def __init__(self, claim: Claim, config: Config, emit: Callable[[Limited], None]) -> None:
         self._claim = claim
-        self._node = node
+        self._node = config.node
+        self._notes_bytes = config.notes_bytes
         self._emit = emit
         self._told: dict[tuple[str, int, str], int] = {}
         self._killed, self._refused = oom_kills(), _forks_refused()
@@ -45,7 +46,7 @@ class Limits:
     def has_room_for_note(self, worker: Worker, size: int) -> bool:
         """Whether a note is kept."""
         worker.note_bytes += size
-        return worker.note_bytes <= NOTES_BYTES
+        return worker.note_bytes <= self._notes_bytes
 
     def killed_by_kernel(self) -> bool:
         """Whether memory ran out and something was killed that nobody has asked about yet."""
@@ -58,7 +59,7 @@ class Limits:
         """Say how much of a worker's was dropped, if that is more than was said before."""
         for what, limit, got in (
             ("output", self._claim.output_bytes, worker.output_bytes),
-            ("notes", NOTES_BYTES, worker.note_bytes),
+            ("notes", self._notes_bytes, worker.note_bytes),
         ):
             if got > limit:
                 self._tell_once(worker, what, limit, got - limit)

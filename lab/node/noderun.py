@@ -73,7 +73,7 @@ class NodeRun:
         self.going = self._ended = False
         self.left: list[str] = []
         """What could not be ended or removed, a phrase each."""
-        self._limits = limits.Limits(claim, config.node, self._tell)
+        self._limits = limits.Limits(claim, config, self._tell)
         self.heard = hearing.Hearing(self.run, config, self.workers, self._limits, self._tell)
         writable = [self.place.home, *(left.folders if left is not None else ())]
         self._watch = Watch(config, self._limits, self.users, writable)

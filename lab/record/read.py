@@ -191,7 +191,9 @@ class Record:
         """Every fact in order; lines that are damaged or cut short are left out."""
         with suppress(OSError), open_file(self.path, EVENTS, MOST_LINES_BYTES) as file:
             ranks = set[int]()
-            for event in filter(None, map(_event, read_lines(file))):
+            for event in map(_event, read_lines(file)):
+                if event is None:
+                    continue
                 rank = getattr(event, "rank", None)
                 if rank is not None and rank not in ranks and not is_joined(rank):
                     ranks.add(rank)

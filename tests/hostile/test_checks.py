@@ -68,14 +68,14 @@ class Bench:
     def __init__(self, runs: Path) -> None:
         name = f"lab-test-{uuid.uuid4().hex[:8]}"
         self.cluster = Cluster(name=name, engine="docker", nodes=1, strict=True, memory_bytes=1024 * MIB)
-        self._runs = runs
+        self.runs = runs
 
     def check(self, function: str, how: str) -> tuple[Result, str]:
         """Run, and say what the check came to."""
         expect = Expect(check=f"checks.py:{function}")
         began = time.monotonic()
         result = self.cluster.run(
-            scenario_of(HERE / "leaves_for_check.py", how, expect=expect, timeout_s=50.0), runs=self._runs
+            scenario_of(HERE / "leaves_for_check.py", how, expect=expect, timeout_s=50.0), runs=self.runs
         )
         assert time.monotonic() - began < 50
         checks = [one for one in result.expectations if one.what.startswith("check")]
@@ -143,6 +143,15 @@ def test_what_a_check_does_itself_costs_its_own_points_and_no_others(
     facts = read_facts(Record(path=result.path))
     assert forfeited(facts) == "", facts.limits
     assert [rank.exit_code for rank in result.ranks] == [0]
+
+
+def test_notes_that_take_twenty_times_their_size_are_a_limit(bench: Bench) -> None:
+    script = HERE.parent / "submissions" / "notes_millions_of_lists.py"
+
+    result = bench.cluster.run(scenario_of(script, timeout_s=50.0), runs=bench.runs)
+
+    assert "rank 0 wrote more than 4 MiB of notes; the rest is dropped" in result.reason
+    assert sum(len(value) for value in result.ranks[0].notes.values()) * 3 < 4 * MIB
 
 
 def test_the_reason_says_what_a_check_was_not_given(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Notes a gigabyte under a hundred thousand names. More than 64 MiB are dropped; that is a limit."""
+"""Notes a gigabyte under a hundred thousand names. More than 4 MiB are dropped; that is a limit."""
 
 from lab import note
 

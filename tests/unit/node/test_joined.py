@@ -160,7 +160,7 @@ def test_an_end_that_nobody_told_of_is_seen(notes: socket.socket, path: str) -> 
 def test_all_that_a_worker_starts_have_as_much_together_as_a_worker(
     joiners: Joiners, notes: socket.socket, path: str, told: list[wire.Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.node.joined.NOTES_BYTES", 300)
+    monkeypatch.setattr(joiners, "_most_notes_bytes", 300)
     monkeypatch.setattr("lab.node.joined.LIMIT_BYTES", 20)
 
     def note() -> None:
