@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import socket
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -24,7 +23,8 @@ _PR_SET_NO_NEW_PRIVS = 38
 _SET_FILTER = 1
 _IO_URING = (425, 426, 427)
 _AF_VSOCK = 40
-_STRICT_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
+_STRICT_FAMILIES = (1, 2, 10, 16)
+"""AF_UNIX, AF_INET, AF_INET6 and AF_NETLINK, by which libraries list devices."""
 _OF_X32 = 1 << 30
 _NEW_NAMESPACES = 0x7E020000
 """Every CLONE_NEW... flag of `clone`."""
@@ -150,6 +150,6 @@ def _refuse_bits(number: int, refused: Mapping[int, int]) -> list[Instruction]:
 
 def _allow_families(number: int, families: Sequence[int]) -> list[Instruction]:
     """Refuse sockets of other families."""
-    tests = [(EQUAL, len(families) - index, 0, int(family)) for index, family in enumerate(families)]
+    tests = [(EQUAL, len(families) - index, 0, family) for index, family in enumerate(families)]
     block = [(LOAD, 0, 0, FIRST_ARGUMENT_AT), *tests, (RETURN, 0, 0, REFUSE | errno.EAFNOSUPPORT)]
     return [(EQUAL, 0, len(block) + 1, number), *block, (RETURN, 0, 0, ALLOW)]
