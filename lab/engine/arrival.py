@@ -8,9 +8,7 @@ arrive, nor do links, devices, pipes and sockets. Blocks of zeros become holes. 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -118,6 +116,9 @@ def arriving(target: Path) -> Iterator[Path]:
     Raises:
         UsageError: it cannot be written, or something else is in the way; nothing of it is here then.
     """
+    import shutil  # these take long to import, and every run imports this module
+    import tempfile
+
     try:
         target = Path(os.path.realpath(target)) if target.is_symlink() else Path(os.path.abspath(target))
         _refuse_special(target)

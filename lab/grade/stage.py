@@ -185,7 +185,7 @@ def _add_files(assignment: Scenario, folder: Path) -> list[str]:
             told.append(f"{name} is part of the assignment: yours is not used")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target)
+            shutil.copytree(source, target, copy_function=shutil.copyfile)  # contents, and no modes or attributes
         else:
             shutil.copyfile(source, target)
     return told

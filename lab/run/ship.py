@@ -13,10 +13,13 @@ from fnmatch import translate
 from pathlib import Path
 from typing import NamedTuple
 
+from lab.engine.arrival import file_mode
 from lab.errors import UsageError
 from lab.node.messages.agent import Files
 from lab.words import format_bytes, format_limit
 
+_LONGEST_IGNORE, _MOST_PATTERNS = 64 * 1024, 1000
+"""Of `.labignore`: every path is matched against every pattern."""
 _LIMIT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 20_000
 _DEEPEST = 100
@@ -118,7 +121,8 @@ def _add_file(archive: tarfile.TarFile, top: Path, below: Path) -> None:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise UsageError(f"{top / below} was changed while it was read")
-            entry.size, entry.mode, entry.mtime = facts.st_size, facts.st_mode & 0o777 | 0o644, facts.st_mtime
+            entry.size, entry.mtime = facts.st_size, facts.st_mtime
+            entry.mode = file_mode(bool(facts.st_mode & 0o100))
             archive.addfile(entry, file)
     except OSError as error:
         raise _unreadable(top / below, error) from error
@@ -153,10 +157,13 @@ def _ignored(folder: Path, data: Iterable[Path]) -> Ignored:
 def _named_by_labignore(folder: Path) -> Ignored:
     try:
         with open(os.open(folder / ".labignore", _FILE), encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
+            text = file.read(_LONGEST_IGNORE + 1)
     except OSError:
         return lambda *_: False
-    patterns = [line.partition("#")[0].strip() for line in lines]
+    patterns = [line.partition("#")[0].strip() for line in text.splitlines()]
+    if len(text) > _LONGEST_IGNORE or len(patterns) > _MOST_PATTERNS:
+        allowed = f"{_LONGEST_IGNORE:,} characters and {_MOST_PATTERNS:,} lines"
+        raise UsageError(f"{folder / '.labignore'} is too long; allowed: {allowed}", "name folders: `data/`")
     all_named = _any_of(pattern for pattern in patterns if not pattern.endswith("/"))
     folders_named = _any_of(pattern.rstrip("/") for pattern in patterns)
 

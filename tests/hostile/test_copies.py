@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from lab import Cluster, Result
 from lab.cli.main import main
 from lab.engine.archive import MOST_ENTRIES, pack, stream_pieces, unpack
 from lab.errors import UsageError
+from lab.grade.stage import staged
+from lab.grade.submissions import Submission
+from lab.run.ship import pack_folder
+from lab.spec.scenario import Grading, Scenario
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -438,3 +443,39 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
+
+
+# -- folders that are shipped
+
+
+def test_a_shipped_folder_has_plain_modes_and_no_link_that_leads_out(tmp_path: Path) -> None:
+    for name, mode in (("set", 0o6755), ("open", 0o666), ("closed", 0o600), ("group", 0o4674)):
+        (tmp_path / name).write_text("x")
+        (tmp_path / name).chmod(mode)
+    (tmp_path / "out").symlink_to("/etc/shadow")
+    os.mkfifo(tmp_path / "pipe")
+
+    parcel = pack_folder(tmp_path)
+
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(parcel.archive))) as tar:
+        shipped = {entry.name: (entry.mode, entry.isreg(), entry.uid) for entry in tar}
+    assert shipped == {
+        name: (0o755 if name == "set" else 0o644, True, 0) for name in ("set", "open", "closed", "group")
+    }
+    assert len(parcel.left_out) == 2
+
+
+def test_files_of_an_assignment_are_given_without_their_modes(tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    for path in (tmp_path / "given" / "tool", tmp_path / "helper.py"):
+        path.write_text("x")
+        path.chmod(0o6755)
+    script, own = tmp_path / "ring.py", tmp_path / "handed.py"
+    script.write_text("")
+    own.write_text("")
+    assignment = Scenario(name="ring", script=script, grade=Grading(files=("given", "helper.py")))
+    with staged(Submission(name="a", path=own), assignment) as there:
+        modes = {
+            path.name: stat.S_IMODE(path.stat().st_mode) for path in there.script.parent.rglob("*") if path.is_file()
+        }
+    assert modes == {"tool": 0o644, "helper.py": 0o644, "ring.py": 0o644}
