@@ -91,9 +91,9 @@ def _each_by_its_own_name(found: list[Submission]) -> Iterator[Submission]:
 
 
 def _reading(name: str) -> str:
-    """What a name has in common with those that a person or a file system takes for the same."""
+    """What a name has in common with those that a person, a file system, or a spreadsheet takes for the same."""
     shown = unicodedata.normalize("NFKC", plain(unicodedata.normalize("NFKC", name))).casefold()
-    return unicodedata.normalize("NFKC", shown)
+    return unicodedata.normalize("NFKC", shown).lstrip("'")
 
 
 def _untaken(name: str, taken: Collection[str]) -> str:

@@ -259,8 +259,9 @@ def test_a_folder_that_its_owner_removes_meanwhile_is_passed_over(
         ["\udcff" * 120 + "b" + "\udcff" * 100 + ".py", "\udcff" * 120 + "d" + "\udcff" * 100 + ".py"],
         ["a (2).py", "a.py", "A.py", "a.PY"],
         ["\x01.py", "\x01.zip", "\\x01"],
+        ["=a.py", "'=a.py"],
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_no_two_names_read_alike_and_who_is_called_otherwise_is_told(tmp_path: Path, names: list[str]) -> None:
     for name in names:

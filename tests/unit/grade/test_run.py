@@ -1,0 +1,53 @@
+"""A submission runs once more on new nodes where its check broke off; what came of it then counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.grade import run
+from lab.grade.run import Desk, Grader
+from lab.grade.submissions import Submission
+from lab.record.result import Result
+from lab.spec.load import load_scenario
+from lab.verdict.facts import RunFacts
+from lab.verdict.rank_facts import RankFacts
+
+ENDED = RankFacts(rank=-1, ended=1.0, code=1, error="AssertionError: wrong")
+CUT = RankFacts(rank=-1, ended=1.0, error="the check did not end within 1m")
+
+
+class Bench:
+    """Stands for a cluster: counts its runs, and how often it is made anew."""
+
+    runs = cleared = 0
+
+    def run(self, *_: Any) -> Result:
+        self.runs += 1
+        return Result(verdict="failed", path=Path("record"))
+
+    def clear(self) -> None:
+        self.cleared += 1
+
+
+@pytest.mark.parametrize(
+    ("checks", "runs", "met_last"), [((ENDED,), 1, ENDED), ((CUT, ENDED), 2, ENDED), ((CUT, CUT), 2, CUT)]
+)
+def test_a_check_that_broke_off_is_made_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: tuple[RankFacts, ...], runs: int, met_last: RankFacts
+) -> None:
+    (tmp_path / "a.py").write_text("")
+    (tmp_path / "a.yaml").write_text("script: a.py\n")
+    assignment = load_scenario(tmp_path / "a.yaml")
+    desk = Desk(assignment=assignment, open_engine=pytest.fail, engine="docker", strict=True)
+    rank = RankFacts(rank=0, started=0.0, ended=0.5, code=0)
+    facts = iter([RunFacts(ranks=[rank], check=check) for check in checks])
+    monkeypatch.setattr(run, "read_facts", lambda _: next(facts))
+    bench: Any = Bench()
+
+    found: Any = Grader(desk, [Submission(name="a", path=tmp_path / "a.py")], None)._run(assignment, bench)  # type: ignore[arg-type]
+
+    assert (bench.runs, bench.cleared) == (runs, sum(check is CUT for check in checks))
+    assert found[1].check is met_last
