@@ -171,6 +171,9 @@ def _sources(path: Path, name: str, most_bytes: int | None, left_out: list[str])
     found, total, most = list[_Source](), 0, most_bytes
     try:
         top = Path(os.path.realpath(path, strict=True))
+    except OSError as error:
+        raise _cannot_read(path, error) from error
+    try:
         waiting = [(top, name)]
         while waiting:
             here, below = waiting.pop()
