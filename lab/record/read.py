@@ -129,12 +129,11 @@ class Record:
 
     def result(self) -> Result:
         """The result; of a run that has none, what is known of it. What is damaged is left out."""
-        data, plan = self._json(RESULT), self.plan()
+        data, plan = self._json(RESULT, "ranks", "parents"), self.plan()
         known: dict[str, Any] = {"scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
         known = {"run": self.run, **{name: value for name, value in known.items() if value}}
         try:
             found = Result.from_json(known | (data or {}), self.path, lenient=True)
-            refuse_many_ranks(self.path, RESULT, len(found.ranks) + len(found.parents))
             return replace(found, ranks=tuple(rank for rank in found.ranks if 0 <= rank.rank < MOST_RANKS))
         except Misfit:
             reason = "the result on record is damaged: it has no verdict"
@@ -157,8 +156,7 @@ class Record:
         """The plan; what is missing or damaged has its default."""
         from lab.record.plan import RecordedPlan  # who makes a run knows its plan
 
-        found = read(RecordedPlan, self._json(PLAN) or {}, lenient=True)
-        refuse_many_ranks(self.path, PLAN, len(found.workers))
+        found = read(RecordedPlan, self._json(PLAN, "workers") or {}, lenient=True)
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
 
     def readable_plan(self) -> RecordedPlan:
@@ -252,13 +250,15 @@ class Record:
         reader = IndexReader(position)
         return [*read_output(self.path, reader, most_bytes)], reader.position
 
-    def _json(self, name: str) -> dict[str, Any] | None:
+    def _json(self, name: str, *of_ranks: str) -> dict[str, Any] | None:
         try:
             data = read_json(self.path, name)
         except (OSError, ValueError):
             return None
         if not isinstance(data, dict):
             return None
+        counted = (data.get(key) for key in of_ranks)
+        refuse_many_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
         return {} if problem_with(data) else data
 
 

@@ -1,7 +1,7 @@
 """Call every verb that reads records, in a process with little memory, and print what each of them answers.
 
 `python -m tests.hostile.view_record` runs in a folder with records in `.lab/runs`. It prints one line of JSON for each
-call: the words, the exit code, the seconds, and the files that hold standard output and standard error.
+call: the words, the exit code, the seconds of computing, and the files that hold standard output and standard error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ VIEWS: list[list[str]] = [
 def call_verb(words: list[str], out: Path) -> dict[str, object]:
     """Run one verb with its output in two files."""
     saved = os.dup(1), os.dup(2)
-    began = time.monotonic()
+    began = time.process_time()
     for fd, name in ((1, "out"), (2, "err")):
         file = os.open(out.with_suffix(f".{name}"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(file, fd)
@@ -78,7 +78,7 @@ def call_verb(words: list[str], out: Path) -> dict[str, object]:
         for fd, old in zip((1, 2), saved, strict=True):
             os.dup2(old, fd)
             os.close(old)
-    return {"words": words, "code": code, "seconds": time.monotonic() - began, "files": str(out)}
+    return {"words": words, "code": code, "seconds": time.process_time() - began, "files": str(out)}
 
 
 if __name__ == "__main__":

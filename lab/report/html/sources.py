@@ -20,6 +20,8 @@ _LONGEST = 400_000
 _MOST_TOGETHER = 1_000_000
 """Characters of all sources, and of each: to color them takes a second each million."""
 _MOST_SCRIPTS = 100
+_LONGEST_LINE = 20_000
+"""A source with a longer line has no colors."""
 _CITATION = re.compile(r"([\w./-]+\.py):(\d+)|File \"([^\"]+\.py)\", line (\d+)")
 
 
@@ -78,6 +80,10 @@ def _source(name: str, anchor: str, text: str, most: int) -> Source:
 
 
 def _coloured(name: str, text: str) -> list[Markup]:
+    if (
+        "\0" in text or max(map(len, text.split("\n"))) > _LONGEST_LINE
+    ):  # nobody wrote it, and each token takes its time
+        return [escape(line) for line in text.rstrip("\n").split("\n")]
     lexer = YamlLexer(stripnl=False) if name.endswith(".yaml") else PythonLexer(stripnl=False)
     lines: list[list[Markup]] = [[]]  # of each line its parts: to append to a line would copy it
     for token, value in lexer.get_tokens(text):
