@@ -19,11 +19,11 @@ STOPPED_SUFFIX = ".stopped"
 """How the name of a container ends that was stopped on purpose."""
 _NEVER = "0001-01-01"
 """How the engine writes a time that has not come."""
-_OOM = "oom"
+_OOM, _KILL = "oom", "kill"
 _OOM_BEFORE_END_S = 2.0
 """A container ends at most so long after the kernel has killed its agent: the rest of its memory is returned first."""
-_EVENT_DELAY_S = 0.2
-"""The engine may learn of it after the end."""
+_EVENT_DELAY_S = 1.0
+"""The engine may tell of it after the end, where it is busy."""
 
 
 def find(connection: Connection, cluster: str | None) -> list[ClusterInfo]:
@@ -70,19 +70,18 @@ def node_state(connection: Connection, node: Node) -> NodeState:
 def _ended_by_oom(connection: Connection, node: Node, state: Mapping[str, Any]) -> bool:
     """Whether lack of memory ended a container, of which only a worker may have been killed for that, long ago.
 
-    `OOMKilled` stays set once the kernel has killed any process of a container. So the last event before the end
-    decides: the kernel killed something, or somebody had the engine kill the container.
+    `OOMKilled` stays set once the kernel has killed any process of a container. So the events around the end decide:
+    the kernel killed something, and nobody had the engine kill the container.
     """
     from datetime import datetime  # mostly no node is lost
 
     try:
         ended = datetime.fromisoformat(state["FinishedAt"]).timestamp()
         span = ended - _OOM_BEFORE_END_S, ended + _EVENT_DELAY_S
-        events = connection.events(node.handle, (_OOM, "kill"), span)
-        last = max(events, key=lambda event: int(event["timeNano"]), default={})
+        happened = {event["Action"] for event in connection.events(node.handle, (_OOM, _KILL), span)}
     except (Refused, ValueError, KeyError):  # an engine that cannot say it
         return True
-    return bool(last.get("Action", "") == _OOM)
+    return _OOM in happened and _KILL not in happened
 
 
 def trouble(connection: Connection, node: Node) -> Trouble | None:

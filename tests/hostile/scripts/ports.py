@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 import sys
+import time
 
 import torch.distributed as dist
 
@@ -22,9 +23,9 @@ server.listen(128)
 address = server.getsockname()[:2]
 if whose == "store":
     address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-left = 0
+left, end = 0, time.monotonic() + 20
 with contextlib.suppress(OSError):  # until every port is taken
-    while left < count:
+    while left < count and time.monotonic() < end:
         client = socket.socket(family)
         if source:
             client.bind(source)
