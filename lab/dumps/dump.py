@@ -164,6 +164,11 @@ def _last(told: Any) -> int | None:
     return number if type(number) is int and number >= 0 else None
 
 
+def printable(text: str) -> str:
+    """A name on one line, without characters that act on a terminal: they are written as Python writes them."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
 class MembersReader:
     """Reads who is in which group; the ranks of a job mostly tell the same, which is read once."""
 
@@ -306,4 +311,4 @@ def _whole(value: Any) -> int:
 def _text(value: Any) -> str:
     if type(value) is not str or len(value) > _LONGEST_TEXT:
         raise ValueError(value)
-    return value
+    return printable(value)

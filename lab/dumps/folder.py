@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.dumps.dump import Dump, MembersReader, read_dump
+from lab.dumps.dump import Dump, MembersReader, printable, read_dump
 from lab.dumps.limits import DEFAULT, HINT, Limits
 from lab.dumps.pickled import NotPlain, read_plain
 from lab.errors import RecordError
@@ -109,8 +109,8 @@ def _find_files(folder: Path, limits: Limits, problems: list[str]) -> dict[str, 
 
 
 def _shown(name: str) -> str:
-    """The name of a file in a message; whoever prints the message makes it harmless."""
-    return clip_middle(name, _LONGEST_NAME)
+    """The name of a file in a message."""
+    return clip_middle(printable(name), _LONGEST_NAME)
 
 
 def _rank_of(name: str) -> int | None:

@@ -116,8 +116,7 @@ class _Reader:
                     raise self._wrong(f"found more than {MOST_CALLS} calls", f"up to {MOST_CALLS} of a rank")
                 self._add(tuple(calls) * times)
             else:
-                for rank in self.ranks:
-                    self.found[rank] = tuple(calls)
+                self.found.update(dict.fromkeys(self.ranks, tuple(calls)))
 
     def _add(self, calls: Sequence[str]) -> None:
         inside = self.open[-1][2]
@@ -143,6 +142,8 @@ class _Reader:
             if max(len(first), len(last)) > 8 or not int(first) <= int(last or first) < MOST_RANKS:
                 raise self._wrong(f"found ranks {span}", f"ranks from 0 to {MOST_RANKS - 1}, such as 0-2")
             ranks += range(int(first), int(last or first) + 1)
+            if len(ranks) > MOST_RANKS:
+                raise self._wrong(f"found more than {MOST_RANKS:,} ranks on one line", "each rank once")
         twice = [rank for rank in ranks if rank in self.found]
         if twice or len(set(ranks)) < len(ranks):
             raise self._wrong(f"found rank {(twice or ranks)[0]} again", "each rank once")

@@ -8,8 +8,8 @@ from lab.report.picture.model import picture_of
 from lab.trace.steps import Step
 
 MOST_PICTURES = 200
-_MOST_DRAWN_RANKS = 12_800
-"""Ranks in all pictures together: a run of 1,000 ranks has fewer pictures than one of 64."""
+_MOST_BLOCKS = 51_200
+"""Of all pictures together, as 200 pictures of 64 ranks have: a run of 1,000 ranks has fewer pictures."""
 _MOST_OF_ONE_SORT = {"broken": 60, "wrong": 60, "late": 20}
 _MOST_COMPARED = 2000
 """At most this many steps with values are searched for wrong results."""
@@ -20,21 +20,24 @@ def choose(steps: Sequence[Step], most: int = MOST_PICTURES) -> list[Step]:
 
     What room is left is for the first ones.
     """
-    if len(steps) <= most and sum(map(_drawn_ranks, steps)) <= _MOST_DRAWN_RANKS:
+    blocks = {step.number: _count_blocks(step) for step in steps}
+    if len(steps) <= most and sum(blocks.values()) <= _MOST_BLOCKS:
         return list(steps)
-    chosen: dict[int, Step] = {}
-    drawn_ranks = 0
+    chosen: set[int] = set()
+    left = _MOST_BLOCKS
     for step in _by_interest(steps):
-        if step.number not in chosen:
-            drawn_ranks += _drawn_ranks(step)
-            if len(chosen) == most or (chosen and drawn_ranks > _MOST_DRAWN_RANKS):
-                break
-            chosen[step.number] = step
+        if len(chosen) == most:
+            break
+        if step.number not in chosen and blocks[step.number] <= left:
+            left -= blocks[step.number]
+            chosen.add(step.number)
     return [step for step in steps if step.number in chosen]
 
 
-def _drawn_ranks(step: Step) -> int:
-    return len(step.calls) if step.message else len(step.group.ranks)
+def _count_blocks(step: Step) -> int:
+    """What a picture draws: the ranks, and their tensors before and after."""
+    ranks = 0 if step.message else len(step.group.ranks)
+    return ranks + sum(1 + len(call.inputs) + len(call.outputs) for call in step.calls.values())
 
 
 def _by_interest(steps: Sequence[Step]) -> Iterator[Step]:
