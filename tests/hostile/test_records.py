@@ -478,7 +478,7 @@ def check_answers(runs: Runs, answers: list[dict[str, Any]]) -> None:
 
 
 def with_marks() -> Iterator[Any]:
-    """Every attack. The first of a kind is usual, and so are links and pipes for the main files; the others are long."""
+    """Every attack. The first of a kind is usual, and so are links and pipes for main files; others are long."""
     seen: set[str] = set()
     for attack in ATTACKS:
         kind, _, file = attack.name.partition(":")
