@@ -145,6 +145,7 @@ def test_what_a_check_does_itself_costs_its_own_points_and_no_others(
     assert [rank.exit_code for rank in result.ranks] == [0]
 
 
+@pytest.mark.long
 def test_notes_that_take_twenty_times_their_size_are_a_limit(bench: Bench) -> None:
     script = HERE.parent / "submissions" / "notes_millions_of_lists.py"
 

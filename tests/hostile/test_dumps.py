@@ -67,8 +67,23 @@ def check_import(folder: Path) -> Answer:
     return imported
 
 
+SLOW = {
+    "a_ring_of_messages",
+    "a_hundred_thousand_messages",
+    "a_hundred_thousand_coalesced_calls",
+    "a_thousand_groups_of_100_000_ranks",
+    "calls_in_four_thousand_groups",
+    "every_rank_calls_something_else",
+    "json_of_180_000_calls",
+    "names_of_900_characters",
+    "sixty_million_nones",
+    "thirty_million_tensors",
+}
+"""Sets that take 10 s and more to make, import, and view."""
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.long] if one in SLOW else []) for one in SETS])
 def test_hostile_dumps_are_imported_or_refused_within_limits(name: str, tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     SETS[name](tmp_path / "dumps")
@@ -105,6 +120,7 @@ def test_links_and_special_files_are_named_and_not_read(tmp_path: Path) -> None:
     assert "rank_6 is larger than 64 MiB" in output
 
 
+@pytest.mark.long
 def test_a_large_job_keeps_its_latest_calls_and_names_its_culprit(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()

@@ -234,8 +234,8 @@ def heard_in(container: Any) -> str:
     ("attacks", "attacked", "owner"),
     [
         (True, True, "somebody@else"),
-        (True, False, ownership.owner()),
-        (False, True, "somebody@else"),
+        pytest.param(True, False, ownership.owner(), marks=pytest.mark.long),
+        pytest.param(False, True, "somebody@else", marks=pytest.mark.long),
         (False, False, ownership.owner()),
     ],
 )

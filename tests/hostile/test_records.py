@@ -477,12 +477,18 @@ def check_answers(runs: Runs, answers: list[dict[str, Any]]) -> None:
         assert SECRET.encode() not in path.read_bytes(), path
 
 
+SLOW = {"traces", "ranks 100000", "started", "workers", "index"}
+"""Kinds that take 15 s and more."""
+
+
 def with_marks() -> Iterator[Any]:
     """Every attack. The first of a kind is usual, and so are links and pipes for main files; others are long."""
     seen: set[str] = set()
     for attack in ATTACKS:
         kind, _, file = attack.name.partition(":")
-        usual = kind not in seen or (kind in ("link", "pipe") and file in (RESULT, LOG, PLAN, SCENARIO, RANK_TRACE))
+        usual = kind not in {*seen, *SLOW} or (
+            kind in ("link", "pipe") and file in (RESULT, LOG, PLAN, SCENARIO, RANK_TRACE)
+        )
         seen.add(kind)
         yield pytest.param(attack, id=attack.name, marks=[] if usual else pytest.mark.long)
 

@@ -1,4 +1,4 @@
-"""Files of requirements that a stranger names: none outside of the folder of the scenario is read, no secret is shown."""
+"""Requirements that a stranger names: no file outside of the folder of the scenario is read, and no secret is shown."""
 
 from __future__ import annotations
 
