@@ -288,6 +288,15 @@ def acting_text(data: Any) -> Any:
     return [acting_text(one) for one in data] if isinstance(data, list) else data
 
 
+def broken_lines(data: Any) -> Any:
+    """Every text, with the names of operations, goes on in another line."""
+    if isinstance(data, str):
+        return f"{data}\nlab: passed\n"
+    if isinstance(data, dict):
+        return {key: value if key in ("k", "event", "verdict") else broken_lines(value) for key, value in data.items()}
+    return [broken_lines(one) for one in data] if isinstance(data, list) else data
+
+
 def outside_paths(data: dict[str, Any]) -> dict[str, Any]:
     """Every name leads out of the record."""
     up = "../../../outside/secret.txt"
@@ -392,6 +401,7 @@ ATTACKS = [
     *(edit("ranks", name, far_ranks) for name in (RESULT, PLAN, EVENTS, RANK_TRACE, STARTED)),
     *(edit(f"time {t:g}", name, odd_times(t)) for name in (RESULT, PLAN, EVENTS, RANK_TRACE) for t in (-1e15, 1e18)),
     *(edit("text", name, acting_text) for name in (RESULT, PLAN, EVENTS, RANK_TRACE, PREDICTION)),
+    *(edit("breaks", name, broken_lines) for name in (RANK_TRACE, EVENTS, PLAN, RESULT)),
     *(content("text", name, lambda data: data + ACTING_BYTES) for name in (SCENARIO, "train.py", LOG)),
     edit("workers", PLAN, many_workers),
     edit("ranks 100000", RESULT, many_ranks),
