@@ -107,7 +107,11 @@ def parse_line(line: bytes) -> Any:
     if len(line) > _FEW_BYTES and _has_too_many_values(line):
         return None
     try:
-        return json.loads(line.decode("utf-8", "replace"))
+        try:
+            text = line.decode("utf-8", "surrogatepass")  # as it was written: a rank's text may hold a lone surrogate
+        except UnicodeDecodeError:
+            text = line.decode("utf-8", "replace")
+        return json.loads(text)
     except (ValueError, RecursionError):
         return None
 

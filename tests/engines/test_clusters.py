@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ MakeCluster = Callable[..., Cluster]
 
 
 @pytest.fixture(scope="module")
-def host_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("mounted")
-    folder.chmod(0o777)
-    (folder / "from-the-host.txt").write_text("seen through the volume")
-    return folder
+def host_folder() -> Iterator[Path]:
+    """A folder that nodes may see at its own path: below /tmp, wherever other temporary files of tests are."""
+    with tempfile.TemporaryDirectory(prefix="lab-test-", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "from-the-host.txt").write_text("seen through the volume")
+        yield folder
 
 
 @pytest.fixture
