@@ -11,7 +11,7 @@ from lab.dumps.dump import Entry
 from lab.operations import Cut, Who, operation
 
 MOST_APART = 64
-"""Tensors that are told for each rank; in a larger group they are left out, as all are alike."""
+"""The most tensors that a trace lists for each rank. A larger group leaves them out, because all are alike."""
 _CALL, _GROUP, _CHARACTERS = 16, 4, 8
 
 
@@ -27,6 +27,6 @@ def cost_of_call(entry: Entry, members: int) -> int:
 
 
 def cost_of_group(ranks_of: Mapping[int, tuple[int, ...]]) -> int:
-    """The cost of a group, with the lists of its members by rank; a list that ranks share is told once."""
+    """Compute the cost of a group with its lists of members by rank; a list that ranks share counts once."""
     shared = {id(ranks): len(ranks) for ranks in ranks_of.values()}
     return _GROUP + (sum(shared.values()) if len(shared) == 1 else sum(map(len, ranks_of.values())))

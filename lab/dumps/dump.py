@@ -178,7 +178,7 @@ class MembersReader:
         self._known: dict[str, tuple[int, ...] | None] = {}
 
     def read(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Ranks and description of each group; ranks are told as text: `[0, 1]`."""
+        """Read the ranks and the description of each group; a dump holds the ranks as text: `[0, 1]`."""
         groups = config if isinstance(config, dict) else {}
         if len(groups) > self.limits.groups:
             raise NotPlain(f"tells of {len(groups):,} groups; allowed: {self.limits.groups:,}")

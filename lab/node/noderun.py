@@ -137,7 +137,7 @@ class NodeRun:
         self._start(WorkerStart(-1, -1, env, argv, check.__file__), folder).open_gate()
 
     def _stage_outputs(self) -> dict[str, str]:
-        """Copy what the ranks left, for the check; what is left out is told and returned, each path with the reason."""
+        """Copy what the ranks left for the check; report and return each path that is left out, with the reason."""
         owners = None
         if self.users.many:
             owners = {self.users.worker(worker.local_rank).uid for worker in self.workers if worker.rank >= 0}

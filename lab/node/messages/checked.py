@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 MOST_LEFT_OUT = 20
-"""So many paths are told; of more, only the number."""
+"""The most paths that a message names; of further ones it holds only the number."""
 
 
 # -- from an agent to the lab, and unchanged into the events of the record
