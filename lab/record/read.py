@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -187,16 +188,11 @@ class Record:
 
     def events(self) -> Iterator[Event]:
         """Every fact in order; lines that are damaged or cut short are left out."""
-        with suppress(OSError), open_file(self.path, EVENTS, MOST_LINES_BYTES) as file:
-            ranks = set[int]()
-            for event in map(_event, read_lines(file)):
-                if event is None:
-                    continue
-                rank = getattr(event, "rank", None)
-                if rank is not None and rank not in ranks and not is_joined(rank):
-                    ranks.add(rank)
-                    refuse_many_ranks(self.path, EVENTS, len(ranks) - 1)  # one is what a launcher's process is called
-                yield event
+        try:
+            stat = (self.path / EVENTS).lstat()
+        except OSError:
+            return iter(())
+        return iter(_events(self.path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
     def events_from(self, position: int, most_bytes: int) -> tuple[list[Event], int]:
         """The facts since a position in their file, of so many bytes, and the new position; 0 is the beginning."""
@@ -260,6 +256,23 @@ class Record:
         counted = (data.get(key) for key in of_ranks)
         refuse_many_ranks(self.path, name, sum(len(one) for one in counted if isinstance(one, list)))
         return {} if problem_with(data) else data
+
+
+@lru_cache(maxsize=2)  # a view asks several times, and a comparison asks two records
+def _events(path: Path, *_version: int) -> tuple[Event, ...]:
+    """The facts in the file of a record as it is in this version; none if it cannot be read."""
+    events = list[Event]()
+    ranks = set[int]()
+    with suppress(OSError), open_file(path, EVENTS, MOST_LINES_BYTES) as file:
+        for event in map(_event, read_lines(file)):
+            if event is None:
+                continue
+            rank = getattr(event, "rank", None)
+            if rank is not None and rank not in ranks and not is_joined(rank):
+                ranks.add(rank)
+                refuse_many_ranks(path, EVENTS, len(ranks) - 1)  # one is what a launcher's process is called
+            events.append(event)
+    return tuple(events)
 
 
 def _event(line: bytes) -> Event | None:
