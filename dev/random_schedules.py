@@ -18,13 +18,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.chaos.draw import Pool, Schedule, kinds_drawn
-from lab.chaos.moments import moments_of
-from lab.chaos.rule import anybody_failed
-from lab.chaos.search import Trial
-from lab.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
 from lab.engine.select import OPENERS
 from lab.errors import LabError
+from lab.features.chaos.draw import Pool, Schedule, kinds_drawn
+from lab.features.chaos.moments import moments_of
+from lab.features.chaos.rule import anybody_failed
+from lab.features.chaos.search import Trial
+from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
 from lab.record.result import Result
 from lab.run.options import RunOptions
 from lab.score.truth import pairs_of

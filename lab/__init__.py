@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from lab.cluster import Cluster
     from lab.errors import LabError
-    from lab.lesson.take import learn
+    from lab.features.functions.distributed import distributed
+    from lab.features.lessons.take import learn
+    from lab.features.suite.start import run_suite
     from lab.node.rank.note import note
     from lab.node.rank.read_output import OutputError, read_output
     from lab.result import Result
     from lab.spec.scenario import Scenario
-    from lab.suite.start import run_suite
-    from lab.testing.distributed import distributed
 
 __all__ = [
     "Cluster", "LabError", "OutputError", "Result", "Scenario", "__version__", "distributed", "learn", "note",
@@ -35,11 +35,8 @@ _HOMES = {
     "OutputError": "lab.node.rank.read_output",
     "Result": "lab.result",
     "Scenario": "lab.spec.scenario",
-    "distributed": "lab.testing.distributed",
-    "learn": "lab.lesson.take",
     "note": "lab.node.rank.note",
     "read_output": "lab.node.rank.read_output",
-    "run_suite": "lab.suite.start",
 }
 
 
@@ -48,4 +45,11 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        from lab.feature import export
+
+        try:
+            return export(name)
+        except KeyError:
+            pass
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

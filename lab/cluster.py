@@ -19,7 +19,7 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
 from lab.errors import ClusterError, LabError
-from lab.functions.on_cluster import OnCluster
+from lab.features.functions.on_cluster import OnCluster
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
 from lab.run.by_hand import Breakable

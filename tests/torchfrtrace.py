@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lab.dumps.folder import read_folder
-from lab.dumps.record import import_dumps
+from lab.features.dumps.folder import read_folder
+from lab.features.dumps.record import import_dumps
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.export.flight_recorder import PREFIX, flight_recorder_dumps

@@ -6,21 +6,33 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import NoReturn, Protocol
 
 from lab.cli.output import OutputLost, guarded_output
-from lab.cli.overview import VERBS
+from lab.cli.overview import VERBS, every_verb
+from lab.feature import load, options_of, verbs
 
 
 class Verb(Protocol):
-    """A module of this package that implements one verb."""
+    """A module that implements one verb."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare what the verb takes."""
 
     def run(self, arguments: argparse.Namespace) -> int:
         """Do it; returns the exit code."""
+
+
+class Options(Protocol):
+    """A module of a feature that adds options to a verb of the kernel or of another feature."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Declare them."""
+
+    def run(self, arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+        """Call the verb, or do something else where an option asks for it; returns the exit code."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,6 +55,11 @@ class Parser(argparse.ArgumentParser):
             if "complete" in vars(action):
                 vars(action)["complete"] = how(vars(action)["complete"])
 
+    def knows(self, word: str) -> bool:
+        """Whether a word is no option, or one of those that were declared; `--help` asks for all that there are."""
+        option = word.split("=", maxsplit=1)[0]
+        return not option.startswith("-") or (option in self._option_string_actions and option not in ("-h", "--help"))
+
     def takes_value(self, option: str) -> bool:
         """Whether the word behind an option, which may be cut short, is its value."""
         meant = [action for action in self._actions for name in action.option_strings if name.startswith(option)]
@@ -56,21 +73,26 @@ def call(words: list[str]) -> int:
         parser = Parser(prog="lab")
         parser.add_argument("--version")
         parser.error(f"unrecognized arguments: {' '.join(words)}")
-    if verb not in VERBS:
-        return _unknown_verb(verb)
     module = load_verb(verb)
-    parser = Parser(
-        prog=f"lab {verb}", description=f"{VERBS[verb]}.", formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    if module is None:
+        return _unknown_verb(verb)
+    text = VERBS[verb] if verb in VERBS else verbs()[verb][1]
+    parser = Parser(prog=f"lab {verb}", description=f"{text}.", formatter_class=argparse.RawDescriptionHelpFormatter)
     module.add_arguments(parser)
     own, rest = split_rest(words[1:], parser)
+    run = module.run
+    if not all(map(parser.knows, own)):
+        for options in options_of(verb):
+            options.add_arguments(parser)
+            run = partial(options.run, verb=run)
+        own, rest = split_rest(words[1:], parser)
     arguments = parser.parse_args(own)
     if rest is not None and not hasattr(arguments, "rest"):
         parser.error(f"`lab {verb}` takes nothing after --")
     if rest is not None:
         arguments.rest = rest
     with guarded_output(verb) as lost:
-        code = guarded(module, arguments)
+        code = guarded(run, arguments)
     if lost:
         sys.stderr.write(f"lab: cannot write the output: {lost[0].strerror}\n")
     return code or int(bool(lost))
@@ -97,17 +119,19 @@ def split_rest(words: Sequence[str], parser: Parser) -> tuple[list[str], list[st
     return list(words), None
 
 
-def load_verb(verb: str) -> Verb:
-    """The module of a verb."""
-    return import_module(f"lab.cli.cmd_{verb}")
+def load_verb(verb: str) -> Verb | None:
+    """The module of a verb; None if there is no such verb."""
+    if verb in VERBS:
+        return import_module(f"lab.cli.cmd_{verb}")
+    return load(verbs()[verb][0]) if verb in verbs() else None
 
 
-def guarded(module: Verb, arguments: argparse.Namespace) -> int:
+def guarded(run: Callable[[argparse.Namespace], int], arguments: argparse.Namespace) -> int:
     """Run a verb; whatever a person can cause becomes a sentence, never a traceback."""
     from lab.errors import LabError, unforeseen
 
     try:
-        return module.run(arguments)
+        return run(arguments)
     except LabError as error:
         _say(error, getattr(arguments, "json", False))
         return error.exit_code
@@ -137,7 +161,7 @@ def _say(error: BaseException, as_json: bool) -> None:
 def _unknown_verb(verb: str) -> int:
     from difflib import get_close_matches
 
-    close = get_close_matches(verb, VERBS, n=1)
+    close = get_close_matches(verb, every_verb(), n=1)
     hint = f"did you mean `lab {close[0]}`?" if close else "see `lab --help`"
     sys.stderr.write(f"lab: there is no verb {verb!r}\n  hint: {hint}\n")
     return 2

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 from lab.cli.call import Parser, load_verb
 from lab.cli.names import NAMES
-from lab.cli.overview import VERBS
+from lab.cli.overview import every_verb
 from lab.errors import UsageError
+from lab.feature import options_of
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
 _HOWTO = """examples:
@@ -58,9 +59,10 @@ def whole_parser() -> argparse.ArgumentParser:
     """One parser that knows every verb with all its options, and what shells call to complete their values."""
     parser = Parser(prog="lab")
     verbs = parser.add_subparsers(dest="verb")
-    for verb, text in VERBS.items():
+    for verb, text in every_verb().items():
         one = verbs.add_parser(verb, help=text)
-        load_verb(verb).add_arguments(one)
+        for module in (load_verb(verb), *options_of(verb)):
+            module.add_arguments(one)
         one.ask_for_names(_how_to_ask)
     return parser
 

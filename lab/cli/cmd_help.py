@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from lab.cli import arguments as shared
-from lab.cli.overview import VERBS
+from lab.cli.overview import every_verb
 from lab.cli.topics import text_of, topics
 from lab.errors import UsageError
 from lab.keys.problems import did_you_mean
@@ -33,13 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show it; on a terminal page by page."""
-    name, known = arguments.topic, topics()
-    if name in VERBS and name not in known:
+    name, known, verbs = arguments.topic, topics(), every_verb()
+    if name in verbs and name not in known:
         from lab.cli.call import call
 
         return call([name, "--help"])
     if name is not None and name not in known:
-        meant = did_you_mean(name, [*known, *VERBS])
+        meant = did_you_mean(name, [*known, *verbs])
         raise UsageError(f"there is no topic {name!r}{meant}", "`lab help` lists topics, `lab --help` verbs")
     text = _list() if name is None else text_of(known[name])
     style = style_for(sys.stdout)

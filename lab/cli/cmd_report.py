@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.attempt is not None and (arguments.suite or arguments.diff):
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     if arguments.suite:
+        from lab.features.suite.page import write_suite
         from lab.record.suite import find_suite
-        from lab.report.html.suite import write_suite
 
         suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
         counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())

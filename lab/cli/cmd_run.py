@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import say
-from lab.cli.chaos import add_chaos, refuse_without_chaos, run_chaos
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.cluster import Cluster
 from lab.errors import EngineUnavailable, Interrupted, LabError, MachineLacks, UsageError
@@ -107,7 +106,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_shape(parser)
     shared.add_wait(parser)
     shared.add_runs(parser)
-    add_chaos(parser)
     shared.add_json(parser)
     shared.add_raw(parser)
     parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
@@ -116,17 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run them; the exit code is that of the worst verdict."""
-    shape = shared.shape_arguments(arguments)
-    env = shape.pop("env")  # that of the run, whatever the cluster was given
-    scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
-    options = RunOptions(**shared.fields_said(RunOptions, arguments))
-    if arguments.faults:
-        from lab.spec.fault_text import named_faults
-
-        options = replace(options, faults=named_faults(arguments.faults))
-    if arguments.chaos:
-        return run_chaos(scenarios, options, arguments, shape)
-    refuse_without_chaos(arguments)
+    scenarios, options, shape = read_arguments(arguments)
     if arguments.dry_run:
         return _dry_run(scenarios, options, arguments, shape)
     many = len(scenarios) > 1
@@ -163,6 +151,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report:
         _report([result], open_it=True)
     return result.exit_code
+
+
+def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOptions, dict[str, Any]]:
+    """What to run, how, and the shape of the cluster that is asked for."""
+    shape = shared.shape_arguments(arguments)
+    env = shape.pop("env")  # that of the run, whatever the cluster was given
+    scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
+    options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    if arguments.faults:
+        from lab.spec.fault_text import named_faults
+
+        options = replace(options, faults=named_faults(arguments.faults))
+    return scenarios, options, shape
 
 
 def _run_many(
@@ -212,8 +213,8 @@ def _report(results: list[Result], *, open_it: bool) -> None:
 
 def _report_all(results: list[Result]) -> None:
     """The same of many runs, and a page that leads to all of them."""
+    from lab.features.suite.page import write_suite
     from lab.record.suite import find_suite
-    from lab.report.html.suite import write_suite
 
     _report(results, open_it=False)
     folders = [result.path for result in results if result.path is not None]

@@ -84,9 +84,9 @@ def make_printable(stream: Any) -> None:
 
 def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
-        from lab.cli.overview import OVERVIEW
+        from lab.cli.overview import overview
 
-        print(OVERVIEW)
+        print(overview())
         return 0
     if words[0] == "--version":
         print(f"lab {__version__}")

@@ -45,10 +45,10 @@ def _nodes() -> Iterable[str]:
 
 
 def _topics() -> Iterable[str]:
-    from lab.cli.overview import VERBS
+    from lab.cli.overview import every_verb
     from lab.cli.topics import topics
 
-    return {*topics(), *VERBS}
+    return {*topics(), *every_verb()}
 
 
 def _faults() -> Iterable[str]:

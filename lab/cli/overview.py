@@ -1,9 +1,10 @@
-"""What `lab --help` says; it imports nothing, so that it is there at once."""
+"""What `lab --help` says; it imports next to nothing, so that it is there at once."""
+
+from lab.feature import verbs
 
 VERBS = {
     "up": "start a cluster of nodes",
     "run": "run a scenario or a script on every rank and say passed or failed",
-    "test": "run many scenarios on warm clusters side by side; reports for people and CI",
     "status": "show clusters and their nodes",
     "logs": "show what ranks printed",
     "exec": "run a command in a node",
@@ -15,16 +16,11 @@ VERBS = {
     "down": "remove a cluster and everything that belongs to it",
     "runs": "list runs",
     "show": "show the result of a run",
-    "watch": "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
     "report": "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
     "explain": "say what happened in a run: who waited for whom, who differed, where time went",
     "score": "hold verdicts against what was broken on purpose: right culprit, right kind, time until it was noticed",
-    "project": "say what a training step of a run would take on larger worlds and other networks",
     "trace": "show what ranks sent each other; write it for Perfetto, Chrome, torchfrtrace or simulators",
-    "import": "make a record of the flight recorder dumps of a job that hung anywhere",
     "diff": "show what two runs did differently",
-    "grade": "run many submissions in the place of a scenario's script, isolated, and give each its points",
-    "learn": "take a lesson: predict, run, see whether that held; show what is done",
     "init": "write a first scenario, test and CI workflow into a repository",
     "new": "write a scenario and its script to start from",
     "scenarios": "list scenarios with one line each",
@@ -35,12 +31,22 @@ VERBS = {
     "completion": "print a completion script for your shell",
     "help": "show a topic of the docs: scenario, expect, exit-codes, environment and more",
 }
-OVERVIEW = f"""usage: lab VERB [options]
+"""The kernel's own verbs, with a line of help each."""
+
+
+def every_verb() -> dict[str, str]:
+    """All verbs, those of features last, with a line of help each."""
+    return {**VERBS, **{verb: text for verb, (_, text) in verbs().items()}}
+
+
+def overview() -> str:
+    """What there is."""
+    return f"""usage: lab VERB [options]
 
 A distributed-PyTorch laboratory.
 
 verbs:
-{chr(10).join(f"  {name:<12}{text}" for name, text in VERBS.items())}
+{chr(10).join(f"  {name:<12}{text}" for name, text in every_verb().items())}
 
 options:
   -h, --help  show this help message and exit

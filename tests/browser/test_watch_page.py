@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from lab.features.watch.follow import Follower
+from lab.features.watch.page import page_of
+from lab.features.watch.server import Server
+from lab.features.watch.steps import Stepper
 from lab.run.watched import Watched
-from lab.watch.follow import Follower
-from lab.watch.page import page_of
-from lab.watch.server import Server
-from lab.watch.steps import Stepper
 from tests.browser.conftest import PATIENCE_MS
 from tests.unit.watch.growing import ORIGIN, Growing
 

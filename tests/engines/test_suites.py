@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab.engine.select import OPENERS
+from lab.features.suite.matrix import Matrix
+from lab.features.suite.start import Asked, start
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario
-from lab.suite.matrix import Matrix
-from lab.suite.start import Asked, start
 
 SCRIPT = """
 import os

@@ -18,14 +18,14 @@ import pytest
 
 from lab import Cluster
 from lab.explain.explain import explain
+from lab.features.watch.follow import Follower
+from lab.features.watch.now import Now
+from lab.features.watch.session import Session
+from lab.features.watch.steps import Stepper
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.watched import Watched
 from lab.trace.read import read_trace
-from lab.watch.follow import Follower
-from lab.watch.now import Now
-from lab.watch.session import Session
-from lab.watch.steps import Stepper
 
 DEADLINE_S = 120.0
 STEPS = """

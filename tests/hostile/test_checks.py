@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.grade.points import forfeited
+from lab.features.grade.points import forfeited
 from lab.record.read import Record
 from lab.spec.scenario import Expect
 from lab.verdict.facts import read_facts

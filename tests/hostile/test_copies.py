@@ -21,8 +21,8 @@ from lab import Cluster, Result
 from lab.cli.main import main
 from lab.engine.archive import MOST_ENTRIES, pack, stream_pieces, unpack
 from lab.errors import UsageError
-from lab.grade.stage import staged
-from lab.grade.submissions import Submission
+from lab.features.grade.stage import staged
+from lab.features.grade.submissions import Submission
 from lab.run.ship import pack_folder
 from lab.spec.scenario import Grading, Scenario
 

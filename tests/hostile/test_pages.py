@@ -18,29 +18,29 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from lab.record.grades import Grade, Grades, Score
+from lab.features.grade.grades import Grade, Grades, Score
+from lab.features.grade.page import write_grades
+from lab.features.grade.view import grades_csv
+from lab.features.suite.flakiness import rates
+from lab.features.suite.junit import junit_xml
+from lab.features.suite.markdown import markdown
+from lab.features.suite.page import write_suite
+from lab.features.watch.follow import Follower
+from lab.features.watch.page import page_of
+from lab.features.watch.server import Server
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
 from lab.record.suite import Suite
 from lab.report.catalogue import catalogue_text
-from lab.report.grades_view import grades_csv
 from lab.report.html.diff import write_diff
-from lab.report.html.grades import write_grades
 from lab.report.html.page import write_report
-from lab.report.html.suite import write_suite
-from lab.report.junit import junit_xml
-from lab.report.markdown import markdown
 from lab.report.notebook import result_html
 from lab.report.picture.model import picture_of
 from lab.report.picture.svg import svg_of
 from lab.spec.scenario import Expect, Scenario
-from lab.suite.flakiness import rates
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from lab.watch.follow import Follower
-from lab.watch.page import page_of
-from lab.watch.server import Server
 from tests.unit.cli.test_damaged_records import make
 from tests.unit.report.test_hostile_text import assert_harmless, poisoned
 from tests.unit.suite.cases import attempt, culprit, outcome, rank_with_log, suite

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lab.dumps import words
+from lab.features.dumps import words
 from lab.operations import Cut, Operation, Who
 from lab.trace.model import Buffer, Call, Group, RankTrace, Trace
 from lab.trace.steps import Step

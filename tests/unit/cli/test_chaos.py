@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.chaos.draw import Schedule
-from lab.chaos.search import Found, Trial
-from lab.cli.chaos import _line, _summary
 from lab.cli.main import main
+from lab.features.chaos.draw import Schedule
+from lab.features.chaos.option import _line, _summary
+from lab.features.chaos.search import Found, Trial
 from lab.report.style import Style
 from tests.unit.chaos.test_draw import pool
 

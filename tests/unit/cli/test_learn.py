@@ -166,9 +166,9 @@ def test_on_a_terminal_one_is_asked_until_understood_and_may_go_on(
         return next(replies)
 
     monkeypatch.setattr("builtins.input", reply)
-    monkeypatch.setattr("lab.cli.cmd_learn._is_terminal", lambda: True)
+    monkeypatch.setattr("lab.features.lessons.verb._is_terminal", lambda: True)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("lab.cli.cmd_learn.style_for", lambda _: Style(colour=False))
+    monkeypatch.setattr("lab.features.lessons.verb.style_for", lambda _: Style(colour=False))
     monkeypatch.setattr("lab.report.live.style_for", lambda _: Style(colour=False))
     Path("scenarios/three.yaml").write_text(LESSON.replace("one", "three"))
     Path("scenarios/learning-path.txt").write_text("# First\none.yaml\ntwo.yaml\nthree.yaml\n")

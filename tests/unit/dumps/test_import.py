@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.dumps.folder import read_folder
-from lab.dumps.record import import_dumps
 from lab.errors import RecordError
 from lab.explain.explain import explain
 from lab.explain.model import Explanation
+from lab.features.dumps.folder import read_folder
+from lab.features.dumps.record import import_dumps
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.export.flight_recorder import flight_recorder_dumps

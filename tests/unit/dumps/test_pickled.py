@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.dumps.pickled import NotPlain, read_plain
+from lab.features.dumps.pickled import NotPlain, read_plain
 from tests.unit.dumps.made import dump, entry
 
 pytestmark = pytest.mark.unit

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.functions.calling import Calling, How
+from lab.features.functions.calling import Calling, How
 from lab.waiting import wait_until
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.functions.caught_as import caught_as
-from lab.functions.failures import rebuild
+from lab.features.functions.caught_as import caught_as
+from lab.features.functions.failures import rebuild
 from lab.node.messages.call import Failure
 
 

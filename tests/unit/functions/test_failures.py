@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.functions.failures import raised, rebuild
+from lab.features.functions.failures import raised, rebuild
 from lab.node.messages.call import Failure, Place
 from lab.node.rank.call_failures import describe
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.functions.lend import is_own, lend
+from lab.features.functions.lend import is_own, lend
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_what_another_python_has_installed_is_not_the_callers_own_nor_what_leads
 
 
 def test_neither_the_lab_nor_its_command_imports_what_calls_need() -> None:
-    program = "import sys, lab.cluster, lab.cli.main; print({'cloudpickle', 'lab.functions.calling'} & {*sys.modules})"
+    late = {"cloudpickle", "lab.features.functions.calling"}
+    program = f"import sys, lab.cluster, lab.cli.main; print({late} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], timeout=60, capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.functions.failures import raised
-from lab.functions.pack import Packed, pack_call
-from lab.functions.session import decode
+from lab.features.functions.failures import raised
+from lab.features.functions.pack import Packed, pack_call
+from lab.features.functions.session import decode
 from lab.node.messages.call import Failure
 from lab.node.rank.call_values import write_value
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.functions.values import Misread, read_value
+from lab.features.functions.values import Misread, read_value
 from lab.node.rank import call_values
 from lab.node.rank.call_values import HEAD, Unsendable, write_value
 

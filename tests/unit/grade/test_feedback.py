@@ -7,11 +7,11 @@ import io
 import json
 from pathlib import Path
 
-from lab.grade.feedback import grade_of, not_graded, refused
-from lab.record.grades import Grades
+from lab.features.grade.feedback import grade_of, not_graded, refused
+from lab.features.grade.grades import Grades
+from lab.features.grade.page import write_grades
+from lab.features.grade.view import grades_csv, grades_text, progress_line
 from lab.record.result import Culprit, Expectation, RankResult, Result
-from lab.report.grades_view import grades_csv, grades_text, progress_line
-from lab.report.html.grades import write_grades
 from lab.report.style import Style
 from lab.spec.scenario import Expect, Grading, Scenario
 from lab.verdict.facts import RunFacts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.grade.points import broke_off, forfeited, scores, worth
+from lab.features.grade.points import broke_off, forfeited, scores, worth
 from lab.keys.declare import keys_of
 from lab.node.messages.agent import Exited, Limited
 from lab.record.events import NodeLost

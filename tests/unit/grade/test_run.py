@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.grade import run
-from lab.grade.run import Desk, Grader
-from lab.grade.submissions import Submission
+from lab.features.grade import run
+from lab.features.grade.run import Desk, Grader
+from lab.features.grade.submissions import Submission
 from lab.record.result import Result
 from lab.spec.load import load_scenario
 from lab.verdict.facts import RunFacts

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.grade import stage
-from lab.grade.feedback import plain
-from lab.grade.stage import ROOM, own_folder, staged
-from lab.grade.submissions import Submission, find_submissions
-from lab.grade.unzip import Room, unzip
+from lab.features.grade import stage
+from lab.features.grade.feedback import plain
+from lab.features.grade.stage import ROOM, own_folder, staged
+from lab.features.grade.submissions import Submission, find_submissions
+from lab.features.grade.unzip import Room, unzip
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.lesson.overview import path_json, path_text, summary_json, summary_text
-from lab.lesson.path import LearningPath, learning_path
-from lab.lesson.progress import Attempt, Kept
+from lab.features.lessons.overview import path_json, path_text, summary_json, summary_text
+from lab.features.lessons.path import LearningPath, learning_path
+from lab.features.lessons.progress import Attempt, Kept
 from lab.report.style import Style
 
 PATH = LearningPath(folder=Path(), chapters={"First": ("a", "b"), "Then": ("c", "d")})

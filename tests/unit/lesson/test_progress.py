@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError, UsageError
-from lab.lesson.progress import Attempt, keep, kept_of, kept_of_all, person_of, progress_folder
+from lab.features.lessons.progress import Attempt, keep, kept_of, kept_of_all, person_of, progress_folder
 
 
 @pytest.fixture(autouse=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import UsageError
+from lab.features.projection.costs import FORMULAS, Cost, Layout, Pattern, choices, pattern_of
+from lab.features.projection.networks import Target, parse_network
 from lab.operations import OPERATIONS, operation
-from lab.projection.costs import FORMULAS, Cost, Layout, Pattern, choices, pattern_of
-from lab.projection.networks import Target, parse_network
 
 MB = 1e6
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.projection.networks import parse_network
-from lab.projection.project import project
-from lab.projection.result import Projection
-from lab.projection.source import Source, source_of
-from lab.report.projection_view import projection_json, projection_svg, projection_text
+from lab.features.projection.networks import parse_network
+from lab.features.projection.project import project
+from lab.features.projection.result import Projection
+from lab.features.projection.source import Source, source_of
+from lab.features.projection.view import projection_json, projection_svg, projection_text
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from tests.unit.projection.runs import data_parallel, pipeline, sharded
@@ -150,7 +150,7 @@ def test_a_world_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_where_nobody_says_which_worlds_those_are_taken_that_the_run_can_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.projection.project.WORLDS", (8, 1024))
+    monkeypatch.setattr("lab.features.projection.project.WORLDS", (8, 1024))
     run = source(pipeline(tmp_path / "r", stages=2, batches=2, steps=4))
     assert [row.ranks for row in project([run], None, parse_network("lan-1g")).rows] == [8]
     with pytest.raises(LabError, match="cannot be projected to 1,024 ranks; allowed: 2 and more, up to 512"):

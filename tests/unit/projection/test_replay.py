@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import LabError
-from lab.projection.actions import Action, Begin, Key, Transfer, Wait, Work
-from lab.projection.contention import Clock, Machine, Working, machine_of
-from lab.projection.replay import replay
-from lab.projection.world import Replayed, World
+from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, Work
+from lab.features.projection.contention import Clock, Machine, Working, machine_of
+from lab.features.projection.replay import replay
+from lab.features.projection.world import Replayed, World
 
 A, B = Key("0", 0), Key("0", 1)
 

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from lab.errors import ClusterError, ImageUnfit
+from lab.features.pytest.pool import Pool
+from lab.features.pytest.warm import WarmCluster
 from lab.plan.limits import Machine
-from lab.pytest_plugin.pool import Pool
-from lab.pytest_plugin.warm import WarmCluster
 from lab.run.keeper import keeper_died, keeper_lock
 from lab.run.reap import reap
 from tests.unit.fake_engine import FakeEngine
@@ -50,8 +50,8 @@ class NoGuard:
 @pytest.fixture
 def engine(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
     engine = FakeEngine()
-    monkeypatch.setattr("lab.pytest_plugin.pool.select_engine", lambda choice: (engine, ""))
-    monkeypatch.setattr("lab.pytest_plugin.pool.Guard", NoGuard)
+    monkeypatch.setattr("lab.features.pytest.pool.select_engine", lambda choice: (engine, ""))
+    monkeypatch.setattr("lab.features.pytest.pool.Guard", NoGuard)
     return engine
 
 

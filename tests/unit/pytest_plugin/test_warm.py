@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from lab.features.pytest.stash import DEADLINE
+from lab.features.pytest.warm import Runs, WarmCluster
 from lab.node.messages.agent import Prepare
-from lab.pytest_plugin.stash import DEADLINE
-from lab.pytest_plugin.warm import Runs, WarmCluster
 from lab.record.read import Record
 from lab.run.options import RunOptions
 from lab.spec.scenario import Scenario

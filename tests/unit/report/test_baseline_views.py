@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from lab.features.suite.junit import junit_xml
+from lab.features.suite.markdown import markdown
 from lab.report.baseline_view import baseline_text
-from lab.report.junit import junit_xml
-from lab.report.markdown import markdown
 from lab.report.style import Style
 from lab.trace.baseline import Baseline, CaseChange, More
 from tests.unit.report.test_suite_views import HOSTILE, follows_the_schema

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.engine.protocol import Request
+from lab.features.watch.follow import Follower
+from lab.features.watch.page import state_of
 from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions
@@ -17,8 +19,6 @@ from lab.report.plan_view import plan_text, requests_text
 from lab.report.style import Style
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace
-from lab.watch.follow import Follower
-from lab.watch.page import state_of
 from tests.unit.traces import TraceMaker
 from tests.unit.watch.growing import ORIGIN, Growing
 

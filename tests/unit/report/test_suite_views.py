@@ -9,12 +9,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.report.junit import junit_xml
-from lab.report.markdown import markdown
+from lab.features.suite.junit import junit_xml
+from lab.features.suite.live import SuiteDisplay
+from lab.features.suite.markdown import markdown
+from lab.features.suite.outcome import SuiteResult
+from lab.features.suite.view import again_line, outcome_line, suite_text
 from lab.report.style import Style
-from lab.report.suite_live import SuiteDisplay
-from lab.report.suite_view import again_line, outcome_line, suite_text
-from lab.suite.outcome import SuiteResult
 from tests.unit.suite.cases import attempt, case, culprit, outcome, rank_with_log, suite
 
 PLAIN = Style(colour=False)

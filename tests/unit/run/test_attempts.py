@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from lab.explain.explain import explain
+from lab.features.watch.follow import Follower
+from lab.features.watch.now import Now
+from lab.features.watch.session import Session
 from lab.node.messages.agent import Exited, Note, Output, Started, Trace
 from lab.node.messages.start import STARTER
 from lab.record.events import NodeCame, NodeLost, TimedOut
@@ -19,9 +22,6 @@ from lab.report.html.attempts import with_pages
 from lab.report.html.page import write_report
 from lab.report.result_view import result_text
 from lab.report.style import Style
-from lab.watch.follow import Follower
-from lab.watch.now import Now
-from lab.watch.session import Session
 from tests.unit.launched import SCENARIO, SCRIPT, Launched, restarted
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lab.features.suite.case import Case
+from lab.features.suite.outcome import Attempt, Outcome, SuiteResult
 from lab.plan.cluster import Shape
 from lab.record.result import Culprit, RankResult, Result
 from lab.spec.scenario import Expect, Scenario
-from lab.suite.case import Case
-from lab.suite.outcome import Attempt, Outcome, SuiteResult
 
 
 def scenario(name: str = "train", **more: Any) -> Scenario:

@@ -11,11 +11,11 @@ from lab.errors import UsageError
 from lab.fault.fault import Fault
 from lab.fault.kinds.kill import Kill
 from lab.fault.when import When
+from lab.features.suite.matrix import Matrix, make_cases
+from lab.features.suite.select import matching
 from lab.plan.cluster import Shape
 from lab.spec.launching import Launching
 from lab.spec.scenario import Expect, Resources
-from lab.suite.matrix import Matrix, make_cases
-from lab.suite.select import matching
 from tests.unit.suite.cases import case, scenario
 
 

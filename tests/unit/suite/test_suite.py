@@ -12,14 +12,14 @@ import pytest
 
 from lab.cluster import Cluster
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, MachineLacks, UsageError
+from lab.features.suite import hands, suite
+from lab.features.suite.matrix import Matrix
+from lab.features.suite.outcome import SuiteResult
+from lab.features.suite.start import Asked, start
+from lab.features.suite.watcher import Nobody
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.spec.load import open_scenario
-from lab.suite import hands, suite
-from lab.suite.matrix import Matrix
-from lab.suite.outcome import SuiteResult
-from lab.suite.start import Asked, start
-from lab.suite.watcher import Nobody
 from tests.unit.fake_engine import FakeEngine, exits, prints
 from tests.unit.suite.cases import scenario
 

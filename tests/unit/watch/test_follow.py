@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.watch.follow import Follower
+from lab.features.watch.now import Now
 from lab.trace import tail
-from lab.watch.follow import Follower
-from lab.watch.now import Now
 from tests.unit.watch.growing import ORIGIN, Growing
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.watch.follow import Follower, Happening
+from lab.features.watch.lines import Lines
+from lab.features.watch.now import Now, RankNow
+from lab.features.watch.screen import Screen, now_lines
 from lab.report.style import Style
-from lab.watch.follow import Follower, Happening
-from lab.watch.lines import Lines
-from lab.watch.now import Now, RankNow
-from lab.watch.screen import Screen, now_lines
 from tests.unit.watch.growing import ORIGIN, Growing
 
 PLAIN = Style(colour=False, width=100)

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from lab.features.watch import server as subject
+from lab.features.watch.follow import Follower
+from lab.features.watch.page import page_of
+from lab.features.watch.server import Server
+from lab.features.watch.steps import Stepper
 from lab.run.watched import Watched
-from lab.watch import server as subject
-from lab.watch.follow import Follower
-from lab.watch.page import page_of
-from lab.watch.server import Server
-from lab.watch.steps import Stepper
 from tests.unit.watch.growing import ORIGIN, Growing
 
 DEADLINE_S = 20.0

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from lab.features.watch import steps
+from lab.features.watch.follow import Follower
+from lab.features.watch.now import Now
+from lab.features.watch.steps import Stepper
 from lab.node.messages.watch import EVERY_RANK, RUN_ON
 from lab.run import watched as clock
 from lab.run.watched import Watched
-from lab.watch import steps
-from lab.watch.follow import Follower
-from lab.watch.now import Now
-from lab.watch.steps import Stepper
 from tests.unit.watch.growing import ORIGIN, Growing
 
 MESSAGE = {"g": "0", "in": [["float32", [1]]], "iv": [[1.0]], "ib": 4, "tag": 0}

@@ -1,0 +1,145 @@
+"""Features: what each adds to the kernel, which there are, and how the kernel finds what it does not know itself.
+
+A feature is a folder in `lab/features`, or a package of somebody else's that names its `Feature` as an entry point of
+the group `lab.features`. The kernel imports none of them: it reads their values only where it meets a name that is not
+its own (a verb, an option), so that they cost nothing where they are not used.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # not from typing, which takes long to import
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any, NoReturn
+
+IN_TREE = (
+    "chaos",
+    "dumps",
+    "functions",
+    "grade",
+    "lessons",
+    "projection",
+    "pytest",
+    "suite",
+    "watch",
+)
+"""The folders of `lab/features`."""
+GROUP = "lab.features"
+"""The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
+
+
+class Feature:
+    """What one feature adds. A module is named as `package.module`, something in it as `package.module:attribute`.
+
+    Args:
+        name: of the feature, which is that of its folder.
+        needs: other features, without which this one is not there either.
+        verbs: the modules of verbs, by name, each with the line that `lab --help` has for it; see `lab.cli.call.Verb`.
+        options: modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Options`.
+        exports: what `import lab` offers of it, by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        needs: tuple[str, ...] = (),
+        verbs: Mapping[str, tuple[str, str]] | None = None,
+        options: Mapping[str, str] | None = None,
+        exports: Mapping[str, str] | None = None,
+    ) -> None:
+        self.__dict__.update(name=name, needs=needs, verbs=verbs or {}, options=options or {}, exports=exports or {})
+
+    if TYPE_CHECKING:
+        name: str
+        needs: tuple[str, ...]
+        verbs: Mapping[str, tuple[str, str]]
+        options: Mapping[str, str]
+        exports: Mapping[str, str]
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
+
+    def __repr__(self) -> str:
+        return f"Feature(name={self.name!r})"
+
+
+_found: tuple[Feature, ...] | None = None
+
+
+def features() -> tuple[Feature, ...]:
+    """Every feature whose needs are there: those that come with the lab, then those of other packages by name."""
+    global _found
+    if _found is None:
+        every = [*_in_tree(), *_installed()]
+        names = {feature.name for feature in every}
+        while missing := {feature.name for feature in every if not names.issuperset(feature.needs)} & names:
+            names -= missing
+        _found = tuple(feature for feature in every if feature.name in names)
+    return _found
+
+
+def load(entry: str) -> Any:
+    """What an entry names: a module, or something in one."""
+    from importlib import import_module
+
+    module, _, attribute = entry.partition(":")
+    loaded = import_module(module)
+    return getattr(loaded, attribute) if attribute else loaded
+
+
+def verbs() -> dict[str, tuple[str, str]]:
+    """The verbs of all features: the module of each, and its line of help."""
+    return {verb: entry for feature in features() for verb, entry in feature.verbs.items()}
+
+
+def options_of(verb: str) -> list[Any]:
+    """The modules that add options to a verb."""
+    return [load(feature.options[verb]) for feature in features() if verb in feature.options]
+
+
+def export(name: str) -> Any:
+    """What a feature offers under a name.
+
+    Raises:
+        KeyError: none does.
+    """
+    for feature in features():
+        if name in feature.exports:
+            return load(feature.exports[name])
+    raise KeyError(name)
+
+
+def _in_tree() -> Iterator[Feature]:
+    for name in IN_TREE:
+        yield load(f"lab.features.{name}.feature:FEATURE")
+
+
+def _installed() -> Iterable[Feature]:
+    if not _any_installed():
+        return []
+    from importlib.metadata import entry_points
+
+    return [entry.load() for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
+
+
+def _any_installed() -> bool:
+    """Whether any distribution names a feature. Asking `importlib.metadata` takes ten times as long."""
+    sought = f"[{GROUP}]".encode()
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                try:
+                    with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                        if sought in file.read():
+                            return True
+                except OSError:
+                    pass
+    return False

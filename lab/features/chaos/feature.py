@@ -1,0 +1,5 @@
+"""Chaos: search for faults that a scenario does not survive."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="chaos", options={"run": "lab.features.chaos.option"})

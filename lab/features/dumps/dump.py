@@ -1,0 +1,314 @@
+"""One flight recorder dump as typed data. What does not look like PyTorch wrote it is refused, or not known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from lab.errors import RecordError
+from lab.features.dumps import words
+from lab.features.dumps.limits import HINT, Limits
+from lab.features.dumps.pickled import NotPlain
+from lab.record.layout import MOST_RANKS
+
+_LARGEST = 1 << 62
+_MOST_TENSORS, _MOST_DIMENSIONS, _MOST_FRAMES = 1 << 16, 64, 1 << 12
+_LONGEST_TEXT = 1000
+_RANKS = re.compile(r"\[[0-9, ]*\]")
+_TORCH = re.compile(r"^<|(^|/)(site|dist)-packages/torch/|/labnode/|/torch/(_\w+|autograd|distributed|nn|optim|utils)/")
+_LIBRARY = re.compile(rf"{_TORCH.pattern}|(^|/)(site|dist)-packages/|/lib/python\d")
+"""Files whose lines nobody wants to be told, unless there are no others: the script is found above them. `labnode` is
+the lab's own recorder."""
+_OWN, _OTHERS, _TORCHS = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a call."""
+
+    dtype: str
+    """As PyTorch's Python has it: `float32`; empty where it is not told."""
+    sizes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of its elements."""
+        product = 1
+        for size in self.sizes:
+            product *= size
+        return product
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A call of a rank."""
+
+    number: int
+    """Its place among all calls of the rank, the first is 0; a dump holds the latest only."""
+    group: str
+    """PyTorch's name of the group."""
+    description: str
+    pg_id: int
+    backend: str
+    op: str
+    """As traces and scenarios have it."""
+    seq: int
+    """Number of the collective in its group."""
+    p2p_seq: int
+    op_number: int
+    """Among all calls in its group, of whatever kind."""
+    message: bool
+    peer: int | None
+    """Group rank of the other end of a message; None where it is not told."""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    over: bool
+    """Whether it has ended."""
+    begun_ns: int
+    """Unix time."""
+    ended_ns: int | None
+    """Unix time when it was seen to have ended; None where it has not, or that is not told."""
+    file: str
+    """The script's file that led to it; empty where it is not told."""
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dump:
+    """What a rank left."""
+
+    rank: int
+    entries: tuple[Entry, ...]
+    """In the order in which they were called."""
+    members: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Global ranks of groups, by name, as far as they are told."""
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    enqueued: Mapping[str, int] = field(default_factory=dict)
+    """By name of a group: number of the last collective that the rank called there, where that is told."""
+    damaged: int = 0
+    """Calls that could not be read."""
+    older: int = 0
+    """Calls before these that were not read, because there were too many."""
+
+    @cached_property
+    def unbroken(self) -> bool:
+        """Whether it holds every call of the rank from some call on."""
+        return not self.damaged and all(one.number + 1 == two.number for one, two in pairwise(self.entries))
+
+    @property
+    def whole(self) -> bool:
+        """Whether it holds every call of the rank from the first on."""
+        return self.unbroken and not self.older and (not self.entries or self.entries[0].number == 0)
+
+    @property
+    def silent_of_messages(self) -> bool:
+        """Whether calls were numbered that are not in it: gloo numbers messages, and does not dump them."""
+        last: dict[str, int] = {}
+        for entry in self.entries:
+            if entry.backend == "gloo" and entry.op_number > last.get(entry.group, entry.op_number) + 1:
+                return True
+            last[entry.group] = entry.op_number
+        return False
+
+
+def read_dump(rank: int, data: Any, size: int, most_calls: int, most_items: int, members: MembersReader) -> Dump:
+    """A dump with its latest calls, from the plain data of a file of that many bytes.
+
+    Raises:
+        NotPlain: it is no flight recorder dump.
+        RecordError: with it, the dumps name more members of groups than the limits allow.
+    """
+    if not isinstance(data, dict) or "pg_config" not in data or "version" not in data:
+        raise NotPlain("is no flight recorder dump: it has no version and no pg_config")
+    entries = data.get("entries", [])
+    if not isinstance(entries, list):
+        raise NotPlain("is no flight recorder dump: its entries are no list")
+    reader, found, damaged = _Reader(min(size, most_items)), [], 0
+    older = len(entries)
+    for entry in reversed(entries[-most_calls:]):  # the latest are last
+        try:
+            found.append(reader.entry(entry))
+        except _Spent:
+            break
+        except (KeyError, TypeError, ValueError, AttributeError):
+            damaged += 1
+        older -= 1
+    if entries and not found:
+        raise NotPlain("is no flight recorder dump: none of its entries can be read")
+    groups = members.read(data["pg_config"])
+    names = {str(entry.pg_id): entry.group for entry in found}
+    status = data.get("pg_status")
+    return Dump(
+        rank=rank,
+        entries=tuple(sorted(found, key=lambda entry: entry.number)),
+        members={name: ranks for name, (ranks, _) in groups.items() if ranks},
+        descriptions={name: description for name, (_, description) in groups.items()},
+        enqueued={
+            names[key]: last
+            for key, of in (status.items() if isinstance(status, dict) else ())
+            if key in names and isinstance(of, dict) and (last := _last(of.get("last_enqueued_collective"))) is not None
+        },
+        damaged=damaged,
+        older=older,
+    )
+
+
+def _last(told: Any) -> int | None:
+    """JSON has numbers as text here; -1: none."""
+    number = int(told) if isinstance(told, str) and told.lstrip("-").isdecimal() and len(told) < 19 else told
+    return number if type(number) is int and number >= 0 else None
+
+
+def printable(text: str) -> str:
+    """A name on one line, without characters that act on a terminal: they are written as Python writes them."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+class MembersReader:
+    """Reads who is in which group; the ranks of a job mostly tell the same, which is read once."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.left = limits.members
+        self._known: dict[str, tuple[int, ...] | None] = {}
+
+    def read(self, config: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Read the ranks and the description of each group; a dump holds the ranks as text: `[0, 1]`."""
+        groups = config if isinstance(config, dict) else {}
+        if len(groups) > self.limits.groups:
+            raise NotPlain(f"tells of {len(groups):,} groups; allowed: {self.limits.groups:,}")
+        found = {}
+        for name, of in groups.items():
+            told = of.get("ranks") if isinstance(of, dict) else None
+            ranks = self._ranks(told) if isinstance(told, str) else None
+            if ranks is not None:
+                self.left -= len(ranks)
+                if self.left < 0:
+                    allowed = f"allowed: {self.limits.members:,}"
+                    raise RecordError(f"the dumps name too many members of groups, one for each rank; {allowed}", HINT)
+                try:
+                    found[_text(str(name))] = (ranks, _text(of.get("desc", "")))
+                except ValueError:
+                    what = f"no text, or longer than {_LONGEST_TEXT:,} characters"
+                    raise NotPlain(f"tells of a group whose name or description is {what}") from None
+        return found
+
+    def _ranks(self, told: str) -> tuple[int, ...] | None:
+        if told not in self._known:
+            if told.count(",") >= self.limits.files:
+                count = told.count(",") + 1
+                raise NotPlain(f"tells of a group of {count:,} ranks; allowed: {self.limits.files:,}")
+            self._known[told] = self._parse(told) if _RANKS.fullmatch(told) else None
+        return self._known[told]
+
+    def _parse(self, told: str) -> tuple[int, ...] | None:
+        ranks = tuple(int(rank) for rank in re.findall(r"[0-9]{1,7}", told))
+        fits = all(rank < MOST_RANKS for rank in ranks) and len(set(ranks)) == len(ranks) <= self.limits.files
+        return ranks if fits else None
+
+
+class _Spent(Exception):
+    """The items of lists that a file may have are used up: what follows is not read."""
+
+
+class _Reader:
+    """Reads entries; what several of them share is not gone through without end."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        """Items of lists that may still be gone through: an honest file has no more of them than bytes."""
+        self.owners: dict[str, int] = {}
+        """By file of a frame: whose it is."""
+
+    def entry(self, data: Mapping[str, Any]) -> Entry:
+        """An entry; raises KeyError, TypeError or ValueError where it is none."""
+        backend, _, name = _text(data["profiling_name"]).rpartition(":")
+        op, _, ends = name.partition(" ")
+        group, description = data["process_group"]
+        message = bool(data.get("is_p2p", op in ("send", "recv")))
+        state, ended = data["state"], data.get("time_discovered_completed_ns")
+        file, line, function = self._place(data.get("frames") or ())
+        return Entry(
+            number=_whole(data["record_id"]),
+            group=_text(group),
+            description=_text(description),
+            pg_id=_whole(data.get("pg_id", 0)),
+            backend=backend,
+            op=words.operation_of(op),
+            seq=_whole(data["collective_seq_id"]),
+            p2p_seq=_whole(data.get("p2p_seq_id", 0)),
+            op_number=_whole(data.get("op_id", 0)),
+            message=message,
+            peer=words.peer_of(ends),
+            inputs=self._tensors(data["input_sizes"], data.get("input_dtypes")),
+            outputs=self._tensors(data["output_sizes"], data.get("output_dtypes")),
+            over=_is_over(state, backend, retired=bool(data.get("retired"))),
+            begun_ns=_whole(data["time_created_ns"]),
+            ended_ns=_whole(ended) if state == words.COMPLETED and ended else None,
+            file=file,
+            line=line,
+            function=function,
+        )
+
+    def _spend(self, items: int, most: int) -> None:
+        if items > most:
+            raise ValueError(items)
+        self.left -= items
+        if self.left < 0:
+            raise _Spent
+
+    def _tensors(self, sizes: Any, dtypes: Any) -> tuple[Tensor, ...]:
+        self._spend(len(sizes), _MOST_TENSORS)
+        told = dtypes if isinstance(dtypes, list) and len(dtypes) == len(sizes) else [""] * len(sizes)
+        found = []
+        for dtype, of in zip(told, sizes, strict=True):
+            self._spend(len(of), _MOST_DIMENSIONS)
+            found.append(Tensor(words.dtype_of(_text(dtype)), tuple(map(_whole, of))))
+            if found[-1].count >= _LARGEST:
+                raise ValueError(of)
+        return tuple(found)
+
+    def _place(self, frames: Any) -> tuple[str, int, str]:
+        """File, line and function of the innermost frame that is no library's; frames come from the inside out."""
+        self._spend(len(frames), _MOST_FRAMES)
+        fallback = None
+        for frame in frames:
+            file = _text(frame["filename"])
+            owner = self.owners.get(file)
+            if owner is None:
+                owner = self.owners[file] = (
+                    _TORCHS if _TORCH.search(file) else _OTHERS if _LIBRARY.search(file) else _OWN
+                )
+            if owner == _OWN:
+                return file, _whole(frame["line"]), _text(frame["name"])
+            if owner == _OTHERS and fallback is None:
+                fallback = file, _whole(frame["line"]), _text(frame["name"])
+        return fallback or ("", 0, "")
+
+
+def _is_over(state: Any, backend: str, *, retired: bool) -> bool:
+    """Whether a call has ended.
+
+    Only NCCL and its like are watched by events; of others the state stays `scheduled`, and what is over is retired.
+    A call of NCCL that was retired and has not completed is one that the watchdog gave up on.
+    """
+    if state not in (words.COMPLETED, words.STARTED, words.SCHEDULED):
+        raise ValueError(state)
+    return state == words.COMPLETED or (retired and state == words.SCHEDULED and backend == "gloo")
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise ValueError(value)
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or len(value) > _LONGEST_TEXT:
+        raise ValueError(value)
+    return printable(value)

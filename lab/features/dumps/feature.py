@@ -1,0 +1,10 @@
+"""Dumps: records of what the flight recorder of any job has left."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="dumps",
+    verbs={
+        "import": ("lab.features.dumps.verb", "make a record of the flight recorder dumps of a job that hung anywhere")
+    },
+)

@@ -1,0 +1,75 @@
+"""`lab import`: makes a record of what a job that the lab did not run has left."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.cli import arguments as shared
+from lab.cli.answer import answer
+
+if TYPE_CHECKING:
+    from lab.record.read import Record
+    from lab.report.style import Style
+
+_KINDS = {"fr": "flight recorder dumps: nccl_trace_rank_0, ... as PyTorch pickles them, or JSON of fr_trace_json"}
+_LONGEST_NAME = 100
+"""Characters of the name of a job, which is in the name of a folder."""
+_HOWTO = """examples:
+  lab import fr /tmp/dumps          a record of the job, with what kept it from going on
+  lab explain                       the latest record: that one
+  lab report --open                 the same as a page
+
+Copy the dumps of all machines into one folder; each file's name ends in the number of its rank. `lab help dumps` says
+how a job leaves some. Nothing in them is run: what is more than plain data is refused."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _HOWTO
+    about = "; ".join(f"{kind}: {what}" for kind, what in _KINDS.items())
+    parser.add_argument("kind", choices=[*_KINDS], metavar="KIND", help=about)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where they are")
+    parser.add_argument("--scenario", metavar="NAME", help="what the job is called (default: as the folder)")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="read up to 1 GiB of dumps and keep up to 1,048,576 calls, 16 times as much as by default; this takes "
+        "minutes and some GB of memory",
+    )
+    shared.add_runs(parser)
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the record; needs no engine."""
+    from lab.features.dumps.folder import read_folder
+    from lab.features.dumps.limits import DEFAULT, LARGE
+    from lab.features.dumps.record import import_dumps
+    from lab.report.html.save import collector_paused
+
+    with collector_paused():
+        dumps = read_folder(arguments.folder, LARGE if arguments.large else DEFAULT)
+        name = arguments.scenario or arguments.folder.resolve().name or "dumps"
+        record = import_dumps(dumps, name[:_LONGEST_NAME], arguments.runs)
+    return answer(arguments, lambda: _json(record), lambda style: _text(record, style))
+
+
+def _problems(record: Record) -> list[str]:
+    from lab.record.events import Dumped
+
+    return [text for event in record.events() if isinstance(event, Dumped) for text in event.lacks]
+
+
+def _json(record: Record) -> dict[str, Any]:
+    return {**record.result().to_json(), "problems": _problems(record)}
+
+
+def _text(record: Record, style: Style) -> str:
+    from lab.words import capital, name_ranks
+
+    result = record.result()
+    lines = [f"{style.verdict(result.verdict)}  {style.paint(result.scenario, 'bold')}", f"  {capital(result.reason)}"]
+    lines += [f"  - {problem}" for problem in _problems(record)]
+    who = name_ranks(rank.rank for rank in result.ranks)
+    return "\n".join([*lines, "", f"{who} on record as {record.run}: `lab explain`, `lab report --open`"])

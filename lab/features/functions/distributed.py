@@ -1,0 +1,169 @@
+"""`@lab.distributed`: a function that runs on every rank of a cluster wherever it is called.
+
+@lab.distributed(nodes=3)
+def test_sum(rank, world_size):
+    ...
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, overload
+
+from lab.engine.select import Choice
+from lab.errors import LabError, RanksFailed, UsageError
+from lab.features.functions.calling import How
+from lab.features.functions.failures import at_function
+from lab.features.functions.filled import around_filled, to_fill, without
+from lab.features.functions.on_cluster import OnCluster
+from lab.features.functions.pack import ORIGINAL
+
+_NAMES = ("__module__", "__name__")
+"""What decorators keep of a function; `__qualname__` not all of them do."""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provided:
+    """What a test runner provides for the test that runs now."""
+
+    cluster: Callable[[Mapping[str, Any]], OnCluster]
+    """The cluster of a shape, as keywords that were given."""
+    test: object
+    """The test's own function, whose values nobody wants, or what other decorators made of it."""
+    how: How
+    """How functions are called, besides what they say themselves."""
+
+
+_provided: list[Provided] = []
+
+
+@contextmanager
+def provide(provided: Provided) -> Iterator[None]:
+    """Have functions take their clusters from a test runner, until the block is done."""
+    _provided.append(provided)
+    try:
+        yield
+    finally:
+        _provided.remove(provided)
+
+
+@overload
+def distributed(function: F, /) -> F: ...
+@overload
+def distributed(
+    *,
+    nodes: int | None = None,
+    nproc_per_node: int | None = None,
+    engine: Choice | None = None,
+    backend: str = "gloo",
+    timeout_s: float = 60.0,
+    fresh: bool = False,
+    **shape: Any,
+) -> Callable[[F], F]: ...
+
+
+def distributed(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    nodes: int | None = None,
+    nproc_per_node: int | None = None,
+    engine: Choice | None = None,
+    backend: str = "gloo",
+    timeout_s: float = 60.0,
+    fresh: bool = False,
+    **shape: Any,
+) -> Any:
+    """Have a function, or a test, run on every rank of a cluster, in a process group of all of them.
+
+    Its parameters `rank`, `world_size` and `group` are filled in on each rank. In a session of pytest it runs on the
+    warm cluster of that shape; elsewhere on the cluster of the current folder, or on one that is made for the call.
+    Called by anybody but pytest, it returns what it returned, by rank. For what it raises, see `Cluster.call`.
+
+    Args:
+        function: what is decorated.
+        nodes: how many; None: what the marker `lab` says, or 3.
+        nproc_per_node: ranks on each node.
+        engine: `docker` or `local`; None: what is there.
+        backend: what their process group is made with: `gloo`, `mpi` or `nccl`.
+        timeout_s: how long it may take before it is hung.
+        fresh: start new ranks for it.
+        shape: what else `Cluster` takes.
+    """
+    said = {"nodes": nodes, "nproc_per_node": nproc_per_node, "engine": engine, **shape}
+    said = {name: value for name, value in said.items() if value is not None}
+    own = How(backend=backend, timeout_s=timeout_s, fresh=fresh)
+
+    def decorate(original: Callable[..., Any]) -> Callable[..., Any]:
+        if not inspect.isfunction(original) or inspect.iscoroutinefunction(original):
+            raise UsageError(f"@lab.distributed: {original!r} is no plain function", "decorate a `def`")
+        signature = inspect.signature(original)
+        all_filled = to_fill(signature)
+
+        @functools.wraps(original)
+        def on_ranks(*arguments: Any, **named: Any) -> list[Any] | None:
+            __tracebackhide__ = True
+            how = replace(own, filled=tuple(name for name in all_filled if name not in named))
+            call = around_filled(original, signature, all_filled, arguments, named)
+            return call_on_ranks(*call, said, how, test=on_ranks, shown=original)
+
+        vars(on_ranks)["__signature__"] = without(signature, all_filled)
+        vars(on_ranks)[ORIGINAL] = original
+        return on_ranks
+
+    return decorate if function is None else decorate(function)
+
+
+def call_on_ranks(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    named: Mapping[str, Any],
+    said: Mapping[str, Any],
+    how: How,
+    *,
+    test: object,
+    shown: Callable[..., Any],
+) -> list[Any] | None:
+    """Call a function on the ranks of a cluster that a test runner provides, or of one of its own.
+
+    Args:
+        function: what ranks call.
+        arguments: by position.
+        named: by name.
+        said: of the shape of the cluster.
+        how: how it is called, as far as that is said of the function itself.
+        test: what the test runner calls; if that is its own test, nobody wants a value.
+        shown: the function that a failure points at which did not come about in it.
+    """
+    __tracebackhide__ = True
+    if _provided:
+        provided = _provided[-1]
+        of_session = {name: getattr(provided.how, name) for name in ("settings", "variables", "write")}
+        how = replace(how, wanted=how.wanted and not _is_same(test, provided.test), **of_session)
+        try:
+            cluster = provided.cluster(said)
+            values = cluster.call_as(function, arguments, named, how)
+        except RanksFailed as error:
+            raise (error if error.shown_inside else at_function(error, shown)) from error.__cause__
+        except LabError as error:
+            raise at_function(error, shown) from None
+        return values if how.wanted else None
+    from lab.cluster import DEFAULT_NODES, Cluster
+
+    own = Cluster(**{"nodes": DEFAULT_NODES, **said})
+    try:
+        return own.call_as(function, arguments, named, how)
+    finally:
+        own.end_calls()
+
+
+def _is_same(function: object, test: object) -> bool:
+    """Whether a function is a test, or what the test was made of by decorators, which keep its name."""
+    if function is None or test is None:
+        return False
+    return [getattr(function, name, None) for name in _NAMES] == [getattr(test, name, None) for name in _NAMES]

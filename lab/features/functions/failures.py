@@ -1,0 +1,236 @@
+"""What a function raised on ranks, as one exception here whose traceback leads through the function's own lines."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+from lab.errors import LabError, RanksFailed
+from lab.features.functions.caught_as import Classes, caught_as, fill_in, known_exception
+from lab.node.messages.call import Failure, Place
+from lab.report.harmless import harmless
+from lab.verdict.peers import is_loss
+from lab.words import name_ranks
+
+_Error = TypeVar("_Error", bound=LabError)
+_LAST_LINE = 1_000_000
+_ADDRESS = re.compile(r"\[[0-9a-f.:]+\](?::\d+)?")
+_MOST_TOLD = 5
+"""So many failures are told at length."""
+_OUTCOMES = {"Skipped": "_pytest.outcomes", "XFailed": "_pytest.outcomes", "SkipTest": "unittest.case"}
+"""Exceptions that are no failures, and where they are; pytest says that its own are builtins."""
+
+
+def raised(
+    failures: Mapping[int, Failure],
+    shown: Mapping[str, str],
+    *,
+    classes: Classes | None = None,
+    record: Path | None,
+    write: Callable[[BaseException], str] | None = None,
+) -> BaseException:
+    """The exception to raise for what ranks raised.
+
+    Args:
+        failures: by rank.
+        shown: paths of source files here, by what ranks call them.
+        classes: those that were sent.
+        record: of the run.
+        write: writes an exception with its traceback; None: as Python does.
+    """
+    told = _alike(failures)
+    first, *others = told
+    ranks, failure = first
+    if all(other.module in ("builtins", _OUTCOMES.get(other.kind)) and other.kind in _OUTCOMES for _, other in told):
+        return _outcome(failure, shown)
+    again = partial(rebuild, shown=shown, classes=classes)
+    error = again(failure, header=f"{name_ranks(ranks)}: ", ranks=ranks, record=record)
+    write = write or _written
+    notes = [
+        f"{name_ranks(also)} failed otherwise:\n{write(again(other, header=''))}"
+        for also, other in others[: _MOST_TOLD - 1]
+    ]
+    if len(others) >= _MOST_TOLD:
+        more = [rank for also, _ in others[_MOST_TOLD - 1 :] for rank in also]
+        notes.append(f"{name_ranks(sorted(more))} failed otherwise too")
+    lost = sorted(set(failures) - {rank for also, _ in told for rank in also})
+    if lost:
+        notes.append(f"{name_ranks(lost)} lost {'it' if len(ranks) == 1 and not others else 'them'} because of that")
+    if record is not None:
+        notes.append(f"record: {record}")
+    _add_notes(error, notes)
+    return error
+
+
+def _alike(failures: Mapping[int, Failure]) -> list[tuple[list[int], Failure]]:
+    """Failures with the ranks that have them, once each; without those that lost a peer, where there are others."""
+    own = {rank: failure for rank, failure in sorted(failures.items()) if not _lost_a_peer(failure)}
+    found: dict[object, tuple[list[int], Failure]] = {}
+    for rank, failure in (own or dict(sorted(failures.items()))).items():
+        same = (
+            failure.module,
+            failure.kind,
+            _ADDRESS.sub("", failure.text),
+            tuple((one.file, one.line) for one in failure.places),
+        )
+        found.setdefault(same, ([], failure))[0].append(rank)
+    return list(found.values())
+
+
+def all_lost_a_peer(failures: Mapping[int, Failure]) -> bool:
+    """Whether each of some failures says that it is because of another rank."""
+    return all(map(_lost_a_peer, failures.values()))
+
+
+def _lost_a_peer(failure: Failure | None) -> bool:
+    """Whether a failure says of itself, or of what it came from, that another rank was lost."""
+    while failure is not None:
+        by_torch = failure.kind == "RuntimeError" or failure.module.startswith("torch.distributed")
+        if by_torch and is_loss(failure.text):
+            return True
+        failure = failure.cause or failure.context
+    return False
+
+
+def _outcome(failure: Failure, shown: Mapping[str, str]) -> BaseException:
+    """As a test says that it is skipped, or was expected to fail."""
+    kind = known_exception(_OUTCOMES[failure.kind], failure.kind)
+    outcome = kind(failure.text) if kind is not None else RanksFailed(f"{failure.kind}: {failure.text}")
+    return outcome.with_traceback(traceback_of(failure, shown))
+
+
+def rebuild(
+    failure: Failure,
+    shown: Mapping[str, str],
+    *,
+    header: str,
+    classes: Classes | None = None,
+    ranks: list[int] | None = None,
+    record: Path | None = None,
+) -> RanksFailed:
+    """An exception as it was raised on a rank: of its class where that is known here, and of RanksFailed.
+
+    Its `__init__` is not called: nobody can say with what.
+    """
+    kind = caught_as(known_exception(failure.module, failure.kind, classes))
+    text = harmless(failure.text if kind is not RanksFailed else _with_class(failure))
+    error = kind(f"{header}{text}", ranks=tuple(ranks or ()), record=record)
+    fill_in(error, text)
+    error.shown_inside = True
+    error.__traceback__ = traceback_of(failure, shown)
+    _add_notes(error, [harmless(note) for note in failure.notes])
+    if failure.cause is not None:
+        error.__cause__ = rebuild(failure.cause, shown, header="", classes=classes)
+    elif failure.context is not None:
+        error.__context__ = rebuild(failure.context, shown, header="", classes=classes)
+    return error
+
+
+def _with_class(failure: Failure) -> str:
+    name = failure.kind if failure.module == "builtins" else f"{failure.module}.{failure.kind}"
+    return f"{name}: {failure.text}" if failure.text else name
+
+
+def _add_notes(error: BaseException, notes: list[str] | tuple[str, ...]) -> None:
+    if notes:
+        error.__notes__ = [*getattr(error, "__notes__", ()), *notes]  # type: ignore[attr-defined]
+
+
+def _written(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+
+
+# -- tracebacks
+
+
+def at_function(error: _Error, function: Callable[..., Any]) -> _Error:
+    """An error whose traceback leads to a function, not to where the lab found out."""
+    code = function.__code__
+    place = Place(code.co_filename, code.co_firstlineno, code.co_name, code.co_firstlineno, {}, {})
+    path = {code.co_filename: code.co_filename}
+    if isinstance(error, RanksFailed):
+        error.shown_inside = True
+    return error.with_traceback(traceback_of(Failure("", "", "", (place,)), path))
+
+
+class _Shown:
+    """A value of a rank, as it was shown there."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return harmless(self._text)
+
+
+def traceback_of(failure: Failure, shown: Mapping[str, str]) -> TracebackType | None:
+    """A traceback that leads through the same lines, with the arguments as they were shown."""
+    traceback: TracebackType | None = None
+    for place in reversed(failure.places):
+        traceback = TracebackType(traceback, _frame(place, _path(place.file, shown)), -1, _line(place.line))
+    return traceback
+
+
+def _path(file: str, shown: Mapping[str, str]) -> str:
+    """Where a file of a rank is here; a name that no file has, where that is not known."""
+    file = file.replace("\0", "")
+    if file in shown:
+        return shown[file]
+    if file.startswith("<"):
+        return file
+    if file.endswith(".py") and _is_installed(file) and os.path.isfile(file):
+        return file
+    return f"<node>/{harmless(file).lstrip('/')}"
+
+
+def _is_installed(file: str) -> bool:
+    real = os.path.realpath(file)
+    return any(folder and real.startswith(os.path.join(os.path.realpath(folder), "")) for folder in sys.path)
+
+
+def _line(number: int) -> int:
+    return min(max(1, number), _LAST_LINE)
+
+
+def _frame(place: Place, path: str) -> FrameType:
+    """The frame of a function of that name, place and variables, which did nothing else."""
+    values = {**place.arguments, **place.variables}
+    values = {name: shown for name, shown in values.items() if name.isidentifier() and not name.startswith("__")}
+    names = [name for name in values if not keyword.iskeyword(name)]
+    arguments = [name for name in names if name in place.arguments]
+    others = [name for name in names if name not in place.arguments]
+    hidden = ["__tracebackhide__"] if place.hidden else []
+    others += hidden
+    line = _line(place.first_line)
+    call = ast.Return(ast.Call(ast.Name("__frame__", ast.Load()), [], []))
+    taken = ast.arguments(
+        [], [ast.arg(name) for name in arguments], None, [ast.arg(name) for name in others], [], None, []
+    )
+    taken.kw_defaults = [None] * len(others)
+    function = ast.FunctionDef("function", taken, [call], [], lineno=line, col_offset=0)
+    if sys.version_info >= (3, 12):
+        function.type_params = []
+    for node in ast.walk(function):
+        if isinstance(node, (ast.stmt, ast.expr, ast.arg)):
+            node.lineno = node.end_lineno = line
+            node.col_offset = node.end_col_offset = 0
+    module = compile(ast.Module([function], []), path, "exec")
+    scope: dict[str, Any] = {"__frame__": lambda: sys._getframe(1), "__name__": "rank", "__builtins__": builtins}  # noqa: SLF001
+    exec(module, scope)
+    made = scope["function"]
+    name = harmless(place.function)
+    named = {"co_name": name, **({"co_qualname": name} if sys.version_info >= (3, 11) else {})}
+    made.__code__ = made.__code__.replace(**named)
+    held = {name: _Shown(values[name]) for name in (*arguments, *others) if name in values}
+    return made(**held, **dict.fromkeys(hidden, True))  # type: ignore[no-any-return]

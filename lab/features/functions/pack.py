@@ -1,0 +1,193 @@
+"""Packs a call for ranks that have neither the caller's files nor its pytest: the function travels with its code."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import io
+import json
+import os
+import pkgutil
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from lab.errors import UsageError
+from lab.features.functions.lend import called, is_own
+from lab.node.messages.call import How
+from lab.node.rank.call_frames import LIMIT_BYTES
+from lab.words import format_limit
+
+ORIGINAL = "__lab_function__"
+"""Attribute of what stands for a function here: the function that ranks are to call."""
+IN_NODE = "__lab_in_node__"
+"""Attribute of a class or function whose place is taken, on ranks, by what it names: `module:name`."""
+_REWRITER = "_pytest.assertion.rewrite"
+_ASSERTIONS = "labnode.rank.call_assertions"
+_LOOP = ("_asyncioRunner", "_asyncioTestContext", "_asyncioTestLoop", "_asyncioCallsQueue")
+_OF_RUNNER: dict[str, Any] = {"_outcome": None, "_subtest": None, "_cleanups": [], **dict.fromkeys(_LOOP)}
+"""Attributes of a test of unittest that belong to who runs it, and what ranks find there."""
+_ONE_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_FUNCTIONS = "a function of a module or a nested one, whose arguments and variables can be pickled"
+_pickling = threading.RLock()
+"""What travels by value is noted for the whole process."""
+
+
+class Packed:
+    """A call as bytes, and what was seen on the way."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.shown: dict[str, str] = {}
+        """Paths of source files here, by what the ranks call them."""
+        self.classes: dict[tuple[str, str], type | None] = {}
+        """Those that travel by value, by module and name, so that what comes back is of them; None: there are two."""
+        self.rewritten = False
+        """Whether it holds assertions that pytest has rewritten."""
+
+    def name(self, path: str) -> str:
+        """What ranks call a source file of this machine."""
+        if not is_own(path):
+            return path
+        name = called(path, self.folder)
+        self.shown[name] = path
+        return name
+
+
+def pack_call(
+    packed: Packed,
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    *,
+    filled: Sequence[str] = (),
+    wanted: bool = True,
+    settings: Callable[[], Mapping[str, Any]] = dict,
+    variables: bool = False,
+) -> bytes:
+    """A call for `labnode.rank.calls`.
+
+    Args:
+        packed: says where source files are; takes what was seen.
+        function: what is called.
+        arguments: by position.
+        named: by name.
+        filled: parameters that each rank fills in.
+        wanted: whether what it returns is sent back.
+        settings: those of pytest, asked for where assertions are rewritten.
+        variables: whether failures tell local variables.
+
+    Raises:
+        UsageError: something in it cannot be sent; the message says what.
+    """
+    module = _module_of(function)
+    try:
+        body = _dumps(packed, [module, *map(_module_of, arguments)], (function, tuple(arguments), dict(named)))
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        culprit = _that_cannot_be_sent(packed, function, arguments, named)
+        told = f"{name} cannot be sent to the ranks{culprit}: {type(error).__name__}: {error}"
+        raise UsageError(told[:600], f"allowed: {_FUNCTIONS}") from error
+    path = _file_of(module) or str(getattr(getattr(function, "__code__", None), "co_filename", ""))
+    sources = {}
+    if is_own(path) and os.path.isfile(path):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            sources[packed.name(path)] = file.read()
+    assertions = dict(settings()) if packed.rewritten else None
+    how = How(list(filled), wanted, sources, assertions, variables)
+    head = json.dumps(how._asdict(), separators=(",", ":")).encode("utf-8", "replace")
+    size = len(head) + len(body)
+    if size > LIMIT_BYTES:
+        raise UsageError(
+            f"a call of {size:,} bytes cannot be sent: at most {format_limit(LIMIT_BYTES)}",
+            "make large tensors on the ranks, or put files into the cluster's `data`",
+        )
+    return len(head).to_bytes(8, "big") + head + body
+
+
+def _that_cannot_be_sent(
+    packed: Packed, function: Callable[..., Any], arguments: Sequence[Any], named: Mapping[str, Any]
+) -> str:
+    """The first argument that cannot be, as a part of a sentence; empty: it is not one of them."""
+    names: Sequence[str] = ()
+    with suppress(TypeError, ValueError):  # not every function tells its parameters
+        names = [name for name, one in inspect.signature(function).parameters.items() if one.kind in _ONE_BY_POSITION]
+    by_position = [names[number] if number < len(names) else f"number {number + 1}" for number in range(len(arguments))]
+    for name, value in [*zip(by_position, arguments, strict=True), *named.items()]:
+        try:
+            _dumps(packed, [_module_of(function), _module_of(value)], value)
+        except Exception:  # noqa: BLE001 - the same as before, as a rule
+            return f" with its argument {name}, a {type(value).__name__}"
+    return ""
+
+
+def _module_of(item: object) -> ModuleType | None:
+    """Where a function, a class or the class of an object is from."""
+    kind = item if isinstance(item, type | FunctionType) else type(item)
+    return sys.modules.get(getattr(kind, "__module__", None) or "")
+
+
+def _file_of(module: ModuleType | None) -> str:
+    return getattr(module, "__file__", None) or ""
+
+
+def _is_test_case(item: object) -> bool:
+    loaded = sys.modules.get("unittest.case")
+    return loaded is not None and isinstance(item, loaded.TestCase)
+
+
+def _without_its_runner(case: Any) -> Any:
+    """How to pickle a test of unittest, without what the one who runs it here has put on it."""
+    made, *others = case.__reduce_ex__(4)
+    if len(others) > 1 and isinstance(others[1], dict):
+        of_runner = {name: empty for name, empty in _OF_RUNNER.items() if name in others[1]}
+        others[1] = {**others[1], **of_runner}
+        others[1].pop(others[1].get("_testMethodName"), None)
+    return made, *others
+
+
+def _dumps(packed: Packed, modules: Sequence[ModuleType | None], value: object) -> bytes:
+    """Pickle a value; what is in these modules of the caller travels by value, as do functions that no module has."""
+    import cloudpickle
+
+    reduce_code = cloudpickle.Pickler.dispatch_table[CodeType]
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, item: Any) -> Any:
+            kind = type(item)
+            if kind is CodeType:
+                return reduce_code(item.replace(co_filename=packed.name(item.co_filename)))
+            if isinstance(item, type | FunctionType) and IN_NODE in vars(item):
+                return pkgutil.resolve_name, (vars(item)[IN_NODE],)
+            if kind is FunctionType and ORIGINAL in item.__dict__:
+                return copy.copy, (item.__dict__[ORIGINAL],)
+            if kind is ModuleType and item.__name__ == _REWRITER:
+                packed.rewritten = True
+                return importlib.import_module, (_ASSERTIONS,)
+            if _is_test_case(item):
+                return _without_its_runner(item)
+            if kind.__module__.startswith("_pytest.mark"):  # marks say nothing to ranks
+                return list, ()
+            reduced = super().reducer_override(item)
+            if isinstance(item, type) and reduced is not NotImplemented:
+                for name in {item.__name__, item.__qualname__}:  # cloudpickle keeps the one or the other
+                    key = item.__module__, name
+                    packed.classes[key] = item if packed.classes.get(key, item) is item else None
+            return reduced
+
+    by_value = {module for module in modules if module is not None and _file_of(module) and is_own(_file_of(module))}
+    by_value -= {sys.modules["__main__"]}
+    buffer = io.BytesIO()
+    with _pickling:
+        for module in by_value:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            Pickler(buffer).dump(value)
+        finally:
+            for module in by_value:
+                cloudpickle.unregister_pickle_by_value(module)
+    return buffer.getvalue()

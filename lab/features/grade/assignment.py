@@ -1,0 +1,139 @@
+"""What is graded, and with what: the scenario, what was handed in, an engine that keeps strangers' scripts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lab.engine.select import OPENERS, Choice, select_engine
+from lab.errors import EngineUnavailable, UsageError
+from lab.features.grade.run import Desk
+from lab.features.grade.stage import own_folder
+from lab.features.grade.submissions import Submission, find_submissions
+from lab.features.grade.unzip import Room, unzip
+from lab.keys.problems import names_in
+from lab.plan.cluster import Shape
+from lab.run.options import RunOptions
+from lab.run.ship import pack_folder
+from lab.run.snapshot import with_stated_calls
+from lab.spec.lessons import named_file
+from lab.spec.load import load_scenario
+from lab.spec.scenario import Scenario
+from lab.words import listing
+
+_ROOM = Room(bytes=1 << 30, files=20_000)
+"""What the zip file of a whole class may hold."""
+_WHY_DOCKER = "only there is a submission kept from this machine, and from the next one"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """The folder of all submissions; a zip file is unpacked for as long as the block lasts.
+
+    Raises:
+        UsageError: there is none, or it cannot be unpacked.
+    """
+    if path.is_dir():
+        yield path
+    elif path.suffix.lower() != ".zip" or not path.is_file():
+        raise UsageError(f"{path} is neither a folder nor a zip file", "name the folder that holds the submissions")
+    else:
+        with own_folder() as folder:
+            try:
+                unzip(path, folder, _ROOM)
+            except UsageError as error:
+                raise UsageError(f"{path} cannot be unpacked: {error.message}") from error
+            yield folder
+
+
+def find_assignment(folder: Path, named: Path | None) -> Scenario:
+    """The scenario that was named, else the one in the folder of the submissions.
+
+    Raises:
+        UsageError: there is none, or there are several.
+        ScenarioError: it is not valid.
+    """
+    if named is not None:
+        return load_scenario(named_file(named))
+    names = names_in(folder, ".yaml", ".yml")
+    if len(names) != 1:
+        there = f"holds {listing(names)}" if names else "holds no scenario"
+        raise UsageError(f"{folder} {there}", "name the assignment with --scenario")
+    return load_scenario(folder / names[0])
+
+
+def submissions_to(assignment: Scenario, folder: Path) -> list[Submission]:
+    """What was handed in in a folder, which may be that of the assignment.
+
+    Raises:
+        UsageError: there is nothing.
+    """
+    own = assignment.script.parent
+    files = [assignment.script, *(own / name for name in assignment.grade.files)]
+    if assignment.source is not None:
+        files.append(assignment.source)
+    if assignment.expect.check:
+        files.append(own / assignment.expect.check.partition(":")[0])
+    return find_submissions(folder, files)
+
+
+def open_desk(
+    assignment: Scenario,
+    submissions: Sequence[Submission],
+    *,
+    engine: Choice,
+    trust: bool,
+    asked: Mapping[str, Any],
+    options: RunOptions,
+    jobs: int,
+) -> Desk:
+    """What to grade with.
+
+    Args:
+        assignment: the scenario.
+        submissions: what was handed in; no check gets to see any of it but in the folder of its ranks.
+        engine: which; `auto` is Docker.
+        trust: grade without isolation, on any engine.
+        asked: fields of the shape of the clusters.
+        options: how to run them.
+        jobs: clusters side by side.
+
+    Raises:
+        UsageError: the local engine is asked for strangers' scripts.
+        EngineUnavailable: no engine answers that can be used.
+    """
+    if engine == "local" and not trust:
+        raise UsageError(
+            f"submissions are graded on the docker engine: {_WHY_DOCKER}",
+            "--trust grades on the local engine all the same, and says so on every result",
+        )
+    mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
+    if mounted and not trust:
+        raise UsageError(
+            f"{assignment.name} mounts {listing(mounted)}, and nodes that grade mount no folder of this machine",
+            "name the files under `grade: files:`; or, if you trust every submission, --trust",
+        )
+    if engine == "auto" and not trust:
+        engine = "docker"
+    try:
+        name = select_engine(engine)[0].name
+    except EngineUnavailable as error:
+        if trust or engine != "docker":
+            raise
+        raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
+    assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
+    if assignment.expect.check:
+        apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
+        options = replace(options, check_archive=apart)
+    return Desk(
+        assignment=assignment,
+        open_engine=OPENERS["local" if name == "local" else "docker"],
+        engine=name,
+        strict=not trust,
+        asked=asked,
+        options=replace(options, fresh=True),
+        jobs=jobs,
+    )

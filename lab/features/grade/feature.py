@@ -1,0 +1,13 @@
+"""Grade: submissions, each run in the place of a scenario's script."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="grade",
+    verbs={
+        "grade": (
+            "lab.features.grade.verb",
+            "run many submissions in the place of a scenario's script, isolated, and give each its points",
+        )
+    },
+)

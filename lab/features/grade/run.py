@@ -1,0 +1,300 @@
+"""Runs every submission in the place of a scenario's script, on clusters that no submission can spoil for the next."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from lab.engine.interrupts import uninterrupted
+from lab.engine.protocol import Engine
+from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
+from lab.features.grade.feedback import grade_of, not_graded, refused
+from lab.features.grade.grades import Grade
+from lab.features.grade.points import broke_off, forfeited, unheard_of
+from lab.features.grade.stage import staged
+from lab.features.grade.submissions import Submission
+from lab.keys.kinds import slug
+from lab.plan.cluster import ClusterInfo, Shape
+from lab.plan.limits import limits_for
+from lab.record.read import Record
+from lab.record.result import Result
+from lab.run.foreign_wishes import refuse_absent_image
+from lab.run.lock import ClusterLock
+from lab.run.observe import Silence
+from lab.run.options import RunOptions
+from lab.run.place import Place
+from lab.spec.scenario import Resources, Scenario
+from lab.verdict.facts import RunFacts, read_facts
+from lab.verdict.limits import left_out_told
+
+_ATTEMPTS = 2
+"""So often a submission is run that the lab could not run: then it is not graded."""
+_LOOK_S = 0.2
+_LEAST_CPUS = 0.1
+
+
+class Watcher(Protocol):
+    """Watches the grading; no two of its methods are called at once."""
+
+    def progress(self, text: str) -> None:
+        """Something is being done that takes a moment."""
+
+    def graded(self, grade: Grade, done: int, of: int) -> None:
+        """A submission has its grade; so many have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """What submissions are graded with."""
+
+    assignment: Scenario
+    open_engine: Callable[[], Engine]
+    """Each cluster has a connection of its own to the engine."""
+    engine: str
+    """Its name."""
+    strict: bool
+    """Whether clusters keep submissions from everything else; False: whoever calls trusts them."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the shape of the clusters that were asked for."""
+    options: RunOptions = field(default_factory=RunOptions)
+    jobs: int = 1
+    """Clusters side by side, which share what the machine has."""
+
+    def shape(self, engine: Engine) -> Shape:
+        """The shape of each cluster."""
+        said = self.assignment
+        nodes, nproc_per_node = self.options.size_of_run(said, Shape(nodes=1))
+        limits = {name: value for name, value in vars(said.resources).items() if value}
+        shape = Shape(
+            **{
+                "nodes": nodes,
+                "nproc_per_node": nproc_per_node,
+                "image": said.image,
+                "requirements": said.requirements,
+                "data": said.data,
+                "volumes": said.volumes,
+                "strict": self.strict,
+                **limits,
+                **self.asked,
+            }
+        )
+        return self._within_its_part(shape, engine) if self.strict else shape
+
+    def _within_its_part(self, shape: Shape, engine: Engine) -> Shape:
+        """The shape with limits such that clusters side by side cannot take anything from one another."""
+        machine = engine.machine()
+        limits = limits_for(shape.nodes * self.jobs, shape.limits, machine, strict=True)
+        cpus = float(machine.cores)
+        if self.jobs > 1:
+            cpus = max(_LEAST_CPUS, round(cpus / self.jobs / shape.nodes, 2))
+        return replace(shape, memory_bytes=limits.memory_bytes, cpus=shape.cpus or cpus)
+
+    def place(self, submission: Submission, script: Any) -> Scenario:
+        """The scenario in which a submission has the place of the script; its cluster has what it wishes for."""
+        return replace(
+            self.assignment,
+            name=slug(submission.name),
+            script=script,
+            source=None,
+            image=None,
+            requirements=(),
+            data={},
+            volumes=(),
+            resources=Resources(),
+            outputs=self.assignment.outputs or None,
+        )
+
+
+class Grader:
+    """Grades submissions, see `grade`."""
+
+    def __init__(self, desk: Desk, submissions: Sequence[Submission], watcher: Watcher) -> None:
+        self._desk = desk
+        self._waiting = list(enumerate(submissions))
+        self._of = len(submissions)
+        self._watcher = watcher
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._grades: dict[int, Grade] = {}
+        self._failure: LabError | None = None
+
+    def grade(self) -> tuple[list[Grade], LabError | None]:
+        """Grade all; see `grade`."""
+        turn = f"grade-{os.getpid():x}-{os.urandom(2).hex()}"
+        jobs = min(self._desk.jobs, self._of)
+        with ThreadPoolExecutor(jobs) as pool:
+            workers: list[Future[None]] = []
+            try:
+                with uninterrupted():  # else Ctrl-C could leave a worker behind of which nobody knows
+                    workers = [pool.submit(self._work, f"{turn}-{number}") for number in range(jobs)]
+                while wait(workers, _LOOK_S).not_done:  # so that a signal is heard
+                    if any(worker.done() and worker.exception() for worker in workers):
+                        self._stop.set()
+            except KeyboardInterrupt:
+                self._end(Interrupted(f"interrupted after {len(self._grades)} of {self._of} submissions"))
+                wait(workers)
+            for worker in workers:
+                worker.result()  # raises what nobody foresaw
+        return [grade for _, grade in sorted(self._grades.items())], self._failure
+
+    def _end(self, why: LabError) -> None:
+        """Begin with no further submission, and cut short what runs."""
+        with self._lock:
+            self._failure = self._failure or why
+        self._stop.set()
+
+    def _work(self, name: str) -> None:
+        try:
+            engine = self._desk.open_engine()
+            if not self._desk.options.pull and not self._desk.asked.get("image"):
+                refuse_absent_image(self._desk.assignment, engine)
+            place = Place(engine=engine, name=name, asked={}, announce=self._announce)
+            bench = _Bench(place, self._desk.shape(engine))
+            lock = ClusterLock(engine.name, name)
+            with lock.held("grading"):
+                try:
+                    while (next_one := self._next()) is not None:
+                        number, submission = next_one
+                        self._take(number, self._grade(submission, bench))
+                finally:
+                    bench.clear()
+            lock.path.unlink(missing_ok=True)  # nobody else has a cluster of this name, now or later
+        except KeyboardInterrupt:
+            pass  # the run was cut short, as everybody knows by now
+        except LabError as error:
+            self._end(error)
+
+    def _announce(self, text: str) -> None:
+        with self._lock:
+            self._watcher.progress(text)
+
+    def _next(self) -> tuple[int, Submission] | None:
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting and not self._stop.is_set() else None
+
+    def _take(self, number: int, grade: Grade) -> None:
+        with self._lock:
+            self._grades[number] = grade
+            self._watcher.graded(grade, len(self._grades), self._of)
+
+    def _grade(self, submission: Submission, bench: _Bench) -> Grade:
+        assignment = self._desk.assignment
+        with ExitStack() as stack:
+            try:
+                script, told = stack.enter_context(staged(submission, assignment))
+            except UsageError as error:  # nobody else's fault
+                return refused(submission.name, error.message, assignment)
+            scenario = self._desk.place(submission, script)
+            outcome = self._run(scenario, bench)
+        if isinstance(outcome, LabError):
+            return not_graded(submission.name, outcome.message, assignment)
+        result, facts = outcome
+        if not _ended_well(result, facts):
+            bench.clear()
+            if self._waiting:  # who comes next does not wait for what this one did
+                with suppress(LabError):  # it is tried again then
+                    bench.make_ready()
+        left_out = left_out_told(facts.staged).removeprefix("; ")
+        told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
+        return grade_of(submission.name, result, facts, assignment, told)
+
+    def _run(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts] | LabError:
+        """Run a submission; once more on other nodes if the lab could not, or its end or its check broke off."""
+        found: tuple[Result, RunFacts] | LabError = LabError("it was not run")
+        for _ in range(_ATTEMPTS):
+            try:
+                found = self._run_once(scenario, bench)
+            except (EngineUnavailable, Interrupted):
+                raise
+            except LabError as error:
+                found = error
+            else:
+                if not unheard_of(found[1]) and not broke_off(found[1]):
+                    break
+            bench.clear()
+        return found
+
+    def _run_once(self, scenario: Scenario, bench: _Bench) -> tuple[Result, RunFacts]:
+        result = bench.run(scenario, self._desk.options, _Stoppable(self._stop))
+        if result.exit_code == Interrupted.exit_code:
+            raise KeyboardInterrupt
+        if result.exit_code == EngineUnavailable.exit_code and bench.place.engine_is_gone():
+            raise EngineUnavailable(result.reason)
+        if result.verdict == "error" or result.path is None:
+            raise LabError(result.reason)
+        return result, read_facts(Record(path=result.path))
+
+
+class _Bench:
+    """A cluster on which submissions are run one after the other; made when it is needed."""
+
+    def __init__(self, place: Place, shape: Shape) -> None:
+        self.place = place
+        self._shape = shape
+        self._there = False
+
+    def make_ready(self) -> ClusterInfo:
+        """Have nodes there on which nothing is left of another run.
+
+        Raises:
+            LabError: they cannot be made.
+        """
+        there = self.place.still_there() if self._there else None
+        self._there = True
+        return there or self.place.make(self._shape, "grading")
+
+    def run(self, scenario: Scenario, options: RunOptions, observer: Silence) -> Result:
+        """Run on such nodes.
+
+        Raises:
+            LabError: the lab could not run it.
+        """
+        return self.place.run(self.make_ready(), scenario, options, observer)
+
+    def clear(self) -> None:
+        """Remove the nodes: the next run gets others."""
+        if self._there:
+            self.place.remove_own()
+        self._there = False
+
+
+class _Stoppable(Silence):
+    """Cuts a run short when it is told to."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+
+    def tick(self, elapsed_s: float, running: int, where: Any) -> None:
+        """About once a second."""
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+
+
+def _ended_well(result: Result, facts: RunFacts) -> bool:
+    """Whether all ranks ended by themselves and within all limits: else their nodes are not used again.
+
+    A node that a run has left clean is as good as new, and the agent makes sure of that. Where it was at its limits
+    that is not relied on.
+    """
+    ends = all(rank.exit_code is not None for rank in result.ranks)
+    return ends and not facts.limits and not forfeited(facts)
+
+
+def grade(
+    desk: Desk, submissions: Sequence[Submission], watcher: Watcher
+) -> tuple[list[Grade], float, LabError | None]:
+    """Grade submissions.
+
+    Returns:
+        A grade for each, in their order; what it took, in seconds; and what kept the rest from being graded, if
+        anything did.
+    """
+    began = time.monotonic()
+    grades, failure = Grader(desk, submissions, watcher).grade()
+    return grades, time.monotonic() - began, failure

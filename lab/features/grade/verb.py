@@ -1,0 +1,149 @@
+"""`lab grade`: run many submissions in the place of one scenario's script, and say what each of them earns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.cli import argument_types as types
+from lab.cli import arguments as shared
+from lab.cli.answer import say
+from lab.engine.select import CHOICES
+
+if TYPE_CHECKING:
+    from lab.cli.progress import ProgressDisplay
+    from lab.features.grade.grades import Grade, Grades
+    from lab.report.style import Style
+
+_HOWTO = """A submission is a file NAME.py, a file NAME.zip or a folder NAME in DIR. It is run in the place of the
+scenario's script, on nodes that lead nowhere. What it can earn is said in the scenario: `grade: points:`.
+
+examples:
+  lab grade submissions --scenario assignment/ring.yaml
+  lab grade submissions --scenario assignment/ring.yaml --csv grades.csv --html feedback
+  lab grade submissions.zip --scenario assignment/ring.yaml --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _HOWTO
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder, or zip file, of submissions")
+    scenario = parser.add_argument(
+        "--scenario", type=Path, metavar="FILE", help="the assignment (default: the one YAML file in DIR)"
+    )
+    shared.completes(scenario, "scenarios")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write a table for spreadsheets")
+    parser.add_argument(
+        "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
+    )
+    parser.add_argument(
+        "-j", dest="jobs", type=types.positive, default=1, metavar="N", help="grade on N clusters side by side"
+    )
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="grade without isolation, where there is no Docker engine too; every result says so",
+    )
+    parser.add_argument("--engine", choices=CHOICES, default="auto", help="what provides nodes")
+    shared.add_size(parser)
+    shared.add_conduct(parser)
+    parser.add_argument(
+        "--max-output",
+        dest="output_bytes",
+        type=types.size,
+        metavar="SIZE",
+        help="what a rank may print before its submission earns nothing (default: 16MiB)",
+    )
+    for option, name, kind, what in (
+        ("--cpus", "cpus", types.positive_float, "CPU cores a node may use (default: its part of the machine)"),
+        ("--memory", "memory_bytes", types.size, "memory a node may use (default: its part, at most 2GiB)"),
+        ("--max-processes", "processes", types.positive, "processes and threads a node may have (default: 256)"),
+        ("--disk", "disk_bytes", types.size, "what can be written to each place of a node (default: 256MiB)"),
+    ):
+        parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
+    parser.add_argument("--image", help="image of the nodes")
+    parser.add_argument("--pull", action="store_true", help="pull the image that the assignment names")
+    shared.add_runs(parser)
+    shared.add_json(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print the table only")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
+    from lab.cli.progress import ProgressDisplay
+    from lab.features.grade.assignment import find_assignment, open_desk, opened, submissions_to
+    from lab.features.grade.grades import Grades
+    from lab.features.grade.run import grade
+    from lab.report.style import style_for
+    from lab.run.options import RunOptions
+
+    options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    asked = {name: getattr(arguments, name) for name in ("cpus", "memory_bytes", "processes", "disk_bytes", "image")}
+    with opened(arguments.folder) as folder, ProgressDisplay(sys.stderr, quiet=_is_quiet(arguments)) as display:
+        assignment = find_assignment(folder, arguments.scenario)
+        submissions = submissions_to(assignment, folder)
+        desk = open_desk(
+            assignment,
+            submissions,
+            engine=arguments.engine,
+            trust=arguments.trust,
+            asked={name: value for name, value in asked.items() if value},
+            options=options,
+            jobs=arguments.jobs,
+        )
+        found, duration_s, failure = grade(desk, submissions, _Watcher(display, style_for(sys.stderr)))
+    grades = Grades(
+        scenario=assignment.name,
+        engine=desk.engine,
+        isolation=Grades.UNTRUSTED if desk.strict else Grades.TRUSTED,
+        grades=tuple(found),
+        duration_s=duration_s,
+    )
+    _write(arguments, grades)
+    if failure is not None:
+        raise failure
+    return 0 if all(one.graded for one in found) else 1
+
+
+def _is_quiet(arguments: argparse.Namespace) -> bool:
+    return bool(arguments.quiet or arguments.json)
+
+
+class _Watcher:
+    """Shows each grade as it comes."""
+
+    def __init__(self, display: ProgressDisplay, style: Style) -> None:
+        self.progress = display.announce
+        self._display = display
+        self._style = style
+
+    def graded(self, grade: Grade, done: int, of: int) -> None:
+        """A submission has its grade."""
+        from lab.features.grade.view import progress_line
+
+        self._display.line(progress_line(grade, done, of, self._style))
+
+
+def _write(arguments: argparse.Namespace, grades: Grades) -> None:
+    """Print the grades, and write the files that are wanted."""
+    from lab.features.grade.view import grades_csv, grades_text
+    from lab.report.style import style_for
+
+    written = []
+    if arguments.csv:
+        from lab.report.html.save import save
+
+        save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
+        written.append(arguments.csv)
+    if arguments.html:
+        from lab.features.grade.page import write_grades
+
+        written.append(write_grades(grades, arguments.html).path)
+    if arguments.json:
+        print(json.dumps(grades.to_json()))
+        return
+    say(grades_text(grades, style_for(sys.stdout)))
+    for path in written:
+        say(f"  {path}")

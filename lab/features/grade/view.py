@@ -1,0 +1,79 @@
+"""Grades on a terminal, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from lab.features.grade.grades import Grade, Grades
+from lab.report.harmless import plain
+from lab.report.palette import VERDICTS
+from lab.report.style import Style
+from lab.report.table import table_text
+from lab.words import NONE, clip, format_duration, plural
+
+_LONGEST_NAME = 32
+_LONGEST_REASON = 100
+_FORMULA = ("=", "+", "-", "@", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the beginning of a formula, also in full width and behind blanks."""
+
+
+def progress_line(grade: Grade, done: int, of: int, style: Style) -> str:
+    """One submission that has its grade: `[ 3/61] ✔ passed  5 of 5  alice  72 ms`."""
+    place = f"[{done:>{len(str(of))}}/{of}]"
+    head = f"{place} {style.verdict(grade.verdict)}  {points_text(grade)}  {style.paint(grade.name, 'bold')}"
+    if grade.verdict == "passed":
+        return f"{head}  {format_duration(grade.duration_s)}"
+    return f"{head}  {clip(grade.reason, _LONGEST_REASON)}"
+
+
+def points_text(grade: Grade) -> str:
+    """`3.5 of 5`, or that it is not graded."""
+    return f"{NONE if grade.points is None else f'{grade.points:g}'} of {grade.of:g}"
+
+
+def grades_text(grades: Grades, style: Style) -> str:
+    """A table of all, and what they come to."""
+    whats = [score.what for score in grades.grades[0].scores] if grades.grades else []
+    rows = [
+        [
+            clip(grade.name, _LONGEST_NAME),
+            points_text(grade),
+            *(f"{score.points:g}" if grade.graded else NONE for score in grade.scores),
+            f"{VERDICTS[grade.verdict].sign} {grade.verdict}",
+            clip(grade.reason, _LONGEST_REASON),
+        ]
+        for grade in grades.grades
+    ]
+    table = table_text(["name", "points", *whats, "verdict", "reason"], rows, style)
+    return f"{table}\n\n{summary_text(grades)}"
+
+
+def summary_text(grades: Grades) -> str:
+    """How many there were, their mean, and how they were kept apart."""
+    mean = NONE if grades.mean is None else f"{grades.mean:.3g} of {grades.of:g}"
+    verdicts = ", ".join(f"{grades.verdicts[name]} {name}" for name in VERDICTS if grades.verdicts[name])
+    told = f"{plural(len(grades.grades), 'submission')}: {verdicts}; mean {mean}; {format_duration(grades.duration_s)}"
+    return f"{told}\nisolation: {grades.isolation}"
+
+
+def grades_csv(grades: Grades) -> str:
+    """A row for each submission.
+
+    A cell that a spreadsheet would take for a formula begins with an apostrophe: names and reasons are strangers'.
+    """
+    whats = [score.what for score in grades.grades[0].scores] if grades.grades else []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, ["name", "points", "of", *whats, "verdict", "reason", "isolation", "record"]))
+    for grade in grades.grades:
+        points = "" if grade.points is None else f"{grade.points:g}"
+        earned = [f"{score.points:g}" if grade.graded else "" for score in grade.scores]
+        words = [grade.verdict, grade.reason, grades.isolation, str(grade.path or "")]
+        writer.writerow(map(_cell, [grade.name, points, f"{grade.of:g}", *earned, *words]))
+    return text.getvalue()
+
+
+def _cell(text: str) -> str:
+    text = plain(text)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text

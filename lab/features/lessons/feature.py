@@ -1,0 +1,11 @@
+"""Lessons: a question, a prediction, the run, and whether the prediction held."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="lessons",
+    verbs={
+        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done")
+    },
+    exports={"learn": "lab.features.lessons.take:learn"},
+)

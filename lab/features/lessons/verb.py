@@ -1,0 +1,169 @@
+"""`lab learn`: a lesson: a question, a prediction, the run, and whether the prediction held; and where one stands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import sys
+from pathlib import Path
+
+from lab.cli import arguments as shared
+from lab.cli.answer import answer, say
+from lab.cluster import Cluster
+from lab.errors import UsageError
+from lab.features.lessons.path import LearningPath, learning_path
+from lab.features.lessons.progress import FOLDER_VARIABLE, kept_of, kept_of_all, person_of
+from lab.features.lessons.take import Lesson, Taken, learn
+from lab.features.lessons.text import question_text, taken_text
+from lab.report.harmless import harmless
+from lab.report.live import LiveOutput
+from lab.report.style import style_for
+from lab.run.options import RunOptions
+from lab.spec.predict import LETTERS, Question
+
+_PIPE_WAIT_S = 2.0
+"""How long a line is waited for where standard input is no terminal."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "lab learn [LESSON | --next | --summary] [options]"
+    parser.epilog = (
+        "Without a lesson it shows the learning path and what of it is done. Progress is kept in a file for each "
+        f"person; {FOLDER_VARIABLE} names a folder for it that a class on one machine shares."
+    )
+    lesson = parser.add_argument(
+        "scenario", metavar="LESSON", nargs="?", help="its name, such as scatter, or a scenario's file"
+    )
+    shared.completes(lesson, "lessons")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--next", action="store_true", help="take the first lesson of the path that is not done")
+    which.add_argument("--summary", action="store_true", help="show everybody's lessons, and what was predicted")
+    parser.add_argument(
+        "--folder", type=Path, help="where to look for it (default: scenarios, then the lessons that come with the lab)"
+    )
+    parser.add_argument("--as", dest="person", metavar="NAME", help="whose progress it is (default: the user's)")
+    shared.add_size(parser)
+    parser.add_argument(
+        "--answer", metavar="TEXT", help="your prediction, instead of being asked for it: a letter, a number, or text"
+    )
+    shared.add_cluster(parser)
+    shared.add_wait(parser)
+    shared.add_runs(parser)
+    shared.add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask, run, reveal, go on; the exit code is that of the worst verdict."""
+    path, person = learning_path(arguments.folder), person_of(arguments.person)
+    if arguments.scenario and (arguments.next or arguments.summary):
+        option = "--next" if arguments.next else "--summary"
+        raise UsageError(f"{option} and the lesson {arguments.scenario} do not go together", "leave one of them out")
+    if arguments.summary:
+        return _summary(path, arguments)
+    name = arguments.scenario
+    if name is None:
+        kept = kept_of(person)
+        name = path.next_after("", kept.standing)
+        if not arguments.next or not name:
+            return _path(path, person, arguments)
+    worst, said = 0, arguments.answer
+    while name:
+        lesson = learn(name, person=person, folder=arguments.folder)
+        taken = _take(lesson, said, arguments)
+        worst = max(worst, taken.result.exit_code)
+        name, said = _go_on(taken, arguments), None
+    return worst
+
+
+def _path(path: LearningPath, person: str, arguments: argparse.Namespace) -> int:
+    from lab.features.lessons.overview import path_json, path_text
+
+    kept = kept_of(person)
+    following = path.next_after("", kept.standing)
+    return answer(
+        arguments, lambda: path_json(path, kept, following), lambda style: path_text(path, kept, following, style)
+    )
+
+
+def _summary(path: LearningPath, arguments: argparse.Namespace) -> int:
+    from lab.features.lessons.overview import summary_json, summary_text
+
+    everybody = kept_of_all() if arguments.person is None else [kept_of(person_of(arguments.person))]
+    return answer(arguments, lambda: summary_json(path, everybody), lambda style: summary_text(path, everybody, style))
+
+
+def _take(lesson: Lesson, said: str | None, arguments: argparse.Namespace) -> Taken:
+    style, question = style_for(sys.stdout), lesson.question
+    if said is not None:
+        said = question.understand(said)
+    if not arguments.json:
+        say(question_text(lesson, style))
+    if said is None:
+        said = _ask(question, arguments.json)
+    if not arguments.json:
+        print(flush=True)
+    live = LiveOutput(sys.stdout, sys.stderr, quiet=arguments.json)
+    options = RunOptions(**shared.fields_said(RunOptions, arguments))
+    cluster = Cluster(name=arguments.name, engine=arguments.engine, announce=live.progress)
+    try:
+        taken = lesson.take(said, cluster, observer=live, options=options)
+    finally:
+        live.finish()
+    if arguments.json:
+        print(json.dumps(taken.to_json()))
+    else:
+        say(f"\n{taken_text(taken, style)}")
+    return taken
+
+
+def _ask(question: Question, quiet: bool) -> str:
+    """What is predicted: asked for on a terminal until it is understood, elsewhere a line of standard input."""
+    if not question.ask:
+        return ""
+    if not _is_terminal():
+        return question.understand(_line_of_pipe())
+    if quiet:
+        return ""
+    wanted = (
+        f"a-{LETTERS[len(question.choices) - 1]}" if question.choices else "in words" if question.open else "a number"
+    )
+    while True:
+        try:
+            return question.understand(input(f"your prediction ({wanted}; Enter to skip): "))
+        except EOFError:
+            print()
+            return ""
+        except UsageError as error:
+            say(f"  {error.message}")
+
+
+def _go_on(taken: Taken, arguments: argparse.Namespace) -> str:
+    """The lesson to go on with, if the person wants that; says which one it would be."""
+    if arguments.json:
+        return ""
+    if not taken.next:
+        say("\nThat was all of them.")
+        return ""
+    if not (_is_terminal() and sys.stdout.isatty()):
+        say(f"\nnext: lab learn {taken.next}")
+        return ""
+    try:
+        reply = input(f"\nnext: {harmless(taken.next)} (Enter to go on, q to end): ")
+    except EOFError:
+        print()
+        return ""
+    return "" if reply.strip() else taken.next
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _line_of_pipe() -> str:
+    """A line of standard input, if there is one; who holds a pipe open and writes nothing is not waited for long."""
+    try:
+        ready = select.select([sys.stdin], [], [], _PIPE_WAIT_S)[0] if sys.stdin is not None else []
+        return sys.stdin.readline(1000) if ready else ""
+    except (OSError, ValueError):  # closed, or nothing that the kernel knows
+        return ""

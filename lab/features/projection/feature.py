@@ -1,0 +1,13 @@
+"""Projection: what a training step of a recorded run would take on a larger world."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="projection",
+    verbs={
+        "project": (
+            "lab.features.projection.verb",
+            "say what a training step of a run would take on larger worlds and other networks",
+        )
+    },
+)

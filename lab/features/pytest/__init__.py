@@ -1,0 +1,1 @@
+"""The plugin for pytest: warm clusters as fixtures, and scenarios as tests."""

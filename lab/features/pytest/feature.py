@@ -1,0 +1,5 @@
+"""The plugin for pytest, which finds it by an entry point of its own: warm clusters as fixtures, scenarios as tests."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="pytest", needs=("functions", "suite"))

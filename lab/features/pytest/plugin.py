@@ -1,0 +1,232 @@
+"""The plugin for pytest: warm clusters as fixtures, and scenarios as tests.
+
+pytest loads it in every session of whoever has the lab installed: only what every session needs stands here, and all
+else is imported when a test first asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lab.engine.select import CHOICES
+from lab.features.pytest.stash import DEADLINE, POOL, SAID
+
+if TYPE_CHECKING:
+    from lab.features.pytest.lab_run import LabRun
+    from lab.features.pytest.warm import WarmCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the lab."""
+    group = parser.getgroup("lab", "distributed tests (lab)")
+    group.addoption(
+        "--lab-engine",
+        choices=CHOICES,
+        default="auto",
+        help="what provides the nodes of tests that do not say (default: auto, Docker if it answers)",
+    )
+    group.addoption("--lab-keep", action="store_true", help="keep the clusters at the end, for the next session")
+    group.addoption(
+        "--lab-report",
+        nargs="?",
+        const=".lab/runs",
+        metavar="DIR",
+        help="record the runs of tests in DIR (default: .lab/runs) and write one HTML page of all of them there",
+    )
+    group.addoption("--lab-update", action="store_true", help="write snapshots of what ranks call anew")
+    names = "names of files that are tests if they are scenarios; empty: none are, unless they are named"
+    parser.addini("lab_files", names, type="args", default=["*.yaml", "*.yml"])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, and attend to the page of all runs if one is wanted."""
+    config.addinivalue_line(
+        "markers",
+        "lab(nodes=3, nproc_per_node=1, engine='docker', ...): the cluster that the test gets; scenarios have it too",
+    )
+    if config.getoption("lab_report"):
+        from lab.features.pytest.page import PageOfRuns
+
+        config.pluginmanager.register(PageOfRuns(config), "lab_page_of_runs")
+
+
+# -- collecting
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """A scenario is a test."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    from lab.features.pytest.files import is_test
+
+    if not is_test(file_path, parent):
+        return None
+    from lab.features.pytest.collect import ScenarioFile
+
+    return ScenarioFile.from_parent(parent, path=file_path)
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """No copies in records are tests, whatever folders a project looks through."""
+    return True if collection_path.name == ".lab" else None
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Begin to make the cluster that a file of tests will ask for."""
+    from lab.features.pytest.ahead import make_ahead
+
+    make_ahead(module_path, parent.config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Refuse a marker that says what it may not, of tests that are about the lab: others may have one of that name."""
+    marker = metafunc.definition.get_closest_marker("lab")
+    ours = {"cluster", "lab_run"} & {*metafunc.fixturenames} or hasattr(metafunc.function, "__lab_function__")
+    if marker is not None and (ours or not marker.args):
+        from lab.features.pytest.marker import refuse_wrong_marker
+
+        refuse_wrong_marker(metafunc.definition, marker)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    """Say which engine the tests of the lab get, and why."""
+    if any(_is_marked(item) or "lab_run" in getattr(item, "fixturenames", ()) for item in items):
+        from lab.features.pytest.terminal import engine_text
+
+        return [f"lab: {engine_text(config)}"]
+    return []
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("lab")
+    return marker is not None and not marker.args
+
+
+# -- fixtures
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> WarmCluster:
+    """The warm cluster that the test's marker `lab` asks for, up and whole; without one, of three nodes."""
+    from lab.features.pytest.lab_run import cluster_of
+    from lab.features.pytest.snapshots import lay_beside
+
+    lay_beside(request)
+    return cluster_of(request.node)
+
+
+@pytest.fixture
+def lab_run(request: pytest.FixtureRequest) -> LabRun:
+    """Runs a scenario or script on a warm cluster: `lab_run("train.py", nodes=2, args=["--epochs", "3"])`."""
+    from lab.features.pytest.lab_run import LabRun
+    from lab.features.pytest.snapshots import lay_beside
+
+    lay_beside(request)
+    return LabRun(request.node)
+
+
+# -- while tests run
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note when pytest-timeout is going to end the test: its runs are over before that."""
+    item.config.stash[DEADLINE] = time.monotonic() + settings.timeout if settings.timeout else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
+    """Forget that."""
+    item.config.stash[DEADLINE] = None
+
+
+@pytest.hookimpl(specname="pytest_runtest_makereport")
+def pytest_lab_before_report(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Have the report of a test tell where its runs are, and what is of use of an error; tests of unittest set it."""
+    if item.config.stash.get(POOL, None) is not None:
+        from lab.features.pytest.sections import before_report
+
+        before_report(item, call)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a test what its runs came to."""
+    report = yield
+    if item.config.stash.get(POOL, None) is None:
+        return report
+    from lab.features.pytest.sections import after_report
+
+    return after_report(item, report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """Give functions that are marked as distributed the clusters of the session: here those that fixtures call."""
+    __tracebackhide__ = True
+    with _provided_for(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """As for the setup of a test."""
+    __tracebackhide__ = True
+    with _provided_for(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """As for the setup of a test."""
+    __tracebackhide__ = True
+    with _provided_for(item):
+        return (yield)
+
+
+def _provided_for(item: pytest.Item) -> AbstractContextManager[None]:
+    if "lab.features.functions.distributed" not in sys.modules:
+        return nullcontext()
+    from lab.features.pytest.functions import provided_for
+
+    return provided_for(item)
+
+
+# -- at the end
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the clusters, or say which are kept."""
+    if session.config.stash.get(POOL, None) is not None:
+        from lab.features.pytest.terminal import close_pool
+
+        close_pool(session.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Do so where the session did not come to an orderly end."""
+    pool = config.stash.get(POOL, None)
+    if pool is not None:
+        pool.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker of pytest-xdist has to say at the end."""
+    said = getattr(node, "workeroutput", {}).get("lab_said", ())
+    lines = node.config.stash.setdefault(SAID, [])
+    lines += [line for line in said if line not in lines]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what there is to say at the end."""
+    for line in config.stash.setdefault(SAID, []):
+        terminalreporter.write_line(f"lab: {line}")

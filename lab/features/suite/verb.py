@@ -1,0 +1,199 @@
+"""`lab test`: run many scenarios on warm clusters side by side, and say what came of them, to people and machines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lab.cli import argument_types as types
+from lab.cli import arguments as shared
+from lab.cli.answer import answer, say
+from lab.cli.baseline import add_baseline, comparison
+from lab.cli.named_scenarios import add_scenarios, named_scenarios
+from lab.features.suite.case import Case
+from lab.features.suite.files import write_files
+from lab.features.suite.live import SuiteDisplay
+from lab.features.suite.matrix import Matrix
+from lab.features.suite.outcome import Outcome
+from lab.features.suite.start import Asked, cases_of, start
+from lab.features.suite.view import suite_text
+from lab.report.style import Style, style_for
+from lab.report.table import table_text
+from lab.run.options import RunOptions
+from lab.words import NONE
+
+T = TypeVar("T")
+
+_HOWTO = """examples:
+  lab test scenarios/                             all of them, on as many clusters as the machine carries
+  lab test scenarios/ -j 4 --junit junit.xml      on at most four, with a file for GitLab or Jenkins
+  lab test train.yaml --nodes 2,3,5               each size: train[nodes=2], train[nodes=3], train[nodes=5]
+  lab test train.yaml --repeat 100 -x             until it fails; what came how often, with the seeds
+  lab test scenarios/ --markdown "$GITHUB_STEP_SUMMARY"
+
+exit codes: the highest of all cases: 0 passed (also when tried again, or skipped), 1 failed, or worse than the
+baseline, 2 refused, 3 no engine, 4 hung; 130 interrupted. docs/ci.md says more."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _HOWTO
+    add_scenarios(parser, "test")
+    which = parser.add_argument_group("what is run")
+    which.add_argument(
+        "-k", dest="only", metavar="WORDS", help="only cases that are meant by 'scatter and not nodes=5'"
+    )
+    which.add_argument("--nodes", type=_several(types.positive), default=(), metavar="N,...", help="each with so many")
+    which.add_argument(
+        "--nproc-per-node", type=_several(types.positive), default=(), metavar="N,...", help="workers on each node"
+    )
+    which.add_argument(
+        "--backend",
+        type=_several(str),
+        default=(),
+        metavar="NAME,...",
+        help="each on this backend, whatever its script names: gloo, mpi, nccl",
+    )
+    which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
+    how = parser.add_argument_group("how")
+    how.add_argument("-j", "--jobs", type=types.positive, metavar="N", help="at most so many clusters side by side")
+    how.add_argument(
+        "--retries", type=types.whole, default=0, metavar="N", help="try again what failed; if it passes, it is flaky"
+    )
+    how.add_argument("--repeat", type=types.positive, default=1, metavar="N", help="run each so often, for rates")
+    how.add_argument("--shuffle", action="store_true", help="in an order by chance")
+    how.add_argument(
+        "--seed", type=types.whole, metavar="N", help="of that order, and of the first repetition, as $LAB_SEED"
+    )
+    stop = how.add_mutually_exclusive_group()
+    stop.add_argument(
+        "-x", dest="maxfail", action="store_const", const=1, help="begin nothing more when one has failed"
+    )
+    stop.add_argument("--maxfail", type=types.positive, metavar="N", help="begin nothing more when N have failed")
+    shared.add_conduct(parser)
+    parser.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
+    parser.add_argument(
+        "--allow-volumes",
+        action="store_true",
+        help="let scenarios mount folders of this machine that lie outside of their own",
+    )
+    parser.add_argument("--pull", action="store_true", help="pull images that scenarios name and the engine lacks")
+    shared.add_cluster(parser)
+    shared.add_shape(parser)
+    shared.add_wait(parser)
+    shared.add_runs(parser)
+    shared.add_update(parser)
+    files = parser.add_argument_group("what came of it")
+    add_baseline(files)
+    files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins and others")
+    files.add_argument("--markdown", type=Path, metavar="FILE", help="as Markdown, for the page of a CI job")
+    files.add_argument("--html", type=Path, metavar="FILE", help="as one page that leads to the report of each run")
+    files.add_argument("--json", action="store_true", help="print a line of JSON for each case, then a summary")
+    files.add_argument("--quiet", "-q", action="store_true", help="print what did not pass, and how many did")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run them; the exit code is the worst of all."""
+    asked = _asked(arguments)
+    if arguments.list:
+        return _list(cases_of(asked, seed=asked.seed, engine=arguments.engine), arguments)
+    compare = comparison(arguments) if arguments.baseline else None
+    began = time.time()
+    show = _AsJson if arguments.json else SuiteDisplay
+    with show(sys.stdout, sys.stderr, quiet=arguments.quiet, machine=arguments.json) as display:
+        found = start(asked, display)
+    compared = compare(found.records) if compare is not None else None
+    if arguments.json:
+        if compared is not None:
+            print(json.dumps(compared.to_json()))
+        print(json.dumps(found.to_json()), flush=True)
+    else:
+        print()
+        say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
+        if compared is not None:
+            from lab.report.baseline_view import baseline_text
+
+            say(baseline_text(compared, style_for(sys.stdout)))
+    write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)
+    return max(found.exit_code, compared.exit_code if compared is not None else 0)
+
+
+def _asked(arguments: argparse.Namespace) -> Asked:
+    shape = shared.shape_arguments(arguments)
+    env = shape.pop("env")  # that of the runs, whatever a cluster was given
+    images = tuple(filter(None, (shape.pop("image") or "").split(",")))
+    said = shared.fields_said(RunOptions, arguments)
+    for dimension in ("nodes", "nproc_per_node", "backend"):
+        said.pop(dimension)
+    return Asked(
+        scenarios=named_scenarios(arguments.scenarios, arguments.rest, env),
+        matrix=Matrix(
+            nodes=arguments.nodes, nproc_per_node=arguments.nproc_per_node, backend=arguments.backend, image=images
+        ),
+        only=arguments.only or "",
+        engine=arguments.engine,
+        name=arguments.name,
+        shape={name: value for name, value in shape.items() if value},
+        options=RunOptions(**said),
+        jobs=arguments.jobs,
+        retries=arguments.retries,
+        repeat=arguments.repeat,
+        shuffle=arguments.shuffle,
+        seed=arguments.seed,
+        most_failures=arguments.maxfail,
+    )
+
+
+def _list(cases: Sequence[Case], arguments: argparse.Namespace) -> int:
+    def nodes(case: Case) -> int | None:
+        """None where the cluster that is up, if one is, says how many."""
+        return case.nodes if arguments.nodes or case.scenario.nodes else None
+
+    def data() -> list[dict[str, Any]]:
+        return [
+            {
+                "id": case.id,
+                "scenario": str(case.scenario.source or case.scenario.script),
+                "nodes": nodes(case),
+                "nproc_per_node": case.nproc_per_node,
+                "image": case.scenario.image,
+                "seed": case.seed,
+                "skipped": case.skipped,
+            }
+            for case in cases
+        ]
+
+    def text(style: Style) -> str:
+        rows = [
+            [
+                case.id,
+                str(nodes(case) or NONE),
+                str(case.nproc_per_node),
+                f"skipped: {case.skipped}" if case.skipped else "",
+            ]
+            for case in cases
+        ]
+        return table_text(["case", "nodes", "workers of each", ""], rows, style)
+
+    return answer(arguments, data, text)
+
+
+def _several(one: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Values that are separated by commas."""
+
+    def converted(words: str) -> tuple[T, ...]:
+        return tuple(one(word) for word in words.split(","))
+
+    return converted
+
+
+class _AsJson(SuiteDisplay):
+    """Prints each outcome as a line of JSON too."""
+
+    def ended(self, outcome: Outcome, done: int) -> None:
+        super().ended(outcome, done)
+        print(json.dumps(outcome.to_json()), flush=True)

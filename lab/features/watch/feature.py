@@ -1,0 +1,13 @@
+"""Watch: a run as it happens, in a terminal or on a page."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="watch",
+    verbs={
+        "watch": (
+            "lab.features.watch.verb",
+            "show a run as it happens: what every rank does now, who waits for whom, step by step if asked",
+        )
+    },
+)

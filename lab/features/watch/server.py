@@ -1,0 +1,272 @@
+"""Serves the page of a run to browsers, and pushes to each what is new.
+
+A browser is told the whole state each time something has changed, and of the lines those that it does not have: so
+nobody's events pile up, who comes late or comes back has everything, and a slow browser only sees less of it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from lab.features.watch.follow import Follower
+from lab.features.watch.now import Now
+from lab.features.watch.page import Pictures, lines_of, state_of
+from lab.features.watch.steps import Stepper
+from lab.report.harmless import harmless_json
+
+LOOPBACK = "127.0.0.1"
+_MOST_BROWSERS = 64
+_PATIENCE_S = 20.0
+"""A browser that takes nothing for so long is left to itself; it comes back when it can."""
+_OWN_POLICY = "frame-ancestors 'none'"
+"""Pages say the rest themselves."""
+_BEAT_S = 5.0
+"""So often something is sent, so that one that has gone is noticed."""
+
+
+class Server:
+    """Shows a run on a page.
+
+    Args:
+        page: the page.
+        host: the address to listen at.
+        port: 0: any that is free.
+        stepper: lets ranks go on where they are held.
+        report: the report of the run once it is over; None before.
+    """
+
+    presses = True
+    """It has a button."""
+
+    def __init__(
+        self,
+        page: bytes,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        stepper: Stepper | None = None,
+        report: Callable[[], bytes | None] = lambda: None,
+    ) -> None:
+        self.page = page
+        self.stepper = stepper
+        self.report = report
+        self.token = secrets.token_urlsafe(16)
+        """Part of every address: who does not know it sees nothing."""
+        self.browsers = 0
+        """How many are listening now."""
+        self._changed = threading.Condition()
+        self._pictures = Pictures()
+        self._state: dict[str, Any] = {}
+        self._lines: Sequence[dict[str, Any]] = ()
+        self._version = 0
+        self._done = self._closed = False
+        self.asked = host
+        self._http = _Http(self, port)
+        self.host, self.port = str(self._http.server_address[0]), int(self._http.server_address[1])
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.1,), name="web", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host = LOOPBACK if ipaddress.ip_address(self.host).is_unspecified else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/{self.token}/"
+
+    @property
+    def private(self) -> bool:
+        """Whether only this machine can reach it."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    # -- what is shown
+
+    def show(self, now: Now, follower: Follower) -> None:
+        """Push it to every browser."""
+        self._pictures.look(now, follower)
+        with self._changed:
+            self._state, self._lines = state_of(now), lines_of(follower)
+            self._version += 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing more comes; what came last is still there for who asks."""
+        with self._changed:
+            self._done = True
+            self._version += 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End the server."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._http.shutdown()
+        self._http.server_close()
+
+    def wait_until_seen(self, seconds: float) -> None:
+        """Return when every browser that listens has been told the end, or after so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.browsers == 0, seconds)
+
+    # -- one browser
+
+    def joins(self) -> bool:
+        """Whether there is room for one more browser; it has to leave again."""
+        with self._changed:
+            if self.browsers >= _MOST_BROWSERS:
+                return False
+            self.browsers += 1
+            return True
+
+    def leaves(self) -> None:
+        """A browser has gone."""
+        with self._changed:
+            self.browsers -= 1
+            self._changed.notify_all()
+
+    def push_to(self, send: Callable[[bytes], object], line: int) -> None:
+        """Send everything to a browser that has the lines up to this number, until the run is over."""
+        version, drawn = 0, -1
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._version > version or self._closed, _BEAT_S)  # noqa: B023
+                if self._closed:
+                    return
+                new = self._version > version
+                version, done, lines, state = self._version, self._done, self._lines, self._state
+                pictures = self._pictures.drawn if self._pictures.version != drawn else None
+                drawn = self._pictures.version
+            if not new:
+                send(b": still there\n\n")
+                continue
+            data: dict[str, Any] = {"state": state, "done": done, "lines": [one for one in lines if one["n"] > line]}
+            if lines:
+                data["left_out"] = max(0, int(lines[0]["n"]) - 1 - line)
+                line = int(lines[-1]["n"])
+            if pictures is not None:
+                data["pictures"] = pictures
+            send(f"id: {line}\ndata: {harmless_json(data)}\n\n".encode())
+            if done:
+                return
+
+
+class _Http(ThreadingHTTPServer):
+    """Listens, without asking anybody for the name of this machine."""
+
+    daemon_threads = True
+
+    def __init__(self, shown: Server, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in shown.asked else socket.AF_INET
+        super().__init__((shown.asked, port), type("Handler", (_Handler,), {"shown": shown}))
+
+    def server_bind(self) -> None:
+        """Bind; the name of the server is asked by nobody."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "", int(self.server_address[1])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    shown: Server
+    timeout = _PATIENCE_S
+    server_version, sys_version = "lab", ""
+
+    def do_GET(self) -> None:
+        """A page, or what is pushed to it."""
+        place = self._place()
+        if place == "":
+            self._answer(200, self.shown.page, _OWN_POLICY)
+        elif place == "events":
+            self._events()
+        elif place == "report":
+            report = self.shown.report()
+            if report is None:
+                self._answer(404, b"The run is not over yet.")
+            else:
+                self._answer(200, report, _OWN_POLICY)
+        elif place is not None:
+            self._answer(404, b"")
+
+    def do_POST(self) -> None:
+        """A button was pressed."""
+        place, stepper = self._place(), self.shown.stepper
+        origin = self.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc != self.headers.get("Host"):
+            self._answer(403, b"")
+        elif place in ("step", "run-on") and stepper is not None:
+            stepper.press() if place == "step" else stepper.run_on()
+            self._answer(204, b"")
+        elif place is not None:
+            self._answer(404, b"")
+
+    def _place(self) -> str | None:
+        """What is asked for, behind the token; None where it was answered already: it is none of theirs."""
+        _, token, *rest = [*urlsplit(self.path).path.split("/"), ""][:4]
+        known = hmac.compare_digest(token.encode(), self.shown.token.encode())
+        if known and len(rest) > 1 and self._is_own_name(self.headers.get("Host", "")):
+            return rest[0]
+        self._answer(404, b"")
+        return None
+
+    def _is_own_name(self, host: str) -> bool:
+        """Whether a browser asked for this machine by a name that no other page can have made for it."""
+        try:
+            parts = urlsplit(f"//{host}")
+            name, port = parts.hostname or "", parts.port
+        except ValueError:
+            return False
+        if port != self.shown.port:
+            return False
+        with suppress(ValueError):
+            address = ipaddress.ip_address(name)
+            return address.is_loopback or self.shown.host != LOOPBACK
+        return name in ("localhost", self.shown.asked)
+
+    def _events(self) -> None:
+        last = self.headers.get("Last-Event-ID", "")
+        if not self.shown.joins():
+            self._answer(503, b"Too many browsers are watching already.")
+            return
+        try:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+            self._guard("default-src 'none'")
+            self.shown.push_to(self.wfile.write, int(last) if last.isdecimal() and len(last) < 16 else 0)
+        except OSError:
+            pass  # the browser has gone, or takes nothing
+        finally:
+            self.close_connection = True
+            self.shown.leaves()
+
+    def _answer(self, code: int, body: bytes, policy: str = "default-src 'none'") -> None:
+        try:
+            self.send_response(code)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self._guard(policy)
+            self.wfile.write(body)
+        except OSError:
+            self.close_connection = True
+
+    def _guard(self, policy: str) -> None:
+        """Headers that keep other pages out, and the token in."""
+        self.send_header("Content-Security-Policy", policy)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+        """Nothing: the terminal belongs to the run."""
