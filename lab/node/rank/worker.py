@@ -274,9 +274,13 @@ def _has_threads_of_torch(cold: bool) -> bool:
 
     A fork begins with one thread, so any other will do; a fresh interpreter has those of OpenBLAS, which are nameless.
     """
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:  # the script has used up its files
+        return True
     if not cold:
-        return len(os.listdir("/proc/self/task")) > 1
-    for thread in os.listdir("/proc/self/task"):
+        return len(threads) > 1
+    for thread in threads:
         with suppress(OSError), open(f"/proc/self/task/{thread}/comm") as file:
             if file.read().startswith(("gloo", "pt_")):
                 return True
