@@ -17,12 +17,26 @@ if TYPE_CHECKING:
 
 IN_TREE = (
     "chaos",
+    "compare",
+    "completion",
+    "copy",
     "dumps",
+    "export",
     "functions",
     "grade",
+    "help",
+    "html",
+    "image",
+    "interactive",
     "lessons",
+    "network_model",
+    "notebook",
+    "pictures",
     "projection",
     "pytest",
+    "scaffold",
+    "schema",
+    "score",
     "suite",
     "watch",
 )
@@ -40,6 +54,7 @@ class Feature:
         verbs: the modules of verbs, by name, each with the line that `lab --help` has for it; see `lab.cli.call.Verb`.
         options: modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Options`.
         exports: what `import lab` offers of it, by name.
+        views: what others show of it where it is there, by what they ask for.
     """
 
     def __init__(
@@ -50,8 +65,16 @@ class Feature:
         verbs: Mapping[str, tuple[str, str]] | None = None,
         options: Mapping[str, str] | None = None,
         exports: Mapping[str, str] | None = None,
+        views: Mapping[str, str] | None = None,
     ) -> None:
-        self.__dict__.update(name=name, needs=needs, verbs=verbs or {}, options=options or {}, exports=exports or {})
+        self.__dict__.update(
+            name=name,
+            needs=needs,
+            verbs=verbs or {},
+            options=options or {},
+            exports=exports or {},
+            views=views or {},
+        )
 
     if TYPE_CHECKING:
         name: str
@@ -59,6 +82,7 @@ class Feature:
         verbs: Mapping[str, tuple[str, str]]
         options: Mapping[str, str]
         exports: Mapping[str, str]
+        views: Mapping[str, str]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -111,6 +135,12 @@ def export(name: str) -> Any:
         if name in feature.exports:
             return load(feature.exports[name])
     raise KeyError(name)
+
+
+def view(name: str) -> Any:
+    """What shows something that another feature knows of; None where no feature does."""
+    found = next((feature.views[name] for feature in features() if name in feature.views), None)
+    return load(found) if found else None
 
 
 def _in_tree() -> Iterator[Feature]:

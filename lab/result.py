@@ -108,11 +108,4 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
         return beside(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
 
 
-def _html(result: Result) -> str:
-    from lab.report.notebook import result_html
-
-    return result_html(result)
-
-
-Result.view = _html
 Result.recorded = RecordedCalls

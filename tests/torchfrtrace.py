@@ -10,9 +10,9 @@ from typing import Any
 
 from lab.features.dumps.folder import read_folder
 from lab.features.dumps.record import import_dumps
+from lab.features.export.flight_recorder import PREFIX, flight_recorder_dumps
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.export.flight_recorder import PREFIX, flight_recorder_dumps
 from lab.spec.load import load_scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match

@@ -5,17 +5,27 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.cli import argument_types as types
 from lab.engine.select import CHOICES
 from lab.record.layout import RUNS
 
+if TYPE_CHECKING:
+    from lab.cli.call import Parser
+
 T = TypeVar("T")
 
 
+def add_svg(parser: Parser) -> None:
+    """`--svg`, once, whoever draws."""
+    if not parser.knows("--svg"):
+        text = "with what draws a picture: write it to a file instead"
+        parser.add_argument("--svg", type=Path, metavar="FILE", help=text)
+
+
 def completes(argument: argparse.Action, names: str) -> None:
-    """Let shells complete an argument with names of this kind (`lab.cli.names`)."""
+    """Let shells complete an argument with names of this kind (`lab.features.completion.names`)."""
     vars(argument)["complete"] = names  # `lab completion` makes of it what shtab wants
 
 

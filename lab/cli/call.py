@@ -18,7 +18,7 @@ from lab.feature import load, options_of, verbs
 class Verb(Protocol):
     """A module that implements one verb."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: Parser) -> None:
         """Declare what the verb takes."""
 
     def run(self, arguments: argparse.Namespace) -> int:
@@ -37,6 +37,14 @@ class Options(Protocol):
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence with a near match."""
+
+    _views: argparse._MutuallyExclusiveGroup | None = None
+
+    def one_of(self) -> argparse._MutuallyExclusiveGroup:
+        """The options that say what to show, of which only one is given at a time; the same for all who ask."""
+        if self._views is None:
+            self._views = self.add_mutually_exclusive_group()
+        return self._views
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and end with 2."""

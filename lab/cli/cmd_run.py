@@ -108,7 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_runs(parser)
     shared.add_json(parser)
     shared.add_raw(parser)
-    parser.add_argument("--report", action="store_true", help="write the run as an HTML page, and open it")
     parser.add_argument("--quiet", "-q", action="store_true", help="print the verdict only")
 
 
@@ -148,8 +147,7 @@ def run(arguments: argparse.Namespace) -> int:
         if result.exit_code == Interrupted.exit_code and sys.stdout.isatty():
             print()  # the terminal has shown ^C
         say(verdict_text(result, style_for(sys.stdout)))
-    if arguments.report:
-        _report([result], open_it=True)
+    arguments.results = [result]
     return result.exit_code
 
 
@@ -192,34 +190,8 @@ def _run_many(
         print(json.dumps([_outcome_json(*pair) for pair in zip(scenarios, outcomes, strict=False)]))
     else:
         say(summary_text(outcomes, time.monotonic() - began, style))
-    if arguments.report:
-        _report_all([outcome for outcome in outcomes if isinstance(outcome, Result)])
+    arguments.results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
     return max(0 if isinstance(outcome, MachineLacks) else outcome.exit_code for outcome in outcomes)
-
-
-def _report(results: list[Result], *, open_it: bool) -> None:
-    """Write each run as a page; standard output belongs to the verdict."""
-    from lab.cli.open_page import open_page
-    from lab.record.read import Record
-    from lab.report.html.page import write_report
-
-    for result in results:
-        if result.path is None:
-            continue
-        report = write_report(Record(path=result.path))
-        why_not = open_page(report.path) if open_it else ""
-        sys.stderr.write(f"  report: {report.path}{f' ({why_not})' if why_not else ''}\n")
-
-
-def _report_all(results: list[Result]) -> None:
-    """The same of many runs, and a page that leads to all of them."""
-    from lab.features.suite.page import write_suite
-    from lab.record.suite import find_suite
-
-    _report(results, open_it=False)
-    folders = [result.path for result in results if result.path is not None]
-    if folders:
-        sys.stderr.write(f"  all of them: {write_suite(find_suite(str(folders[0]))).path}\n")
 
 
 def _outcome_json(scenario: Scenario, outcome: Result | LabError) -> dict[str, object]:

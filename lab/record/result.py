@@ -195,10 +195,8 @@ class Result:
     """Exit code of the command line for this verdict."""
     path: Path | None = None
     """Folder of the record."""
-    view: ClassVar[Callable[[Result], str] | None] = None
-    """What a notebook shows of a result; views lie above this layer, so `lab.result` sets it."""
     recorded: ClassVar[Callable[[Result], Any] | None] = None
-    """What `calls` gives; as above."""
+    """What `calls` gives; it lies above this layer, so `lab.result` sets it."""
 
     @property
     def passed(self) -> bool:
@@ -264,7 +262,10 @@ class Result:
         return replace(result, path=folder, ranks=tuple(ranks), parents=tuple(parents), attempts=tuple(attempts))
 
     def _repr_html_(self) -> str | None:
-        return None if Result.view is None else Result.view(self)
+        from lab.feature import view
+
+        shown = view("notebook")
+        return shown(self) if shown else None
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data, as in `result.json`."""

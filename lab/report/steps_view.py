@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from lab.report.alike import MANY, range_text
-from lab.report.export.data import step_facts
 from lab.report.style import Style
 from lab.report.table import table_text
+from lab.report.trace_data import step_facts
 from lab.trace.model import Trace
 from lab.trace.steps import Step
 from lab.words import NONE, format_bytes, format_duration

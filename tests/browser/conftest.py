@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from lab.features.html.page import write_report
 from lab.record.read import Record
-from lab.report.html.page import write_report
 
 PATIENCE_MS = 60_000
 """The machine may be slow and shared."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from lab.features.compare.page import write_diff
 from playwright.sync_api import Page, expect
 
 from lab.record.read import Record
-from lab.report.html.diff import write_diff
 from tests.browser.axe import violations
 from tests.browser.runs import crowd
 from tests.browser.screen import bar, colours, pixels

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.export.chakra import chakra_traces
 from lab.record.read import Record
-from lab.report.export.chakra import chakra_traces
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.engines.lessons import FILES, Lesson, runs_locally

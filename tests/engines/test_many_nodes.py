@@ -11,8 +11,8 @@ import pytest
 from lab import Cluster, LabError
 from lab.engine.local.engine import LocalEngine
 from lab.explain.explain import explain
+from lab.features.html.page import write_report
 from lab.record.read import Record
-from lab.report.html.page import write_report
 from lab.report.result_view import result_text
 from lab.report.style import Style
 from tests.engines.conftest import scenario_of

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
+from lab.features.pictures.svg import svg_of
+from lab.features.pictures.text import picture_text
 from lab.record.read import Record
-from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
-from lab.report.picture.svg import svg_of
-from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from lab.trace.steps import match

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.features.compare.compare import compare
+from lab.features.export.chrome import chrome_trace
+from lab.features.export.perfetto import perfetto_trace
 from lab.record.read import Record
-from lab.report.export.chrome import chrome_trace
-from lab.report.export.perfetto import perfetto_trace
 from lab.spec.load import scenario_from_script
-from lab.trace.compare import compare
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from lab.trace.traffic import matrix, operations

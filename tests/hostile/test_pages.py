@@ -16,11 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.features.compare.page import write_diff
 from markdown_it import MarkdownIt
 
 from lab.features.grade.grades import Grade, Grades, Score
 from lab.features.grade.page import write_grades
 from lab.features.grade.view import grades_csv
+from lab.features.html.page import write_report
+from lab.features.lessons.catalogue import catalogue_text
+from lab.features.notebook.show import result_html
+from lab.features.pictures.model import picture_of
+from lab.features.pictures.svg import svg_of
 from lab.features.suite.flakiness import rates
 from lab.features.suite.junit import junit_xml
 from lab.features.suite.markdown import markdown
@@ -32,12 +38,6 @@ from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
 from lab.record.suite import Suite
-from lab.report.catalogue import catalogue_text
-from lab.report.html.diff import write_diff
-from lab.report.html.page import write_report
-from lab.report.notebook import result_html
-from lab.report.picture.model import picture_of
-from lab.report.picture.svg import svg_of
 from lab.spec.scenario import Expect, Scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lab.report.catalogue import catalogue_text, read_path
+from lab.features.lessons.catalogue import catalogue_text, read_path
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.predict import LETTERS, Size
 

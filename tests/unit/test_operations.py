@@ -14,10 +14,10 @@ import pytest
 
 import lab.node.recorder
 from lab.explain.explain import explain
+from lab.features.html.page import write_report
+from lab.features.pictures.model import picture_of
+from lab.features.pictures.text import picture_text
 from lab.operations import OPERATIONS, Cut, Operation, Who
-from lab.report.html.page import write_report
-from lab.report.picture.model import picture_of
-from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.spec.calls import parse_calls
 from lab.trace import parts

@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="dumps",
+    needs=("html",),
     verbs={
         "import": ("lab.features.dumps.verb", "make a record of the flight recorder dumps of a job that hung anywhere")
     },

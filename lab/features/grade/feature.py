@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="grade",
+    needs=("html", "suite"),
     verbs={
         "grade": (
             "lab.features.grade.verb",

@@ -10,9 +10,9 @@ from urllib.parse import quote
 from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
 from lab.features.grade.view import points_text
+from lab.features.html.bundle import render
+from lab.features.html.save import save
 from lab.keys.kinds import slug
-from lab.report.html.bundle import render
-from lab.report.html.save import save
 from lab.report.palette import VERDICTS
 
 INDEX = "index.html"

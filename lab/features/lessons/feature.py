@@ -5,7 +5,9 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="lessons",
     verbs={
-        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done")
+        "learn": ("lab.features.lessons.verb", "take a lesson: predict, run, see whether that held; show what is done"),
+        "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
     },
+    needs=("notebook", "pictures"),
     exports={"learn": "lab.features.lessons.take:learn"},
 )

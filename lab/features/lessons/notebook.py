@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from lab.features.lessons.text import code_of, judged_text
-from lab.report.notebook import result_html
+from lab.features.notebook.show import result_html
 from lab.report.style import Style
 from lab.spec.predict import LETTERS
 

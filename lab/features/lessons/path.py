@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.report.catalogue import PATH_FILE, read_path
+from lab.features.lessons.catalogue import PATH_FILE, read_path
 from lab.spec.lessons import OWN_FOLDER, files_below, library_folder
 
 

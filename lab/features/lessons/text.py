@@ -13,12 +13,12 @@ from tokenize import COMMENT, TokenError, generate_tokens
 from typing import TYPE_CHECKING, Any
 
 from lab.explain.explain import explain
+from lab.features.pictures.model import picture_of, unrecorded_ranks
+from lab.features.pictures.text import picture_text
 from lab.record.prediction import Prediction
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.calls_view import calls_text
-from lab.report.picture.model import picture_of, unrecorded_ranks
-from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text

@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="projection",
+    needs=("network_model",),
     verbs={
         "project": (
             "lab.features.projection.verb",

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from lab.features.network_model.alpha_beta import Line, line_through
 from lab.features.projection.contention import Clock
 from lab.features.projection.costs import Cost, Layout, Pattern, choices, pattern_of
 from lab.features.projection.flights import Flight
 from lab.operations import operation
-from lab.trace.alpha_beta import Line, line_through
 from lab.trace.traffic import size_of
 
 

@@ -4,11 +4,14 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="suite",
+    needs=("compare", "html"),
     verbs={
         "test": (
             "lab.features.suite.verb",
             "run many scenarios on warm clusters side by side; reports for people and CI",
         )
     },
+    options={"report": "lab.features.suite.report_option"},
+    views={"suite": "lab.features.suite.page:write_suite"},
     exports={"run_suite": "lab.features.suite.start:run_suite"},
 )

@@ -11,7 +11,7 @@ from lab.errors import LabError
 from lab.features.suite.outcome import SuiteResult
 
 if TYPE_CHECKING:
-    from lab.trace.baseline import Baseline
+    from lab.features.compare.baseline import Baseline
 
 
 def write_files(

@@ -10,13 +10,13 @@ import time
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
+from lab.features.compare.baseline import Baseline
+from lab.features.compare.baseline_view import change_lines
 from lab.features.suite.outcome import Attempt, Outcome, SuiteResult
 from lab.record.record_files import open_file
 from lab.record.result import Result, split_log_path
 from lab.report.alike import rarest_first
-from lab.report.baseline_view import change_lines
 from lab.report.harmless import harmless
-from lab.trace.baseline import Baseline
 from lab.words import name_ranks
 
 _LAST_LINES = 20

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lab.features.compare.baseline import Baseline
+from lab.features.compare.baseline_view import baseline_title, change_lines
 from lab.features.suite.flakiness import rates
 from lab.features.suite.outcome import Outcome, SuiteResult
 from lab.features.suite.view import rate_text, suite_rows
-from lab.report.baseline_view import baseline_title, change_lines
 from lab.report.harmless import in_markdown, plain
 from lab.report.palette import STATUSES
-from lab.trace.baseline import Baseline
 from lab.words import capital, clip, format_duration, plural
 
 _LONGEST_REASON = 300

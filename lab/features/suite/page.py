@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from lab.features.html.bundle import render
+from lab.features.html.page import write_report
+from lab.features.html.save import save
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
 from lab.record.plan import Turn
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.record.suite import Suite
-from lab.report.html.bundle import render
-from lab.report.html.page import write_report
-from lab.report.html.save import save
 from lab.report.palette import VERDICTS
 from lab.words import listing, plural
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
-from lab.cli.baseline import add_baseline, comparison
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
+from lab.features.compare.option import add_baseline, comparison
 from lab.features.suite.case import Case
 from lab.features.suite.files import write_files
 from lab.features.suite.live import SuiteDisplay
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
-            from lab.report.baseline_view import baseline_text
+            from lab.features.compare.baseline_view import baseline_text
 
             say(baseline_text(compared, style_for(sys.stdout)))
     write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)

@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="watch",
+    needs=("html", "pictures"),
     verbs={
         "watch": (
             "lab.features.watch.verb",

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from lab.features.html.logs import clean_line
+from lab.features.html.moments import end_text
 from lab.features.watch.now import Line, Now, RankNow
 from lab.features.watch.ranks import Life, Moment, blocking, call_words, rank_now
 from lab.node.messages.agent import Exited, Halted, Note, Stack, Started
@@ -15,8 +17,6 @@ from lab.record.index import IndexReader, Piece
 from lab.record.output import read_output
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.html.logs import clean_line
-from lab.report.html.moments import end_text
 from lab.trace.steps import Step
 from lab.trace.tail import News, TraceTail
 from lab.words import clip, format_value, name_ranks

@@ -9,6 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lab.features.html import bundle
+from lab.features.html.page import write_report
+from lab.features.pictures.model import picture_of
+from lab.features.pictures.svg import svg_of
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
 from lab.features.watch.ranks import alike_ranks
@@ -17,11 +21,7 @@ from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.record_files import read_file
 from lab.report.alike import MANY
-from lab.report.html import bundle
-from lab.report.html.page import write_report
 from lab.report.palette import VERDICTS, operation_tones, rank_colour
-from lab.report.picture.model import picture_of
-from lab.report.picture.svg import svg_of
 from lab.trace.steps import Step
 from lab.words import clip, format_duration, name_nodes, name_ranks
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lab.features.html.moments import end_text
 from lab.features.watch.now import CallNow, RankNow
 from lab.node.messages.agent import Exited
-from lab.report.html.moments import end_text
 from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step
 from lab.verdict.waits import describe_call

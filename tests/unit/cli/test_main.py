@@ -14,7 +14,6 @@ import pytest
 
 from lab.cli import call as subject
 from lab.cli.main import main, make_printable
-from lab.cli.names import NAMES
 from lab.cli.overview import VERBS
 from lab.engine.doctor import namesakes
 from lab.errors import (
@@ -29,6 +28,7 @@ from lab.errors import (
     ScenarioError,
     UsageError,
 )
+from lab.features.completion.names import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,10 +14,10 @@ from lab.explain.explain import explain
 from lab.explain.model import Explanation
 from lab.features.dumps.folder import read_folder
 from lab.features.dumps.record import import_dumps
+from lab.features.export.flight_recorder import flight_recorder_dumps
+from lab.features.html.page import write_report
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.export.flight_recorder import flight_recorder_dumps
-from lab.report.html.page import write_report
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.torchfrtrace import LESSONS, PAGE

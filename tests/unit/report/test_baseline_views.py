@@ -6,11 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from lab.features.compare.baseline import Baseline, CaseChange, More
+from lab.features.compare.baseline_view import baseline_text
 from lab.features.suite.junit import junit_xml
 from lab.features.suite.markdown import markdown
-from lab.report.baseline_view import baseline_text
 from lab.report.style import Style
-from lab.trace.baseline import Baseline, CaseChange, More
 from tests.unit.report.test_suite_views import HOSTILE, follows_the_schema
 from tests.unit.suite.cases import attempt, outcome, suite
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lab.features.export.chakra import chakra_traces
+from lab.features.export.flight_recorder import flight_recorder_dumps
+from lab.features.export.hta import hta_traces
 from lab.record.read import Record
-from lab.report.export.chakra import chakra_traces
-from lab.report.export.flight_recorder import flight_recorder_dumps
-from lab.report.export.hta import hta_traces
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from lab.features.html.page import write_report
+from lab.features.notebook.show import result_html
+from lab.features.pictures.model import picture_of
+from lab.features.pictures.svg import svg_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
-from lab.report.html.page import write_report
-from lab.report.notebook import result_html
-from lab.report.picture.model import picture_of
-from lab.report.picture.svg import svg_of
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.cli.test_damaged_records import make

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.html.files import MOST_FILES, ShownFile, shown_files
+from lab.features.html.page import write_report
 from lab.record.layout import OUTPUTS, RESULT
 from lab.record.read import Record
-from lab.report.html.files import MOST_FILES, ShownFile, shown_files
-from lab.report.html.page import write_report
 from tests.browser.runs import PIXEL, with_files
 
 pytestmark = pytest.mark.unit

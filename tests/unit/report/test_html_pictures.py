@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.report.html.pictures import choose
-from lab.report.picture.model import picture_of, unrecorded_ranks
-from lab.report.picture.svg import svg_of
+from lab.features.html.pictures import choose
+from lab.features.pictures.model import picture_of, unrecorded_ranks
+from lab.features.pictures.svg import svg_of
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker

@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
+from lab.features.compare.page import write_diff
 
 from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.suite.page import write_suite
 from lab.record.layout import PLAN, REPORT
 from lab.record.suite import find_suite
-from lab.report.html.diff import write_diff
 from tests.browser.runs import failed, hostile, suite, training
 from tests.unit.report.test_html_report import page_data
 from tests.unit.traces import TraceMaker

@@ -9,13 +9,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.features.export.tracks import make_tracks
+from lab.features.html.columns import call_lines
+from lab.features.html.timeline.axis import make_axis
+from lab.features.html.timeline.layout import make_rows
 from lab.record.result import Culprit
 from lab.report.alike import MANY
-from lab.report.export.tracks import make_tracks
-from lab.report.html.columns import call_lines
 from lab.report.lanes import MOST_ROWS, lanes_of, lay_rows
-from lab.report.timeline.axis import make_axis
-from lab.report.timeline.layout import make_rows
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from lab.verdict.finding import Finding

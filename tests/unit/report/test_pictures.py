@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
+from lab.features.pictures.svg import svg_of
+from lab.features.pictures.text import picture_text
 from lab.record.result import Expectation
 from lab.report.palette import RANK_COLOURS, rank_colour
-from lab.report.picture.model import Picture, picture_of, unrecorded_ranks
-from lab.report.picture.svg import svg_of
-from lab.report.picture.text import picture_text
 from lab.report.style import Style
 from lab.trace.read import read_trace
 from lab.trace.steps import Step

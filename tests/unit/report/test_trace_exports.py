@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.features.compare.compare import compare
+from lab.features.export.chrome import chrome_trace
+from lab.features.export.perfetto import perfetto_trace
+from lab.features.export.tracks import make_tracks
+from lab.features.export.traffic_view import traffic_text
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
-from lab.report.export.chrome import chrome_trace
-from lab.report.export.data import trace_json
-from lab.report.export.perfetto import perfetto_trace
-from lab.report.export.tracks import make_tracks
 from lab.report.style import Style
-from lab.report.traffic_view import traffic_text
-from lab.trace.compare import compare
+from lab.report.trace_data import trace_json
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker

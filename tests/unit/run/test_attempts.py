@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.explain.explain import explain
+from lab.features.html.attempts import with_pages
+from lab.features.html.page import write_report
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
 from lab.features.watch.session import Session
@@ -18,8 +20,6 @@ from lab.record.events import NodeCame, NodeLost, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
-from lab.report.html.attempts import with_pages
-from lab.report.html.page import write_report
 from lab.report.result_view import result_text
 from lab.report.style import Style
 from tests.unit.launched import SCENARIO, SCRIPT, Launched, restarted

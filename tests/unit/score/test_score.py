@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from lab.features.score.score import mark_run, score
+from lab.features.score.view import score_text
 from lab.node.messages.agent import Exited, Halted, Started
 from lab.node.messages.tcp import Connections
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.layout import RESULT
 from lab.record.read import Record
 from lab.record.result import Culprit, Expectation
-from lab.report.score_view import score_text
 from lab.report.style import Style
-from lab.score.score import mark_run, score
 from lab.verdict.evidence import read_evidence
 from lab.verdict.judge import judge
 from tests.unit.score.injected import AT, broken_run, without_faults

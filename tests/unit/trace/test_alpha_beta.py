@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.report.network_view import network_json, network_svg, network_text
+from lab.features.network_model.alpha_beta import Timing, fit, timings_of
+from lab.features.network_model.pace import pace_of
+from lab.features.network_model.view import network_json, network_svg, network_text
 from lab.report.style import Style
-from lab.trace.alpha_beta import Timing, fit, timings_of
-from lab.trace.pace import pace_of
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.unit.traces import TraceMaker

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from lab.cli.main import main
 from lab.errors import RecordError
+from lab.features.compare.baseline import Baseline, hold_against_runs, speed_of
+from lab.features.compare.baseline_view import baseline_text
 from lab.record.layout import PLAN
 from lab.record.read import Record
 from lab.record.suite import earlier_records
-from lab.report.baseline_view import baseline_text
 from lab.report.style import Style
-from lab.trace.baseline import Baseline, hold_against_runs, speed_of
 from tests.unit.traces import TraceMaker
 
 PLAIN = Style(colour=False)

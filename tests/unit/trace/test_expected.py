@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.report.picture.model import picture_of
+from lab.features.pictures.model import picture_of
 from lab.trace.expected import agrees, reduce_numbers
 from tests.unit.report.example_steps import one_step
 

@@ -1,0 +1,1 @@
+"""Compare: what two runs did differently, and runs held against earlier ones."""

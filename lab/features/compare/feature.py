@@ -1,0 +1,12 @@
+"""Compare: what two runs did differently, and runs held against earlier ones."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="compare",
+    needs=("html",),
+    verbs={
+        "diff": ("lab.features.compare.verb", "show what two runs did differently"),
+    },
+    options={"report": "lab.features.compare.report_option"},
+)

@@ -1,0 +1,156 @@
+"""Two runs on one page: their timelines one above the other, what differs marked, and how their times differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.features.compare.compare import compare
+from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
+from lab.features.html.bundle import pack, render
+from lab.features.html.moments import origin_of
+from lab.features.html.save import collector_paused, save
+from lab.features.html.timelines import run_data
+from lab.record.layout import DIFF_REPORT
+from lab.record.read import Record
+from lab.record.started import ranks_of
+from lab.report.lanes import lanes_of
+from lab.report.palette import VERDICTS, rank_colour
+from lab.trace.model import Trace
+from lab.trace.read import open_trace
+from lab.trace.sequence import Counterparts, counterparts
+from lab.trace.steps import Step, match
+from lab.words import format_duration
+
+_MOST_CHANGES = 60
+_MOST_SLOWER = 20
+_LEAST_S = 0.001
+_NOTABLE = 1.2
+"""Times of steps that differ by less than both are what any two runs differ by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffReport:
+    """A page that was written."""
+
+    path: Path
+    runs: tuple[str, str]
+    bytes: int
+    identical: bool
+    """Whether the runs did the same, whatever time it took."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `lab report --diff --json` prints it."""
+        return {**self.__dict__, "path": str(self.path), "runs": list(self.runs)}
+
+
+def write_diff(before: Record, after: Record, output: Path | None = None) -> DiffReport:
+    """Write the page that compares two runs.
+
+    Args:
+        before: one run, with a trace.
+        after: another.
+        output: the file, or a folder for it; None: `diff.html` in the record of the second.
+
+    Raises:
+        RecordError: a run has no trace, or the file cannot be written.
+    """
+    path = after.path if output is None else output
+    path = path / DIFF_REPORT if output is None or path.is_dir() else path
+    with collector_paused():
+        page, identical = _page((before, after))
+    save(page, path, after.path if path == after.path / DIFF_REPORT else None)
+    return DiffReport(path=path, runs=(before.run, after.run), bytes=len(page), identical=identical)
+
+
+def _page(records: tuple[Record, Record]) -> tuple[bytes, bool]:
+    traces = open_trace(records[0]), open_trace(records[1])
+    steps = [match(trace) for trace in traces]
+    found, twins = compare(*records, traces), counterparts(traces)
+    pairs = _pairs(steps, twins)
+    known = [{*trace.ranks, *ranks_of(record)} for record, trace in zip(records, traces, strict=True)]
+    ranks = sorted(known[0] | known[1])
+    results = [record.result() for record in records]
+    lanes = lanes_of(ranks, traces, results)
+    models = [
+        _data(record, trace, of, [own for lane in lanes if (own := [rank for rank in lane if rank in there])], odd)
+        for record, trace, of, there, odd in zip(
+            records, traces, steps, known, (twins.removed, twins.added), strict=True
+        )
+    ]
+    page = render(
+        "diff",
+        "diff",
+        {"where": lambda one: where_changed(one, found), "lines": block_lines},
+        found=found,
+        runs=[
+            {"name": record.run, "result": result, "tone": VERDICTS[result.verdict], "nodes": ranks_of(record),
+             "steps": len(of), "ranks": len(trace.ranks), "odd": len(odd)}
+            for record, result, of, trace, odd in zip(
+                records, results, steps, traces, (twins.removed, twins.added), strict=True
+            )
+        ],
+        ranks=ranks,
+        colours={rank: rank_colour(rank, len(ranks)) for rank in ranks},
+        slower=_slower(pairs),
+        tables=[(title, *rows) for title, rows in (
+            ("Operations", operation_rows(found)), ("Waiting", waiting_rows(found)), ("Phases", phase_rows(found))
+        ) if rows[1]],
+        most_changes=_MOST_CHANGES,
+        models=models,
+        both={key: {**models[0][key], **models[1][key]} for key in ("colours", "phases")}
+        | {key: models[0][key] + models[1][key] for key in ("notes", "faults", "ranks", "lanes")},
+        data=pack({"runs": models, "pairs": [[one.number, other.number] for one, other in pairs]}),
+    )  # fmt: skip
+    return page, found.identical
+
+
+def _data(
+    record: Record, trace: Trace, steps: Sequence[Step], lanes: Sequence[Sequence[int]], odd: set[tuple[int, int]]
+) -> dict[str, Any]:
+    differs = [int((rank, call.index) in odd) for rank in sorted(trace.ranks) for call in trace.ranks[rank].calls]
+    origin = origin_of(record, trace.origin)
+    return run_data(record, trace, steps, lanes=lanes, origin=origin, more={"calls": {"differs": differs}})
+
+
+def _pairs(steps: Sequence[Sequence[Step]], twins: Counterparts) -> list[tuple[Step, Step]]:
+    """Steps of both runs that are the same one, in the order of the first."""
+    of_call = [{(call.rank, call.index): step for step in of for call in step.calls.values()} for of in steps]
+    found: dict[int, tuple[Step, Step]] = {}
+    taken: set[int] = set()
+    for ours, theirs in twins.pairs:
+        one, other = of_call[0].get((ours.rank, ours.index)), of_call[1].get((theirs.rank, theirs.index))
+        if one is not None and other is not None and one.number not in found and other.number not in taken:
+            found[one.number] = one, other
+            taken.add(other.number)
+    return [found[number] for number in sorted(found)]
+
+
+def _slower(pairs: Sequence[tuple[Step, Step]]) -> list[dict[str, Any]]:
+    """Steps whose time differs most, ready to be printed."""
+    timed = [
+        (one, other, one.end - one.begin, other.end - other.begin)
+        for one, other in pairs
+        if one.end is not None and other.end is not None
+    ]
+    notable = [
+        each for each in timed
+        if abs(each[3] - each[2]) >= _LEAST_S and max(each[2:]) >= _NOTABLE * min(each[2:])
+    ]  # fmt: skip
+    notable.sort(key=lambda each: -abs(each[3] - each[2]))
+    return [
+        {
+            "step": one.number,
+            "title": one.title,
+            "at": next((call.source for call in one.calls.values() if call.source), ""),
+            "before": format_duration(before),
+            "before_s": before,
+            "after": format_duration(after),
+            "after_s": after,
+            "difference": f"{'+' if after > before else ''}{format_duration(after - before)}",
+            "value": after - before,
+        }
+        for one, _, before, after in notable[:_MOST_SLOWER]
+    ]

@@ -1,0 +1,90 @@
+"""`lab completion`: a completion script for a shell, and the names that it asks for."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+
+from lab.cli.call import Parser, load_verb
+from lab.cli.overview import every_verb
+from lab.errors import UsageError
+from lab.feature import options_of
+from lab.features.completion.names import NAMES
+
+SHELLS = ("bash", "zsh", "tcsh", "fish")
+_HOWTO = """examples:
+  lab completion bash > ~/.local/share/bash-completion/completions/lab
+  lab completion zsh > ~/.zfunc/_lab        (with ~/.zfunc in fpath)
+  lab completion fish > ~/.config/fish/completions/lab.fish"""
+_ASK = "lab completion --names {} 2>/dev/null"
+_FILES = {"bash": 'compgen -f -- "$1"; ', "zsh": "_files; "}
+"""Where files may be named too."""
+_FUNCTIONS = {
+    "bash": '{name}() {{ {files}compgen -W "$({ask})" -- "$1"; }}',
+    "zsh": '{name}() {{ {files}compadd -- ${{(f)"$({ask})"}} }}',
+}
+_AT_IS_PART_OF_A_WORD = "COMP_WORDBREAKS=${COMP_WORDBREAKS//@/}"
+"""Else bash would take what follows the @ of a lesson for the name of a machine."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = _HOWTO
+    parser.add_argument("shell", choices=SHELLS, nargs="?", help="your shell")
+    parser.add_argument(
+        "--names", choices=list(NAMES), help="print the names that there are, as such a script asks for"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the script, or names."""
+    if arguments.names:
+        names = filter(re.compile(r"[A-Za-z0-9_.@+-]+").fullmatch, NAMES[arguments.names]())
+        print("\n".join(sorted(names)))  # none that a shell would make something else of
+        return 0
+    if not arguments.shell:
+        raise UsageError("a completion script is for a shell", f"name one of {', '.join(SHELLS)}")
+    import shtab
+
+    if arguments.shell not in shtab.SUPPORTED_SHELLS:
+        raise UsageError(
+            f"the package shtab that is installed knows nothing of {arguments.shell}", "install a later one"
+        )
+    preamble = {shell: "\n".join(_functions(shell)) for shell in _FUNCTIONS}
+    print(shtab.complete(whole_parser(), shell=arguments.shell, preamble=preamble))
+    return 0
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """One parser that knows every verb with all its options, and what shells call to complete their values."""
+    parser = Parser(prog="lab")
+    verbs = parser.add_subparsers(dest="verb")
+    for verb, text in every_verb().items():
+        one = verbs.add_parser(verb, help=text)
+        for module in (load_verb(verb), *options_of(verb)):
+            module.add_arguments(one)
+        one.ask_for_names(_how_to_ask)
+    return parser
+
+
+def _functions(shell: str) -> Iterator[str]:
+    if shell == "bash":
+        yield _AT_IS_PART_OF_A_WORD
+    for kind in NAMES:
+        files = _FILES[shell] if kind == "scenarios" else ""
+        yield _FUNCTIONS[shell].format(name=_function(kind), files=files, ask=_ASK.format(kind))
+
+
+def _function(kind: str) -> str:
+    return "_lab_scenarios_or_files" if kind == "scenarios" else f"_lab_{kind}"  # shtab sees by _files that / goes on
+
+
+def _how_to_ask(kind: str) -> dict[str, str]:
+    """What stands in the script of each shell for names of a kind."""
+    ask, files = _ASK.format(kind), kind == "scenarios"
+    return {
+        "bash": _function(kind),
+        "zsh": _function(kind),
+        "fish": f"({ask}; __fish_complete_path (commandline -ct))" if files else f"({ask})",
+        "tcsh": "f" if files else f"`lab completion --names {kind}`",
+    }

@@ -1,0 +1,1 @@
+"""Copy: files and folders to and from nodes that are up."""

@@ -1,0 +1,14 @@
+"""Export: a trace as tables, and for other tools."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="export",
+    needs=("dumps",),
+    verbs={
+        "trace": (
+            "lab.features.export.verb",
+            "show what ranks sent each other; write it for Perfetto, Chrome, torchfrtrace or simulators",
+        ),
+    },
+)

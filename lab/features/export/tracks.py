@@ -1,0 +1,186 @@
+"""A trace as tracks and arrows, for viewers of timelines: what Chrome's and Perfetto's formats have in common.
+
+A rank has a track of its own with the phases of its training steps and the calls inside them. Viewers nest what lies
+on one track, so calls that overlap others, or that outlast the phase they began in, go to further tracks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
+
+from lab.features.export.slices import Slice, lay_out
+from lab.node.messages.agent import Note
+from lab.record.read import Record
+from lab.record.started import ranks_of
+from lab.trace.model import Call, Mark, RankTrace, Trace
+from lab.trace.steps import Step
+from lab.words import clip
+
+MOST_LINES = 20_000
+"""Pieces of output that are shown; a viewer that is given millions shows nothing."""
+_LONGEST_TEXT = 500
+
+
+@dataclass(slots=True)
+class RankTracks:
+    """Everything that is shown of a rank."""
+
+    rank: int
+    node: str
+    lanes: list[list[Slice]]
+    """The first is the rank's own; on each, slices either lie inside each other or do not touch."""
+    moments: list[Slice] = field(default_factory=list)
+    """Kinds `note` and `output`, without a length, in the order in which they came to the lab."""
+    in_flight: list[tuple[int, int]] = field(default_factory=list)
+    """Nanoseconds, and bytes of all calls that had begun and not ended from then on."""
+
+
+def make_tracks(record: Record, trace: Trace, steps: Sequence[Step]) -> list[RankTracks]:
+    """The tracks of every rank.
+
+    Arrows go from each send to its receive, from the source to those it serves, from those that give to the
+    destination, and from whoever came last to all others; where somebody never came, there are none. Viewers let an
+    arrow point to what began later only, so in a call that had to wait the arrow goes to the part after the waiting.
+    """
+    nodes = ranks_of(record)
+    step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
+    arrows = _Arrows(steps)
+    tracks = {rank.rank: _rank_tracks(rank, nodes.get(rank.rank, ""), step_of, arrows) for rank in trace.ranks.values()}
+    for moment_rank, moment in _moments(record, trace):
+        if moment_rank in tracks:
+            tracks[moment_rank].moments.append(moment)
+    return list(tracks.values())
+
+
+def _rank_tracks(rank: RankTrace, node: str, step_of: Mapping[tuple[int, int], Step], arrows: _Arrows) -> RankTracks:
+    last = nanoseconds(rank.last)
+    calls = [_call_slice(call, step_of.get((call.rank, call.index)), last) for call in rank.calls]
+    lanes = lay_out(_mark_slices(rank.marks, last), calls)
+    with_parts = [[part for one in lane for part in arrows.parts(one)] for lane in lanes]
+    return RankTracks(rank.rank, node, with_parts, in_flight=_in_flight(calls))
+
+
+def nanoseconds(seconds: float) -> int:
+    """Seconds of a trace as whole nanoseconds."""
+    return round(seconds * 1e9)
+
+
+class _Arrows:
+    """Who sent what to whom, as numbers at both ends."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.leaving: dict[tuple[int, int], list[int]] = defaultdict(list)
+        """By rank and index of the call."""
+        self.arriving: dict[tuple[int, int], list[tuple[int, Call]]] = defaultdict(list)
+        number = 0
+        for step in steps:
+            for sender, receiver in _pairs(step):
+                number += 1
+                calls = step.calls[sender], step.calls[receiver]
+                self.leaving[calls[0].rank, calls[0].index].append(number)
+                self.arriving[calls[1].rank, calls[1].index].append((number, calls[0]))
+
+    def parts(self, one: Slice) -> Iterator[Slice]:
+        """A slice with its arrows, then what it consists of where it had to wait."""
+        yield one
+        if one.call is None:
+            return
+        key = one.call.rank, one.call.index
+        one.leaving = self.leaving.get(key, [])
+        arriving = self.arriving.get(key, [])
+        numbers = [number for number, _ in arriving]
+        if not arriving:
+            return
+        latest = max((sender for _, sender in arriving), key=lambda sender: sender.begin)
+        ready = nanoseconds(latest.begin) + 1  # after the sender's slice for a viewer that sorts by time
+        if not one.begin < ready < one.end:
+            one.arriving = numbers
+            return
+        yield Slice("wait", f"waiting for rank {latest.rank}", one.begin, ready)
+        yield Slice("ready", "ready", ready, one.end, arriving=numbers)
+
+
+def _pairs(step: Step) -> list[tuple[int, int]]:
+    if step.missing or step.state == "failed":
+        return []
+    if step.operation.synchronises and step.last is not None:
+        return [(step.last, rank) for rank in sorted(step.calls) if rank != step.last]
+    calls = [step.calls[rank] for rank in sorted(step.calls)]
+    return [(giver, call.rank) for call in calls for giver in step.needs(call) if giver in step.calls]
+
+
+def _call_slice(call: Call, step: Step | None, last: int) -> Slice:
+    begin = nanoseconds(call.begin)
+    end = max(begin, nanoseconds(call.end) if call.end is not None else last)
+    waited = step.waited.get(call.rank) if step is not None else None
+    details = {
+        "state": call.state,
+        "error": call.error or None,
+        "seq": call.seq,
+        "step": step.number if step is not None else None,
+        "round": step.round if step is not None else None,
+        "group": step.group.label if step is not None else call.group,
+        "bytes": call.bytes,
+        "tensors": " + ".join(f"{b.dtype}{list(b.shape)}" for b in call.inputs or call.outputs),
+        "root": call.root,
+        "peer": call.peer,
+        "reduce_op": call.reduce_op or None,
+        "waited_us": None if waited is None else round(waited * 1e6, 3),
+        "bucket": call.bucket if call.parameters else None,
+        "parameters": ", ".join(call.parameters) or None,
+        "at": f"{call.source} in {call.function}" if call.source and call.function else call.source or None,
+    }
+    details = {name: value for name, value in details.items() if value is not None}
+    kind = "message" if call.seq is None else "collective"
+    return Slice(kind, _call_name(call, step), begin, end, details, call)
+
+
+def _call_name(call: Call, step: Step | None) -> str:
+    arrow = "→" if call.operation.sends else "←" if call.operation.receives else ""
+    name = f"{call.op} {arrow} {'any' if call.peer is None else call.peer}" if arrow else call.op
+    if step is not None and step.seq is not None and call.op == step.op:
+        name = step.title
+    return name if call.state == "completed" else f"{name} ({call.state})"
+
+
+def _mark_slices(marks: Sequence[Mark], last: int) -> list[Slice]:
+    """Phases, each within the one around it even where its end is not on record."""
+    slices: list[Slice] = []
+    around: list[int] = []
+    for mark in sorted(marks, key=lambda mark: mark.begin):
+        begin = nanoseconds(mark.begin)
+        while around and around[-1] <= begin:
+            around.pop()
+        end = max(begin, nanoseconds(mark.end) if mark.end is not None else last)
+        end = min(end, around[-1]) if around else end
+        around.append(end)
+        details = {"at": mark.source} if mark.source else {}
+        slices.append(Slice("phase", mark.name, begin, end, details))
+    return slices
+
+
+def _in_flight(calls: list[Slice]) -> list[tuple[int, int]]:
+    changes = Counter[int]()
+    for one in calls:
+        if one.call is not None and one.call.bytes:
+            changes[one.begin] += one.call.bytes
+            changes[one.end] -= one.call.bytes
+    times = sorted(changes)
+    return list(zip(times, accumulate(changes[time] for time in times), strict=True))
+
+
+def _moments(record: Record, trace: Trace) -> Iterator[tuple[int, Slice]]:
+    """Notes and output with their rank; both have the lab's wall time."""
+    for event in record.events():
+        if isinstance(event, Note):
+            time = nanoseconds(max(0.0, event.time - trace.origin))
+            value = clip(str(event.value), _LONGEST_TEXT)
+            yield event.rank, Slice("note", f"{event.name} = {value}", time, time, {"value": value})
+    for piece in islice(record.output(), MOST_LINES):
+        text = piece.data.decode("utf-8", "replace").rstrip()
+        stream = {1: "stdout", 2: "stderr"}.get(piece.stream, str(piece.stream))
+        time = nanoseconds(max(0.0, piece.time - trace.origin))
+        yield piece.rank, Slice("output", clip(text, _LONGEST_TEXT), time, time, {"stream": stream})

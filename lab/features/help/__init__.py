@@ -1,0 +1,1 @@
+"""Help: the docs by topic."""

@@ -1,0 +1,15 @@
+"""HTML: a run as one page that needs nothing else."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="html",
+    needs=("pictures",),
+    verbs={
+        "report": (
+            "lab.features.html.verb",
+            "write a run as one HTML page: verdict, pictures, timeline, traffic, logs",
+        ),
+    },
+    options={"run": "lab.features.html.run_option"},
+)

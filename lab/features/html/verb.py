@@ -1,0 +1,58 @@
+"""`lab report`: a run as one HTML file: verdict, pictures, timeline, traffic, logs; or a suite, or two runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lab.cli.answer import say
+from lab.cli.call import Parser
+from lab.cli.on_record import add_record, open_record
+from lab.words import format_bytes, plural
+
+_HOWTO = """example:
+  lab report --open              the latest run, in the browser"""
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.epilog = _HOWTO
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="where to write it (default: report.html in the record; suite.html beside the records; diff.html in the "
+        "record of RUN2)",
+    )
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    add_record(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write it; needs no engine and no network."""
+    from lab.features.html.page import write_report
+
+    report = write_report(open_record(arguments), arguments.output)
+    steps, lines = plural(report.steps, "step"), plural(report.log_lines, "log line")
+    told = [f"{format_bytes(report.bytes)}, {steps}, {lines}", *report.left_out]
+    return tell_page(arguments, report.path, report.to_json(), told)
+
+
+def tell_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], told: list[str]) -> int:
+    """Say what was written, and open it if that is wanted."""
+    from lab.features.html.open_page import open_page
+
+    opened = open_page(path) if arguments.open else ""
+    if arguments.json:
+        print(json.dumps({**data, **({"opened": not opened} if arguments.open else {})}))
+        return 0
+    first, *more = told
+    say(f"{path}  {first}")
+    for sentence in more:
+        say(f"  {sentence}")
+    if opened:
+        sys.stderr.write(f"{opened}\n")
+    return 0

@@ -1,0 +1,1 @@
+"""Image: build the image of the nodes, list and remove what was made of packages."""

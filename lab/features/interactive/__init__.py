@@ -1,0 +1,1 @@
+"""Interactive: a shell in a node."""

@@ -1,0 +1,1 @@
+"""The alpha-beta model of a network, fitted to the all_reduces of a run."""

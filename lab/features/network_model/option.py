@@ -1,0 +1,43 @@
+"""`lab show --model`: the all_reduces of a run against the alpha-beta model of a network."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from lab.cli import arguments as shared
+from lab.cli.answer import answer, write_text
+from lab.cli.call import Parser
+from lab.cli.cmd_show import is_traced, read_steps
+from lab.cli.on_record import open_record
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.one_of().add_argument(
+        "--model",
+        action="store_true",
+        help="hold the all_reduces of the run, and of those made with it, against the alpha-beta model of a network",
+    )
+    shared.add_svg(parser)
+
+
+def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Show the run, or all runs that one command made together with it; needs no engine."""
+    if not arguments.model:
+        return verb(arguments)
+    from lab.features.network_model.pace import pace_of
+    from lab.features.network_model.view import network_json, network_svg, network_text
+    from lab.record.suite import earlier_records
+
+    record = open_record(arguments)
+    together = earlier_records(record.run, record.path.parent) if record.run_of_attempt is None else [record]
+    paces = {one.run: pace_of(*read_steps(one)) for one in together if is_traced(one)} or {
+        record.run: pace_of(*read_steps(record))
+    }
+    if arguments.svg is not None:
+        write_text(arguments.svg, network_svg(paces))
+    return answer(
+        arguments,
+        lambda: network_json(paces),
+        lambda style: f"wrote {arguments.svg}" if arguments.svg is not None else network_text(paces, style),
+    )

@@ -1,0 +1,1 @@
+"""Notebook: a result as a notebook shows it."""

@@ -1,0 +1,9 @@
+"""Notebook: a result as a notebook shows it."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="notebook",
+    needs=("html", "pictures"),
+    views={"notebook": "lab.features.notebook.show:result_html"},
+)

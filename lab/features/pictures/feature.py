@@ -1,0 +1,8 @@
+"""Pictures of data movement: what each call did with the data of all ranks."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(
+    name="pictures",
+    options={"show": "lab.features.pictures.option"},
+)

@@ -1,0 +1,269 @@
+"""What one collective or message did with the data of each rank, as data: before, after, from where, and if right."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from lab.features.pictures.words import plain_number, typed_value
+from lab.operations import Who
+from lab.record.result import Expectation
+from lab.trace.clashes import Clash, clash_in
+from lab.trace.expected import compared, is_copy
+from lab.trace.model import Buffer, Call, Trace
+from lab.trace.parts import Part, input_parts, output_parts
+from lab.trace.steps import Step
+from lab.words import name_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A tensor on one side of a call."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...]
+    """Where its elements come from, in their order."""
+    values: tuple[Any, ...] | None = None
+    """Its elements as recorded; None where they were not kept or do not exist yet."""
+    summary: Mapping[str, Any] | None = None
+    """`n`, `norm`, `min`, `max`, `hash` of one that was too large to be kept."""
+    expected: tuple[Any, ...] | None = None
+    """What each element ought to be; None for what nobody can say. Only on outputs."""
+    wrong: tuple[int, ...] = ()
+    """Elements that are not as expected."""
+    wrong_hash: bool = False
+    """Whether it is not the tensor that it should be a copy of, as the hashes of both tell."""
+    compared: int = 0
+    """Elements that were compared with what they ought to be."""
+    pickled: bool = False
+    """Whether these bytes are a Python object."""
+    late: bool = False
+    """Whether it was seen when it was no longer what the call had given, so that nobody can say what that was."""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return sum(part.count for part in self.parts)
+
+    @property
+    def defined(self) -> bool:
+        """Whether the operation says what this tensor holds."""
+        return any(part.sources for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RankPicture:
+    """One rank's side of it."""
+
+    rank: int
+    state: str
+    """`completed`, `failed`, `unfinished`, `missing`: it never entered, or `unrecorded`: nobody can say."""
+    op: str = ""
+    """What it called; empty where it never entered."""
+    role: str = ""
+    """`source` or `destination`, where there is one."""
+    before: tuple[Block, ...] = ()
+    after: tuple[Block, ...] = ()
+    error: str = ""
+    waited_s: float | None = None
+    """Seconds that it was inside before everybody had come whom it needed; None if one of them never did."""
+
+    def tensors(self, *, after: bool) -> tuple[Block, ...]:
+        """Those of one side."""
+        return self.after if after else self.before
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it holds anything other than what the operation should have given."""
+        return any(block.wrong or block.wrong_hash for block in self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One collective or message."""
+
+    step: Step
+    ranks: tuple[RankPicture, ...]
+    world_size: int
+    """Of the run; it decides on colours."""
+    disagreement: str
+    """In what the calls of the ranks did not fit each other, a sentence; empty where they did."""
+    unmet: tuple[str, ...]
+    """Expectations of the scenario about notes of these ranks that were not met, a sentence each."""
+    live: bool = False
+    """Whether the run goes on, so that who has not come may still come."""
+
+    @property
+    def check(self) -> str:
+        """`right`, `wrong`, `partly` (what could be compared is right), `unchecked`, or `nothing` to compare."""
+        outputs = [block for rank in self.ranks for block in rank.after if block.count]
+        blocks = [block for block in outputs if block.defined or not self.leaves_open]
+        if any(rank.wrong for rank in self.ranks):
+            return "wrong"
+        if not blocks:
+            return "nothing"
+        if self.disagreement:
+            return "unchecked"  # no element is known to be wrong, but what the others should be is not defined
+        compared, all_of_them = sum(b.compared for b in blocks), sum(b.count for b in blocks)
+        return "unchecked" if not compared else "right" if compared == all_of_them else "partly"
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the operation does not say what other ranks than its root hold afterwards."""
+        op = self.step.operation
+        return op.reduces and op.taker is Who.ROOT
+
+    def rank(self, rank: int) -> RankPicture:
+        """The side of one rank."""
+        return next(one for one in self.ranks if one.rank == rank)
+
+    @property
+    def first(self) -> Call:
+        """The call that tells where the step was called from."""
+        return next(iter(self.step.calls.values()))
+
+    @property
+    def reduce_op(self) -> str:
+        """`SUM`...; empty where nothing is reduced."""
+        return "/".join(dict.fromkeys(c.reduce_op for c in self.step.calls.values() if c.reduce_op))
+
+    @property
+    def averages(self) -> bool:
+        """Whether this sum is a mean, because DistributedDataParallel divided first what each rank brings."""
+        return all(call.divided for call in self.step.calls.values())
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The least and the most bytes that a rank gave or took."""
+        sizes = [call.bytes for call in self.step.calls.values()]
+        return min(sizes), max(sizes)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        step, first = self.step, self.first
+        of_step = {name: getattr(step, name) for name in ("number", "title", "op", "message", "seq", "round", "state")}
+        of_call = {name: getattr(first, name) for name in ("source", "function", "via", "bucket", "parameters")}
+        group = {"group": step.group.label, "group_ranks": step.group.ranks, "backend": step.group.backend}
+        more = {
+            name: getattr(self, name)
+            for name in ("reduce_op", "averages", "check", "world_size", "disagreement", "unmet")
+        }
+        tag = first.tag if step.message else None
+        ranks, sizes = (
+            [asdict(rank) for rank in self.ranks],
+            dict(zip(("least_bytes", "bytes"), self.sizes, strict=True)),
+        )
+        return {**of_step, **of_call, **group, **sizes, **more, "tag": tag, "ranks": ranks}
+
+
+def unrecorded_ranks(trace: Trace) -> frozenset[int]:
+    """Ranks without a trace, and those whose recording ended before they did: of these, absence means nothing."""
+    return frozenset(rank for rank, one in trace.ranks.items() if one.cut or not one.recorder)
+
+
+def picture_of(
+    step: Step,
+    expectations: Sequence[Expectation] = (),
+    world_size: int = 0,
+    unrecorded: Collection[int] = (),
+    *,
+    live: bool = False,
+) -> Picture:
+    """The picture of a step.
+
+    Args:
+        step: the calls of all ranks that belong together.
+        expectations: those of the run; the picture tells those about notes that were not met.
+        world_size: ranks of the run; 0: as many as the step shows.
+        unrecorded: ranks of which nobody knows whether they entered, see `unrecorded_ranks`.
+        live: whether the run goes on.
+    """
+    clash = clash_in(step)
+    checked = clash is None or clash.comparable
+    order = (step.source, step.destination) if step.message else step.group.ranks
+    ranks = list(dict.fromkeys([*(rank for rank in order if rank is not None), *step.calls]))
+    roles = {step.destination: "destination", step.source: "source"}
+    waited = step.waited
+    return Picture(
+        step=step,
+        ranks=tuple(
+            _rank_picture(step, rank, rank in unrecorded, roles.get(rank, ""), waited.get(rank), checked=checked)
+            for rank in ranks
+        ),
+        world_size=max(world_size, max(ranks) + 1),
+        disagreement=_told(clash) if clash is not None else "",
+        unmet=tuple(e.sentence() for e in expectations if not e.met and e.what.startswith("note ") and e.rank in ranks),
+        live=live,
+    )
+
+
+_DISPUTED = {"mismatch": "operations", "reduce_op": "reductions", "root": "roots", "dtype": "dtypes", "shape": "sizes"}
+
+
+def _told(clash: Clash) -> str:
+    """In what the calls of a step do not fit each other, a sentence."""
+    sides = sorted(clash.sides, key=lambda side: side[1])
+    told = "; ".join(f"{name_ranks(ranks)} {what}" for what, ranks in sides)
+    return f"the ranks disagree about {_DISPUTED.get(clash.kind, clash.kind)}: {told}"
+
+
+def _rank_picture(
+    step: Step, rank: int, unrecorded: bool, role: str, waited_s: float | None, *, checked: bool
+) -> RankPicture:
+    call = step.calls.get(rank)
+    if call is None:
+        return RankPicture(rank, "unrecorded" if unrecorded else "missing", role=role)
+    given = (_block(call, buffer, input_parts(step, call, i)) for i, buffer in enumerate(call.inputs))
+    outputs = zip(call.outputs, output_parts(step, call), strict=True)
+    taken = (_output(step, call, buffer, parts, checked=checked) for buffer, parts in outputs)
+    return RankPicture(
+        rank=rank,
+        state=call.state,
+        op=call.op,
+        role=role,
+        before=() if call.operation.receives else tuple(given),
+        after=() if call.operation.sends else tuple(taken),
+        error=call.error,
+        waited_s=waited_s,
+    )
+
+
+def _output(step: Step, call: Call, buffer: Buffer, parts: tuple[Part, ...], *, checked: bool) -> Block:
+    block = _block(call, buffer, parts)
+    if call.state != "completed":  # until the end, what a call in place holds are its inputs
+        return replace(block, values=None, summary=None)
+    if not checked:
+        return block
+    same = None if block.values is not None else is_copy(step, buffer, parts)
+    if block.values is not None:
+        block = _compared(step, block, block.values)
+    elif same is not None:
+        block = replace(block, compared=buffer.count, wrong_hash=not same)
+    if call.late and (block.wrong or block.wrong_hash):
+        return replace(_block(call, buffer, parts), values=None, summary=None, late=True)
+    return block
+
+
+def _block(call: Call, buffer: Buffer, parts: tuple[Part, ...]) -> Block:
+    # The functions for Python objects send their sizes first, as int64, and then the pickles, as bytes.
+    pickled = buffer.dtype == "uint8" and "object" in call.via
+    return Block(buffer.dtype, buffer.shape, parts, _kept(buffer), buffer.summary, pickled=pickled)
+
+
+def _compared(step: Step, block: Block, values: tuple[Any, ...]) -> Block:
+    wrong, expected = [], []
+    for i, (value, is_wrong) in enumerate(compared(step, block.parts, block.dtype, values)):
+        expected.append(typed_value(plain_number(value), block.dtype))
+        if is_wrong:
+            wrong.append(i)
+    known = sum(value is not None for value in expected)
+    return replace(block, expected=tuple(expected) if known else None, wrong=tuple(wrong), compared=known)
+
+
+def _kept(buffer: Buffer) -> tuple[Any, ...] | None:
+    """The values, where all of them are on record."""
+    if buffer.values is None or len(buffer.values) != buffer.count:
+        return None
+    return tuple(typed_value(value, buffer.dtype) for value in buffer.values)

@@ -1,0 +1,51 @@
+"""`lab show --step N`: the picture of one step."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from lab.cli import argument_types as types
+from lab.cli import arguments as shared
+from lab.cli.answer import answer, write_text
+from lab.cli.call import Parser
+from lab.cli.cmd_show import read_steps
+from lab.cli.on_record import open_record
+from lab.errors import UsageError
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.one_of().add_argument(
+        "--step", type=types.positive, metavar="N", help="draw what step N did with everybody's data"
+    )
+    shared.add_svg(parser)
+
+
+def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
+    """Draw it where it is asked for; needs no engine."""
+    number, svg = arguments.step, arguments.svg
+    if not number:
+        if svg and not getattr(arguments, "model", False):
+            raise UsageError("--svg needs --step N: the number of the step to draw", "`lab show --steps` lists them")
+        return verb(arguments)
+    from lab.features.pictures.model import picture_of, unrecorded_ranks
+    from lab.features.pictures.text import picture_text
+
+    record = open_record(arguments)
+    trace, steps = read_steps(record)
+    if not steps:
+        raise UsageError(f"run {record.run} has no step {number}: no collective and no message was recorded")
+    if number > len(steps):
+        raise UsageError(
+            f"run {record.run} has no step {number}; allowed: 1 to {len(steps)}", "`lab show --steps` lists them"
+        )
+    picture = picture_of(steps[number - 1], record.result().expectations, trace.world_size, unrecorded_ranks(trace))
+    if svg is not None:
+        from lab.features.pictures.svg import svg_of
+
+        write_text(svg, svg_of(picture, standalone=True))
+    return answer(
+        arguments,
+        picture.to_json,
+        lambda style: f"wrote {svg}" if svg is not None else picture_text(picture, style, len(steps)),
+    )

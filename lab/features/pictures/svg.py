@@ -1,0 +1,225 @@
+"""A picture of one step as SVG: ranks as rows, cells in the colours of those whose data they hold, lines from there.
+
+It has no fonts, scripts or ids of its own, takes the colour of its text from around it (`currentColor`), and its other
+colours from the page's variables `--good`, `--bad`, `--warn`, `--soft`, where it has them.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from typing import Any, NamedTuple
+
+from lab.features.pictures import story
+from lab.features.pictures.cells import HEIGHT, MONO, Cells
+from lab.features.pictures.content import Contents, Limits
+from lab.features.pictures.model import Picture, RankPicture
+from lab.report.palette import rank_colour
+from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, escaped, line, rectangle, text
+
+_WIDEST = 520.0
+"""Wider ones would be too small to read on a phone."""
+_NAME_WIDTH = 92.0
+_FLOW_WIDTH = 80.0
+_ROW_GAP = 14.0
+_MOST_RANKS = 8
+_MOST_LINES = 80
+_STANDALONE = (
+    "<style>svg{color:#1b1d21;background:#fff}"
+    "@media(prefers-color-scheme:dark){svg{color:#e8e9eb;background:#131518;--good:#57c17f;"
+    "--bad:#ff7b76;--warn:#e0ac55;--soft:#9ba1aa}}</style>"
+)
+
+
+class _Form(NamedTuple):
+    """How much is shown, and how."""
+
+    values: int
+    """Of a part."""
+    boxes: int
+    """Parts of a tensor, and tensors of a rank."""
+    room: float = math.inf
+    """A side goes on in the next line where it would be wider."""
+    stacked: bool = False
+    """First all ranks before, then all ranks after; else side by side, with lines between them."""
+    whole: bool = False
+    """Whether it is only for what leaves out nothing."""
+    tells: bool = False
+    """Whether it is only for what leaves out no value that is not finite, or not quite zero."""
+
+
+_NARROW = 174.0
+"""Room of a side beside another."""
+_BESIDE = (
+    _Form(8, 12), _Form(6, 12), _Form(4, 8), _Form(4, 5), _Form(8, 5, _NARROW), _Form(6, 5, _NARROW),
+    _Form(4, 5, _NARROW), _Form(3, 5, _NARROW), _Form(2, 5, _NARROW),
+)  # fmt: skip
+_FORMS = (
+    _Form(24, 12, whole=True), _Form(24, 12, _NARROW, whole=True), *(form._replace(tells=True) for form in _BESIDE),
+    _Form(24, 12, stacked=True, whole=True), _Form(8, 12, stacked=True, tells=True), *_BESIDE,
+    _Form(8, 12, stacked=True), _Form(4, 8, stacked=True), _Form(2, 6, stacked=True),
+)  # fmt: skip
+"""The first that fits is taken, else the last: nothing that matters is left out where there is room for it."""
+
+
+def svg_of(picture: Picture, *, heading: bool = True, standalone: bool = False) -> str:
+    """A picture as an `<svg>` element.
+
+    Args:
+        picture: what to draw.
+        heading: whether it says itself what was called where; a page that does so around it needs no second one.
+        standalone: whether it is a file of its own, with a background, and not a part of a page.
+    """
+    shapes = Shapes()
+    y = _heading(picture, shapes) if heading else 0.0
+    y = _paragraph(shapes, y, story.sentence(picture), 72, 19) + 12
+    if any(rank.before or rank.after for rank in picture.ranks):
+        y = _Sheet(picture, shapes).draw(y)
+    else:
+        y = _waits(picture, shapes, y)
+    y = _below(picture, shapes, y)
+    width, height = round(max(shapes.right, 280.0) + 12), round(y + 8)
+    title = f"Step {picture.step.number}: {picture.step.title}"
+    described = " ".join([story.sentence(picture), story.verdict(picture)[1], *story.remarks(picture)])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" role="img" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" style="max-width:100%;height:auto" fill="currentColor" '
+        f'font-family="system-ui, sans-serif" font-size="13">'
+        f"<title>{escaped(title)}</title><desc>{escaped(described.strip())}</desc>"
+        f"{_STANDALONE if standalone else ''}{''.join(shapes.parts)}</svg>"
+    )
+
+
+def _heading(picture: Picture, shapes: Shapes) -> float:
+    y = 24.0
+    text(shapes, 12, y, picture.step.title, size=16, font_weight="bold")
+    for words in story.heading(picture):
+        y = _paragraph(shapes, y, words, 80, 16, size=11.5, colour=SOFT)
+    return y
+
+
+def _paragraph(shapes: Shapes, y: float, words: str, letters: int, height: float, **look: Any) -> float:
+    """Words in lines of so many letters, below `y`; returns where they end."""
+    for one in textwrap.wrap(words, letters):
+        y += height
+        text(shapes, 12, y, one, **look)
+    return y
+
+
+def _below(picture: Picture, shapes: Shapes, y: float) -> float:
+    kind, verdict = story.verdict(picture)
+    y += 10
+    sign, colour = {"good": ("✔", GOOD), "bad": ("✘", BAD)}.get(kind, ("?", WARN))
+    letters, weight = (64, "bold") if kind == "bad" else (72, "")
+    if verdict:
+        y = _paragraph(shapes, y, f"{sign} {verdict}", letters, 18, colour=colour, font_weight=weight)
+    for remark in story.remarks(picture):
+        y = _paragraph(shapes, y + 4, remark, 78, 16, size=12)
+    return y + 6
+
+
+def _waits(picture: Picture, shapes: Shapes, y: float) -> float:
+    """A bar for each rank, as long as it waited."""
+    y += 8
+    for rank, told, share in story.waits(picture):
+        colour = rank_colour(rank, picture.world_size)
+        text(shapes, 12, y + 14, f"rank {rank}", font_weight="bold")
+        length = max(3.0, share * 220)
+        rectangle(shapes, _NAME_WIDTH, y, length, 20, colour, fill_opacity=0.35, stroke=colour)
+        text(shapes, _NAME_WIDTH + length + 8, y + 14, told, size=12)
+        y += 28
+    return y
+
+
+class _Sheet:
+    """The rows of ranks: side by side with lines between before and after, or one above the other."""
+
+    def __init__(self, picture: Picture, shapes: Shapes) -> None:
+        self._picture = picture
+        self._shapes = shapes
+        self._contents = Contents(picture, _MOST_RANKS)
+        self._rows = self._contents.rows
+        self._places: dict[int, tuple[float, float]] = {}
+        """By rank: the top of its row, and the right edge of its first side there."""
+
+    def draw(self, y: float) -> float:
+        """Draw it all below `y`; returns where it ends."""
+        drawn = (self._draw(y, form) for form in _FORMS)
+        return next(end for end in drawn if end is not None)
+
+    def _draw(self, y: float, form: _Form) -> float | None:
+        """Draw it all in one form, if it fits, or if there is no other; returns where it ends."""
+        content = self._contents.within(Limits(form.values, form.boxes))
+        room = _WIDEST - _NAME_WIDTH if form.stacked else form.room
+        before, after = (Cells(content, self._contents.ranks, after=side, room=room) for side in (False, True))
+        right = _NAME_WIDTH + before.width + _FLOW_WIDTH
+        width = _NAME_WIDTH + max(before.width, after.width) if form.stacked else right + after.width
+        lacking = form.whole and not (before.complete and after.complete)
+        lacking = lacking or (form.tells and not content.tells)
+        if (width > _WIDEST or lacking) and form is not _FORMS[-1]:
+            return None
+        if form.stacked:
+            y = self._draw_rows(y, (12, _NAME_WIDTH, before))
+            return self._draw_rows(y + _ROW_GAP + 6, (12, _NAME_WIDTH, after))
+        y = self._draw_rows(y, (_NAME_WIDTH, _NAME_WIDTH, before), (right, right, after))
+        self._flows(before, after, right)
+        return y
+
+    def _draw_rows(self, y: float, *sides: tuple[float, float, Cells]) -> float:
+        """The ranks with one side or both, each with the place of its head and its own; returns where they end."""
+        for head, _, cells in sides:
+            self._head(y, head, after=cells.after)
+        y += 38
+        for rank in self._rows:
+            if isinstance(rank, str):
+                text(self._shapes, 22, y + 10, rank, size=12, colour=SOFT)
+                y += 16 + _ROW_GAP
+                continue
+            self._name(rank, y)
+            edges = [cells.draw(self._shapes, rank.rank, x, y) for _, x, cells in sides]
+            self._places[rank.rank] = y, edges[0]
+            y += max(cells.height(rank.rank) for _, _, cells in sides) + _ROW_GAP
+        return y - _ROW_GAP
+
+    def _head(self, y: float, x: float, *, after: bool) -> None:
+        kind = story.kind_text(self._picture, after=after)
+        text(self._shapes, x, y + 14, "after" if after else "before", font_weight="bold")
+        text(self._shapes, x, y + 29, kind, size=11, colour=SOFT, font_family=MONO)
+
+    def _name(self, rank: RankPicture, y: float) -> None:
+        colour = rank_colour(rank.rank, self._picture.world_size)
+        rectangle(self._shapes, 12, y + 8, 5, HEIGHT - 16, colour)
+        below = story.below_name(self._picture, rank)
+        text(self._shapes, 22, y + (17 if below else 24), f"rank {rank.rank}", font_weight="bold")
+        text(self._shapes, 22, y + 31, below, size=10.5, colour=SOFT)
+
+    def _flows(self, before: Cells, after: Cells, right: float) -> None:
+        """A line from each rank's input to each output that it is part of."""
+        ends = [
+            (
+                origin,
+                rank.rank,
+                self._places[origin][0] + before.line_for(origin, rank.rank),
+                self._places[rank.rank][0] + after.line_of(rank.rank, origin),
+            )
+            for rank in self._rows
+            if not isinstance(rank, str) and not story.absence(self._picture, rank, after=True)
+            for origin in dict.fromkeys(o for block in rank.after for part in block.parts for o in part.origins)
+            if origin in self._places
+        ]
+        if len(ends) > _MOST_LINES:
+            return
+        width = 1.0 if len(ends) > 30 else 1.75
+        for end in ends:
+            origin, target, above, below = end
+            siblings = [other for other in ends if (other[0], other[2]) == (origin, above)]
+            neighbours = [other for other in ends if (other[1], other[3]) == (target, below)]
+            start = above + HEIGHT / 2 + _spread(siblings.index(end), len(siblings))
+            finish = below + HEIGHT / 2 + _spread(neighbours.index(end), len(neighbours))
+            colour = rank_colour(origin, self._picture.world_size)
+            line(self._shapes, self._places[origin][1] + 4, start, right - 4, finish, colour, width)
+
+
+def _spread(index: int, count: int) -> float:
+    """How far from the middle the n-th of so many lines ends."""
+    return (index - (count - 1) / 2) * min(7.0, 24.0 / max(1, count))

@@ -1,0 +1,1 @@
+"""Scaffold: a first scenario, test and CI workflow."""

@@ -1,0 +1,1 @@
+"""Schema: the JSON Schema of scenarios."""

@@ -1,0 +1,1 @@
+"""Score: verdicts held against what was broken on purpose."""
