@@ -48,8 +48,7 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from lab.feature import export
 
-        try:
-            return export(name)
-        except KeyError:
-            pass
+        found = export(name)
+        if found is not None:
+            return found
     raise AttributeError(f"module 'lab' has no attribute {name!r}")

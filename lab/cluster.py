@@ -8,7 +8,8 @@ with Cluster(nodes=3) as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +20,6 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
 from lab.engine.select import Choice, select_engine
 from lab.errors import ClusterError, LabError
-from lab.features.functions.on_cluster import OnCluster
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
 from lab.run.by_hand import Breakable
@@ -36,10 +36,14 @@ if TYPE_CHECKING:
     from lab.run.several import Several
     from lab.spec.volumes import Volume
 
+if TYPE_CHECKING:
+    from lab.features.functions.on_cluster import Calls as Featured
+else:
+    Featured = object
 DEFAULT_NODES = 3
 
 
-class Cluster(OnCluster, Breakable):
+class Cluster(Breakable, Featured):
     """N nodes on one network.
 
     Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
@@ -99,6 +103,8 @@ class Cluster(OnCluster, Breakable):
         if why:
             announce(why)
         self._lock = ClusterLock(self.engine.name, self.name)
+        self.before_use: list[Callable[[], object]] = []
+        """What features have to end before anybody else uses the cluster."""
         asked: dict[str, Any] = {
             "nodes": nodes,
             "nproc_per_node": nproc_per_node,
@@ -118,6 +124,16 @@ class Cluster(OnCluster, Breakable):
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
         self._place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from lab.feature import cluster_member
+
+            member = None if name.startswith("_") else cluster_member(name)
+            if member is None:
+                raise AttributeError(f"a Cluster has no {name!r}", name=name, obj=self)
+            return member.__get__(self, type(self))
 
     def __enter__(self) -> Cluster:
         self.up()
@@ -292,6 +308,19 @@ class Cluster(OnCluster, Breakable):
         if has_wishes(scenario):
             return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
         return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
+
+    @contextmanager
+    def _held(self, purpose: str, wait_s: float = 0.0, *, removes: bool = False) -> Iterator[ClusterLock]:
+        """The lock of the cluster, once what features hold it for has been ended."""
+        for end in self.before_use:
+            end()
+        with self._lock.held(purpose, wait_s, removes=removes) as lock:
+            yield lock
+
+    def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+        """Run a scenario on this cluster, which is held for that purpose."""
+        with self._lock.held(purpose, options.wait_s) as lock:
+            return self._place.run(self._usable(lock), scenario, options, observer)
 
     def _usable(self, lock: ClusterLock, options: RunOptions | None = None) -> ClusterInfo | None:
         cluster = self._place.usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))

@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 IN_TREE = (
-    "chaos",
-    "compare",
-    "completion",
-    "copy",
-    "dumps",
-    "export",
-    "functions",
-    "grade",
-    "help",
+    "suite",
+    "watch",
     "html",
-    "image",
-    "interactive",
+    "export",
+    "compare",
+    "projection",
+    "score",
+    "dumps",
+    "grade",
     "lessons",
+    "scaffold",
+    "schema",
+    "interactive",
+    "copy",
+    "image",
+    "completion",
+    "help",
+    "chaos",
+    "functions",
     "network_model",
     "notebook",
     "pictures",
-    "projection",
     "pytest",
-    "scaffold",
-    "schema",
-    "score",
-    "suite",
-    "watch",
 )
-"""The folders of `lab/features`."""
+"""The folders of `lab/features`, in the order of `lab --help`."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
@@ -55,6 +55,7 @@ class Feature:
         options: modules that add options to verbs of others, by the name of the verb; see `lab.cli.call.Options`.
         exports: what `import lab` offers of it, by name.
         views: what others show of it where it is there, by what they ask for.
+        cluster: methods and properties that `Cluster` has of it, by name.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Feature:
         options: Mapping[str, str] | None = None,
         exports: Mapping[str, str] | None = None,
         views: Mapping[str, str] | None = None,
+        cluster: Mapping[str, str] | None = None,
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -74,6 +76,7 @@ class Feature:
             options=options or {},
             exports=exports or {},
             views=views or {},
+            cluster=cluster or {},
         )
 
     if TYPE_CHECKING:
@@ -83,6 +86,7 @@ class Feature:
         options: Mapping[str, str]
         exports: Mapping[str, str]
         views: Mapping[str, str]
+        cluster: Mapping[str, str]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -110,9 +114,11 @@ def load(entry: str) -> Any:
     """What an entry names: a module, or something in one."""
     from importlib import import_module
 
-    module, _, attribute = entry.partition(":")
+    module, _, attributes = entry.partition(":")
     loaded = import_module(module)
-    return getattr(loaded, attribute) if attribute else loaded
+    for attribute in attributes.split(".") if attributes else ():
+        loaded = getattr(loaded, attribute)
+    return loaded
 
 
 def verbs() -> dict[str, tuple[str, str]]:
@@ -126,20 +132,22 @@ def options_of(verb: str) -> list[Any]:
 
 
 def export(name: str) -> Any:
-    """What a feature offers under a name.
-
-    Raises:
-        KeyError: none does.
-    """
-    for feature in features():
-        if name in feature.exports:
-            return load(feature.exports[name])
-    raise KeyError(name)
+    """What a feature offers under a name; None where none does."""
+    return _first("exports", name)
 
 
 def view(name: str) -> Any:
     """What shows something that another feature knows of; None where no feature does."""
-    found = next((feature.views[name] for feature in features() if name in feature.views), None)
+    return _first("views", name)
+
+
+def cluster_member(name: str) -> Any:
+    """A method or property that `Cluster` has of a feature; None where no feature has one of that name."""
+    return _first("cluster", name)
+
+
+def _first(kind: str, name: str) -> Any:
+    found = next((entries[name] for feature in features() if name in (entries := getattr(feature, kind))), None)
     return load(found) if found else None
 
 

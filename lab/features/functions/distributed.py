@@ -19,7 +19,7 @@ from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.calling import How
 from lab.features.functions.failures import at_function
 from lab.features.functions.filled import around_filled, to_fill, without
-from lab.features.functions.on_cluster import OnCluster
+from lab.features.functions.on_cluster import Calls
 from lab.features.functions.pack import ORIGINAL
 
 _NAMES = ("__module__", "__name__")
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Provided:
     """What a test runner provides for the test that runs now."""
 
-    cluster: Callable[[Mapping[str, Any]], OnCluster]
+    cluster: Callable[[Mapping[str, Any]], Calls]
     """The cluster of a shape, as keywords that were given."""
     test: object
     """The test's own function, whose values nobody wants, or what other decorators made of it."""

@@ -4,6 +4,12 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="functions",
+    cluster={
+        "call": "lab.features.functions.on_cluster:Calls.call",
+        "call_as": "lab.features.functions.on_cluster:Calls.call_as",
+        "called": "lab.features.functions.on_cluster:Calls.called",
+        "end_calls": "lab.features.functions.on_cluster:Calls.end_calls",
+    },
     exports={
         "distributed": "lab.features.functions.distributed:distributed",
         "testing.cases": "lab.features.functions.cases",

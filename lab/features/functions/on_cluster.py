@@ -1,29 +1,29 @@
-"""The part of a cluster that calls functions on its ranks."""
+"""What a cluster has that calls functions on its ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place
 
 if TYPE_CHECKING:
     from lab.features.functions.calling import Calling, How
-    from lab.plan.cluster import ClusterInfo
     from lab.record.result import Result
     from lab.spec.scenario import Scenario
 
 
-class OnCluster:
-    """What `Cluster` has besides its runs."""
+class Calls:
+    """Methods that `Cluster` has besides its own; see `Feature.cluster`. A type checker takes them for its base."""
 
-    _lock: ClusterLock
-    _place: Place
-    _calling: Calling | None = None
+    if TYPE_CHECKING:
+        before_use: list[Callable[[], object]]
+
+        def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+            """See `Cluster.run_for`."""
+            ...
 
     def call(
         self, function: Callable[..., Any], /, *args: Any, timeout_s: float = 60.0, fresh: bool = False, **kwargs: Any
@@ -61,32 +61,35 @@ class OnCluster:
     ) -> list[Any]:
         """As `call`, in a way that has more to it."""
         __tracebackhide__ = True
-        if self._calling is None:
-            from lab.features.functions.calling import Calling
-
-            vars(self).setdefault("_calling", Calling(self._run_called))  # threads may do so at once
-        assert self._calling is not None
-        return self._calling.call(function, arguments, named, how)
+        return calling_of(self, partial(run_ranks, self)).call(function, arguments, named, how)
 
     @property
     def called(self) -> Result | None:
         """What came of the ranks that were called last, once they have ended."""
-        return self._calling.result if self._calling is not None else None
+        calling: Calling | None = vars(self).get("_calling")
+        return calling.result if calling is not None else None
 
     def end_calls(self) -> Result | None:
         """Have the ranks end that were called; returns the result of their run, if there were any."""
-        return self._calling.end() if self._calling is not None else None
+        calling: Calling | None = vars(self).get("_calling")
+        return calling.end() if calling is not None else None
 
-    @contextmanager
-    def _held(self, purpose: str, wait_s: float = 0.0, *, removes: bool = False) -> Iterator[ClusterLock]:
-        """The lock of the cluster, which ranks that are called have until they end."""
-        self.end_calls()
-        with self._lock.held(purpose, wait_s, removes=removes) as lock:
-            yield lock
 
-    def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        with self._lock.held("calls of functions", options.wait_s) as lock:
-            return self._place.run(self._usable(lock), scenario, options, observer)
+def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
+    """What calls functions on a cluster; made when it is first asked for.
 
-    def _usable(self, lock: ClusterLock) -> ClusterInfo | None:
-        raise NotImplementedError
+    Args:
+        cluster: where.
+        run: makes the run that ranks are while they take calls.
+    """
+    from lab.features.functions.calling import Calling
+
+    found: Calling = vars(cluster).setdefault("_calling", Calling(run))  # threads may do so at once
+    if found.end not in cluster.before_use:
+        cluster.before_use.append(found.end)
+    return found
+
+
+def run_ranks(cluster: Calls, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+    """Make the run that ranks are while they take calls."""
+    return cluster.run_for("calls of functions", scenario, options, observer)

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="grade",
-    needs=("html", "suite"),
+    needs=("html",),
     verbs={
         "grade": (
             "lab.features.grade.verb",

@@ -13,6 +13,7 @@ import pytest
 
 from lab.cluster import Cluster
 from lab.errors import Interrupted, LabError, RanksFailed
+from lab.features.functions.on_cluster import calling_of, run_ranks
 from lab.features.pytest.snapshots import wants_update
 from lab.features.pytest.stash import DEADLINE
 from lab.record.layout import RUNS
@@ -134,16 +135,15 @@ class WarmCluster(Cluster):
         """Call a function on every rank, in time for the test; see `Cluster.call`."""
         __tracebackhide__ = True
         try:
-            return super().call_as(
-                function, arguments, named, replace(how, timeout_s=self._runs.in_time(how.timeout_s))
-            )
+            how = replace(how, timeout_s=self._runs.in_time(how.timeout_s))
+            return calling_of(self, self._run_called).call(function, arguments, named, how)
         except RanksFailed:
             if self.called is not None:
                 self._runs.of_test.append(self.called)
             raise
 
     def _run_called(self, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
-        return super()._run_called(scenario, self._on_its_network(self._runs.options(scenario, options)), observer)
+        return run_ranks(self, scenario, self._on_its_network(self._runs.options(scenario, options)), observer)
 
     def _on_its_network(self, options: RunOptions) -> RunOptions:
         return options if self.network is None else replace(options, network=options.network or self.network)
