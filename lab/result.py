@@ -12,8 +12,8 @@ from lab.errors import RecordError
 from lab.record.result import Result
 
 if TYPE_CHECKING:
+    from lab.diagnosis.evidence import Evidence
     from lab.run.snapshot import SnapshotFile, SnapshotHome
-    from lab.verdict.evidence import Evidence
 
 __all__ = ["RecordedCalls", "Result"]
 
@@ -75,8 +75,8 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
 
     @cached_property
     def _evidence(self) -> Evidence:
+        from lab.diagnosis.evidence import read_evidence
         from lab.record.read import Record
-        from lab.verdict.evidence import read_evidence
 
         if self._result.path is None:
             raise RecordError("the run has no record, so nobody knows what its ranks called")

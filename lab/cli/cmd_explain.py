@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain it; needs no engine."""
-    from lab.explain.explain import explain
+    from lab.diagnosis.explain import explain
     from lab.report.broken_view import tell_broken
     from lab.report.explain_view import explanation_text
     from lab.score.detection import facts_of

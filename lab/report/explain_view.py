@@ -6,10 +6,10 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from lab.explain.model import Explanation
+from lab.diagnosis.explanation import Explanation
+from lab.diagnosis.stacks import clip_stack
 from lab.report.alike import alike
 from lab.report.style import Style
-from lab.verdict.stacks import clip_stack
 from lab.words import clip, name_ranks
 
 _WIDTH = 80

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from lab.diagnosis.finding import Finding
 from lab.record.result import Result
 from lab.report.alike import MANY, alike, neighbours
 from lab.trace.model import Call, Trace
-from lab.verdict.finding import Finding
 
 MOST_ROWS = 6
 """Of a lane in a picture; what overlaps still more stands on the last one."""

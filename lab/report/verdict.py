@@ -96,7 +96,7 @@ def written_snapshots(result: Result) -> list[str]:
 
 
 def _stacks(result: Result, style: Style) -> list[str]:
-    from lab.verdict.stacks import clip_stack  # most runs have none
+    from lab.diagnosis.stacks import clip_stack  # most runs have none
 
     lines = []
     others = [

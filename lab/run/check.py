@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from lab.diagnosis.rank_facts import RankFacts
 from lab.node.messages.agent import Check, Exited
 from lab.plan.plan import Plan
 from lab.plan.present import HOST
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.ship import file_messages
-from lab.verdict.rank_facts import RankFacts
 from lab.words import format_duration
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from lab.diagnosis.facts import RunFacts
 from lab.errors import ClusterBusy, NodeLost
 from lab.node.messages import wire
 from lab.node.messages.agent import (
@@ -41,7 +42,6 @@ from lab.run.observe import Observer
 from lab.run.outputs import Outputs
 from lab.run.starters import Starters
 from lab.run.stdin import Stdin
-from lab.verdict.facts import RunFacts
 from lab.words import format_duration
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Collector:
             self.writer.settle(event.rank, attempt=attempt)
             self.stdin.hear(event)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
-            from lab.explain.backend import clause
+            from lab.diagnosis.backend import clause
 
             self.observer.progress(clause(self.facts.named))
         if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault, FaultHealed)):

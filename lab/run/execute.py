@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lab.diagnosis.facts import RunFacts, begin_facts
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine
 from lab.errors import UsageError
@@ -23,7 +24,6 @@ from lab.run.options import RunOptions
 from lab.run.outputs import Outputs
 from lab.run.ship import EMPTY, pack_folder
 from lab.spec.load import dump_scenario
-from lab.verdict.facts import RunFacts, begin_facts
 
 if TYPE_CHECKING:
     from lab.record.result import Result

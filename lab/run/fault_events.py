@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lab.diagnosis.expectations import equal
+from lab.diagnosis.patterns import TooLong, found_in
 from lab.fault.fault import Fault
 from lab.fault.when import When
 from lab.node.messages.agent import Output
 from lab.node.messages.fault import Reached
-from lab.verdict.expectations import equal
-from lab.verdict.patterns import TooLong, found_in
 from lab.words import format_value
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8

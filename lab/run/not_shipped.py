@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.modules import missing_module
 from lab.record.events import NotShipped
-from lab.verdict.facts import RunFacts
-from lab.verdict.modules import missing_module
 
 _LEVELS = 4
 """Folders above that of the script in which a person's own modules are looked for."""

@@ -7,6 +7,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.expectations import settle
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import Judgement
+from lab.diagnosis.judge import judge
+from lab.diagnosis.rank_facts import RankFacts
 from lab.errors import LabError
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
@@ -16,12 +22,6 @@ from lab.record.write import LATEST, RecordWriter
 from lab.run.outputs import Outputs
 from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import RankVariables, rank_variables
-from lab.verdict.evidence import Evidence
-from lab.verdict.expectations import settle
-from lab.verdict.facts import RunFacts
-from lab.verdict.finding import Judgement
-from lab.verdict.judge import judge
-from lab.verdict.rank_facts import RankFacts
 
 if TYPE_CHECKING:
     from lab.record.started import Started
@@ -59,7 +59,7 @@ def outcome(
         snapshot = _snapshot(plan, evidence, update)
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
-        from lab.verdict.attempts import restarts_used_up, with_story
+        from lab.diagnosis.attempts import restarts_used_up, with_story
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
@@ -137,7 +137,7 @@ def _place_started(facts: RunFacts, writer: RecordWriter) -> Started | None:
     """Have the processes that scripts started be the ranks, where they are; None where there were none of those."""
     if not facts.joined:
         return None
-    from lab.verdict.started import find_started, place_started  # few runs have any
+    from lab.diagnosis.started import find_started, place_started  # few runs have any
 
     started = find_started(facts, Record(path=writer.path))
     writer.place(started)
@@ -173,7 +173,7 @@ def _place(plan: Plan, cluster: ClusterInfo, writer: RecordWriter) -> dict[str, 
 def _keep_sources(facts: RunFacts, folder: Path, writer: RecordWriter, attempt: int = LATEST) -> None:
     told = "\n".join(text for rank in facts.ranks for text in (rank.stack, rank.traceback) if text)
     if told:
-        from lab.verdict.stacks import script_files
+        from lab.diagnosis.stacks import script_files
 
         for name in script_files(told):
             writer.keep(folder, name, attempt)
@@ -188,7 +188,7 @@ def _rank_result(facts: RankFacts, writer: RecordWriter, attempt: int = LATEST) 
         error = "its node went away"
     traceback, stack = facts.traceback, facts.stack
     if traceback or stack:
-        from lab.verdict.stacks import shorten_paths, shorten_stack
+        from lab.diagnosis.stacks import shorten_paths, shorten_stack
 
         traceback, stack = shorten_paths(traceback), shorten_stack(stack)
     return RankResult(

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from lab.diagnosis.calls import check_snapshot, not_comparable
+from lab.diagnosis.evidence import Evidence
 from lab.errors import LabError, UsageError
 from lab.record.result import Expectation
 from lab.spec.expect import SNAPSHOT
@@ -15,8 +17,6 @@ from lab.spec.lessons import is_installed
 from lab.spec.scenario import Scenario
 from lab.trace.sequence import texts_of
 from lab.trace.snapshot import Calls, SnapshotDamaged, counted, read_calls, write_calls
-from lab.verdict.calls import check_snapshot, not_comparable
-from lab.verdict.evidence import Evidence
 
 SUFFIX = ".calls.txt"
 _MOST_BYTES = 16 << 20

@@ -6,11 +6,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
+from lab.diagnosis.rank_facts import RankFacts
 from lab.launcher.protocol import Starter, find_launcher
 from lab.node.messages.agent import Exited, Output, Prepare
 from lab.node.messages.start import STARTER, WorkerStart
 from lab.plan.plan import Plan
-from lab.verdict.rank_facts import RankFacts
 
 _STDOUT = 1
 _LONGEST_LINE_BYTES = 1 << 16

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from lab.diagnosis.cut import outside_of_most
 from lab.errors import LabError
 from lab.fault.fault import Fault
 from lab.fault.kind import FaultKind, key_of
@@ -16,7 +17,6 @@ from lab.record import events
 from lab.record.read import Record
 from lab.score.detection import Detection, facts_of, find_detections
 from lab.spec.fault_text import kind_of
-from lab.verdict.cut import outside_of_most
 from lab.words import name_link
 
 

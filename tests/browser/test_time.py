@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from lab.diagnosis.evidence import read_evidence
 from lab.record.read import Record
 from lab.trace.critical import critical_path
 from lab.trace.timing import share_of
-from lab.verdict.evidence import read_evidence
 from tests.browser.runs import never_entered, training
 from tests.browser.screen import bar, domain
 from tests.unit.traces import TraceMaker

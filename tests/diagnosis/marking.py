@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.verdict.finding import Finding
+from lab.diagnosis.finding import Finding
 from tests.diagnosis.programs import Program
 
 _NEUTRAL = re.compile(r"time|account|ddp_\w+")

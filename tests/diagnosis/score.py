@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from lab import Cluster, Result
-from lab.explain.explain import explain
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.explain import explain
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
-from lab.verdict.evidence import Evidence, read_evidence
 from tests.diagnosis.marking import Answer, Mark, figures, mark
 from tests.diagnosis.programs import Program, read_programs
 

@@ -20,6 +20,9 @@ from typing import Any
 import pytest
 
 from lab import Cluster, Result
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import read_facts
+from lab.diagnosis.judge import judge
 from lab.engine.docker.zygote import SWITCH
 from lab.engine.local.channel import LocalChannel
 from lab.node import processes
@@ -29,9 +32,6 @@ from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Expect, Scenario
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.verdict.evidence import Evidence
-from lab.verdict.facts import read_facts
-from lab.verdict.judge import judge
 from tests.engines.lessons import Lesson, Lessons
 
 SCRIPTS = Path(__file__).parent / "scripts"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab import Result
-from lab.explain.explain import explain
+from lab.diagnosis.explain import explain
 from lab.record.read import Record
 from lab.spec.launcher import Lab, Torchrun
 from lab.spec.launching import LAB, TORCHRUN, Launching

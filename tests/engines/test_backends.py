@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.explain.explain import explain
+from lab.diagnosis.explain import explain
 from lab.record.read import Record
 from tests.engines.conftest import scenario_of
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab import Result
-from lab.explain.explain import explain
-from lab.explain.model import Explanation
+from lab.diagnosis.explain import explain
+from lab.diagnosis.explanation import Explanation
 from lab.record.read import Record
 from tests.engines.conftest import SCRIPTS, judge_again
 from tests.engines.lessons import LIBRARY, Lesson, on_engines

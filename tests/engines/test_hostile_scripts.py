@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.cli.main import main
-from lab.explain.explain import explain
+from lab.diagnosis.explain import explain
 from lab.record.read import Record
 from lab.run.options import RunOptions
 from lab.trace.read import read_trace

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
+from lab.diagnosis.explain import explain
 from lab.engine.local.engine import LocalEngine
-from lab.explain.explain import explain
 from lab.features.html.page import write_report
 from lab.record.read import Record
 from lab.report.result_view import result_text

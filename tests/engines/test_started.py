@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from lab import Result
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.judge import judge
 from lab.record.read import Record
 from lab.trace.read import read_trace
-from lab.verdict.evidence import read_evidence
-from lab.verdict.judge import judge
 
 SCRIPT = "starts_ranks.py"
 long = pytest.mark.long

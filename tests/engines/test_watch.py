@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lab import Cluster
-from lab.explain.explain import explain
+from lab.diagnosis.explain import explain
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
 from lab.features.watch.session import Session

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
+from lab.diagnosis.facts import read_facts
 from lab.features.grade.points import forfeited
 from lab.record.read import Record
 from lab.spec.scenario import Expect
-from lab.verdict.facts import read_facts
 from tests.engines.conftest import scenario_of
 
 HERE = Path(__file__).parent / "scripts"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lab.diagnosis.facts import begin_facts
 from lab.node.messages.agent import Claimed, Exited, Output, Started
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.options import PlanOptions
@@ -19,7 +20,6 @@ from lab.run.outputs import Outputs
 from lab.run.starters import Starters
 from lab.run.stdin import Stdin
 from lab.spec.load import load_scenario
-from lab.verdict.facts import begin_facts
 
 WORK = "/var/lab/run/work"
 SCENARIO = "script: train.py\nnodes: 3\nlauncher: {torchrun: {max_restarts: 2}}\n"

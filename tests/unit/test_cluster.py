@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster, RunOptions
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import Judgement
 from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
 from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
@@ -17,8 +19,6 @@ from lab.run.observe import Silence
 from lab.spec.load import open_scenario
 from lab.spec.scenario import Resources, Scenario
 from lab.spec.volumes import Volume
-from lab.verdict.evidence import Evidence
-from lab.verdict.finding import Judgement
 from tests.unit.fake_engine import END, FakeEngine, exits, prints
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import lab.node.recorder
-from lab.explain.explain import explain
+from lab.diagnosis.explain import explain
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.text import picture_text
@@ -27,8 +27,8 @@ from lab.trace.parts import Part, Source
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
 from lab.trace.traffic import matrix, operations
+from tests.unit.diagnosis.facts import hang, stack
 from tests.unit.traces import TraceMaker
-from tests.unit.verdict.facts import hang, stack
 
 SHIFT = Operation("shift", colour="#123456", does="Every rank hands its tensor to the next one.")
 SPREAD = Operation(

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
+from lab.diagnosis.stacks import shorten_paths
 from lab.report.style import Style, style_for
 from lab.report.table import table_text
-from lab.verdict.stacks import shorten_paths
 
 ROWS = [["a", "x" * 100], ["bbb", "short"]]
 

@@ -15,6 +15,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.judge import judge
 from lab.features.dumps import words
 from lab.features.dumps.calls import Calls, put_together
 from lab.features.dumps.cost import MOST_APART
@@ -28,8 +30,6 @@ from lab.record.record_files import write_file
 from lab.record.result import RankResult, Result
 from lab.record.write import RecordWriter
 from lab.trace.model import DUMPED
-from lab.verdict.evidence import read_evidence
-from lab.verdict.judge import judge
 
 _CLOCK_ERROR_S = 86_400.0
 _EXIT_CODES = {"hung": 4}

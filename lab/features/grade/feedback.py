@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from lab.diagnosis.facts import RunFacts
 from lab.features.grade.grades import Grade
 from lab.features.grade.points import forfeited, nothing, scores
 from lab.record.result import Result
 from lab.report import harmless
 from lab.spec.scenario import Scenario, Verdict
-from lab.verdict.facts import RunFacts
 from lab.words import clip, clip_middle
 
 _LONGEST = 600

@@ -11,6 +11,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from lab.diagnosis.facts import RunFacts, read_facts
+from lab.diagnosis.limits import left_out_told
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
@@ -30,8 +32,6 @@ from lab.run.observe import Silence
 from lab.run.options import RunOptions
 from lab.run.place import Place
 from lab.spec.scenario import Resources, Scenario
-from lab.verdict.facts import RunFacts, read_facts
-from lab.verdict.limits import left_out_told
 
 _ATTEMPTS = 2
 """So often a submission is run that the lab could not run: then it is not graded."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.explain.critical import describe_part
-from lab.explain.explain import explain
+from lab.diagnosis.critical import describe_part
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.explain import explain
 from lab.features.html.attempts import attempt_rows, with_pages
 from lab.features.html.bundle import pack, render
 from lab.features.html.columns import microseconds
@@ -32,7 +33,6 @@ from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, operation_tones, rank_colour
 from lab.report.verdict import unmet_sentences
 from lab.trace.critical import from_new_group, parts_of
-from lab.verdict.evidence import read_evidence
 
 _MOST_TRACEBACK_LINES = 25
 _MOST_PARTS = 8

@@ -12,7 +12,8 @@ from pathlib import Path
 from tokenize import COMMENT, TokenError, generate_tokens
 from typing import TYPE_CHECKING, Any
 
-from lab.explain.explain import explain
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.explain import explain
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
 from lab.record.prediction import Prediction
@@ -25,7 +26,6 @@ from lab.report.verdict import verdict_text
 from lab.spec.predict import LETTERS, Question
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
-from lab.verdict.evidence import Evidence, read_evidence
 from lab.words import format_value, plural, rank_spans
 
 if TYPE_CHECKING:

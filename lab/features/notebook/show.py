@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape as escape_markup
 
-from lab.explain.explain import explain
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.explain import explain
 from lab.features.html.pictures import choose, kind_of
 from lab.features.html.timeline.svg import timeline_svg
 from lab.features.pictures.model import picture_of
@@ -22,7 +23,6 @@ from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, rank_colour
 from lab.report.verdict import unmet_sentences
 from lab.trace.steps import Step
-from lab.verdict.evidence import read_evidence
 from lab.words import clip
 
 _MOST_PICTURES = 6

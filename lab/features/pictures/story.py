@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import textwrap
 
+from lab.diagnosis.ends import together
 from lab.features.pictures.model import Block, Picture, RankPicture
 from lab.features.pictures.words import ELLIPSIS, number_text, shape_text, shown_of, texts_that_differ
 from lab.operations import reduction
 from lab.trace.model import Call, Group
-from lab.verdict.ends import together
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _MOST_WRONG = 6

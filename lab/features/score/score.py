@@ -95,7 +95,7 @@ def _named(record: Record, result: Result) -> Named:
     culprit = result.culprit
     if culprit is not None:
         return Named(culprit.rank, culprit.node, culprit.link, culprit.cause)
-    from lab.explain.explain import explain
+    from lab.diagnosis.explain import explain
 
     for finding in explain(record).findings:
         if finding.kind in _TELLING:

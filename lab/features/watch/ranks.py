@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from lab.diagnosis.waits import describe_call
 from lab.features.html.moments import end_text
 from lab.features.watch.now import CallNow, RankNow
 from lab.node.messages.agent import Exited
 from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step
-from lab.verdict.waits import describe_call
 from lab.words import clip
 
 _RECENT = 8

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.cli.main import main
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import read_facts
+from lab.diagnosis.judge import judge
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, TRACE
 from lab.record.read import Record
-from lab.verdict.evidence import Evidence
-from lab.verdict.facts import read_facts
-from lab.verdict.judge import judge
 from tests.unit.traces import TraceMaker
 
 

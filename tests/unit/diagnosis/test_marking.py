@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.verdict.finding import Finding
+from lab.diagnosis.finding import Finding
 from tests.diagnosis.marking import Answer, Mark, figures, mark
 from tests.diagnosis.programs import Program, read_program, read_programs
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
+from lab.diagnosis.explain import explain
+from lab.diagnosis.explanation import Explanation
 from lab.errors import RecordError
-from lab.explain.explain import explain
-from lab.explain.model import Explanation
 from lab.features.dumps.folder import read_folder
 from lab.features.dumps.record import import_dumps
 from lab.features.export.flight_recorder import flight_recorder_dumps

@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+from lab.diagnosis.facts import RunFacts
 from lab.features.grade.feedback import grade_of, not_graded, refused
 from lab.features.grade.grades import Grades
 from lab.features.grade.page import write_grades
@@ -14,7 +15,6 @@ from lab.features.grade.view import grades_csv, grades_text, progress_line
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.style import Style
 from lab.spec.scenario import Expect, Grading, Scenario
-from lab.verdict.facts import RunFacts
 
 PLAIN = Style(colour=False)
 ASSIGNMENT = Scenario(

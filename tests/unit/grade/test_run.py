@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.rank_facts import RankFacts
 from lab.features.grade import run
 from lab.features.grade.run import Desk, Grader
 from lab.features.grade.submissions import Submission
 from lab.record.result import Result
 from lab.spec.load import load_scenario
-from lab.verdict.facts import RunFacts
-from lab.verdict.rank_facts import RankFacts
 
 ENDED = RankFacts(rank=-1, ended=1.0, code=1, error="AssertionError: wrong")
 CUT = RankFacts(rank=-1, ended=1.0, error="the check did not end within 1m")

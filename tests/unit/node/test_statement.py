@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.rank_facts import RankFacts
 from lab.node.config import Config
 from lab.node.inlet import Inlet
 from lab.node.messages import wire
@@ -23,8 +25,6 @@ from lab.node.noderun import NodeRun
 from lab.node.rank import note
 from lab.node.statement import DEEPEST, problem_with, read_statement
 from lab.record.events import event_line, read_event
-from lab.verdict.facts import RunFacts
-from lab.verdict.rank_facts import RankFacts
 from tests.short import SHORT
 
 HUGE = 10**400

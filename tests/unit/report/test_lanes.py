@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.diagnosis.finding import Finding
 from lab.features.export.tracks import make_tracks
 from lab.features.html.columns import call_lines
 from lab.features.html.timeline.axis import make_axis
@@ -18,7 +19,6 @@ from lab.report.alike import MANY
 from lab.report.lanes import MOST_ROWS, lanes_of, lay_rows
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from lab.verdict.finding import Finding
 from tests.browser.runs import result
 from tests.unit.traces import TraceMaker
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.explain.explain import explain
+from lab.diagnosis.explain import explain
 from lab.features.html.attempts import with_pages
 from lab.features.html.page import write_report
 from lab.features.watch.follow import Follower

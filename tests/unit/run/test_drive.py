@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import RunFacts, begin_facts, read_facts
+from lab.diagnosis.judge import judge
+from lab.diagnosis.rank_facts import RankFacts
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node.messages import wire
@@ -51,10 +55,6 @@ from lab.run.ship import pack_folder
 from lab.run.stdin import Stdin
 from lab.spec.load import scenario_from_script
 from lab.spec.scenario import Tracing
-from lab.verdict.evidence import Evidence
-from lab.verdict.facts import RunFacts, begin_facts, read_facts
-from lab.verdict.judge import judge
-from lab.verdict.rank_facts import RankFacts
 from tests.unit.fake_engine import ANY_RANK, END, FakeAgent, FakeEngine, exits, notes, prints
 
 

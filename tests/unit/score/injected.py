@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.judge import judge
 from lab.record.events import Event, Fault, event_line
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
 from lab.record.read import Record
 from lab.record.result import Culprit, Result
-from lab.verdict.evidence import read_evidence
-from lab.verdict.judge import judge
 
 AT = 1_700_000_000.0
 

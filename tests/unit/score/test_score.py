@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.judge import judge
 from lab.features.score.score import mark_run, score
 from lab.features.score.view import score_text
 from lab.node.messages.agent import Exited, Halted, Started
@@ -18,8 +20,6 @@ from lab.record.layout import RESULT
 from lab.record.read import Record
 from lab.record.result import Culprit, Expectation
 from lab.report.style import Style
-from lab.verdict.evidence import read_evidence
-from lab.verdict.judge import judge
 from tests.unit.score.injected import AT, broken_run, without_faults
 
 _PEER_LOST = "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.2]:4"

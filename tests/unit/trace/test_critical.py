@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.explain.critical import find_critical_path
+from lab.diagnosis.critical import find_critical_path
+from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.trace.critical import critical_path, parts_of
-from lab.verdict.evidence import Evidence, read_evidence
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

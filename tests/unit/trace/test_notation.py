@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.diagnosis.calls import check_calls
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.calls import CallPattern, parse_calls
@@ -17,7 +18,6 @@ from lab.spec.scenario import Expect
 from lab.trace.model import Call, Group
 from lab.trace.notation import first_departure, fits, render_call, render_calls
 from lab.trace.read import read_trace
-from lab.verdict.calls import check_calls
 from tests.unit.traces import TraceMaker
 
 ONE, TWO = [1.0], [1.0, 2.0]

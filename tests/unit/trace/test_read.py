@@ -7,8 +7,8 @@ import pytest
 from lab.record.layout import TRACE
 from lab.trace.read import read_trace
 from lab.trace.steps import match
+from tests.unit.diagnosis.facts import stopped, write_events
 from tests.unit.traces import TraceMaker
-from tests.unit.verdict.facts import stopped, write_events
 
 pytestmark = pytest.mark.unit
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.evidence import read_evidence
 from lab.trace.timing import length, share_of
-from lab.verdict.evidence import read_evidence
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

@@ -1,0 +1,135 @@
+"""How often each rank went through the phases of a training step: forwards without a backward, gradients not exchanged.
+
+Only what differs between ranks is told: a forward without a backward is as good as any other where all ranks do so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from lab.diagnosis.ends import together
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import Finding, majority
+from lab.trace.model import Mark, RankTrace, calls_within
+from lab.words import name_ranks, plural
+
+Flags = Sequence[bool | None]
+"""Of each forward or backward, whether something came of it; None where the run was over before that was known."""
+
+
+class _Odd(NamedTuple):
+    """Where ranks differ for the first time."""
+
+    number: int
+    """Of the forward or backward, from 1."""
+    ranks: tuple[int, ...]
+    """Who differs from most others, or of two from its own habit; else the lower side."""
+    others: tuple[int, ...]
+    did: bool
+    """What the odd ones did there."""
+    named: bool
+    """Whether they are known to be the odd ones."""
+
+
+def count_phases(evidence: Evidence) -> list[Finding]:
+    """In a run that broke, the first difference in how its ranks went through their training steps."""
+    ranks = {number: rank for number, rank in evidence.trace.ranks.items() if rank.recorded}
+    phases = {number: _outermost(rank) for number, rank in ranks.items()}
+    found = _compare({number: _followed(of) for number, of in phases.items()})
+    if found is not None:
+        return [_unfollowed(found, phases)]
+    if not any(rank.modules for rank in ranks.values()):
+        return []
+    synchronised = {number: _synchronised(rank, phases[number]) for number, rank in ranks.items()}
+    found = _compare(synchronised)
+    return [_unsynchronised(found, phases, synchronised)] if found is not None else []
+
+
+def _outermost(rank: RankTrace) -> list[Mark]:
+    """Forwards, backwards and steps that lie within no other: of a checkpoint, not the backward inside a backward."""
+    kept: list[Mark] = []
+    for mark in rank.marks:
+        if mark.name in ("forward", "backward", "step"):
+            last = kept[-1] if kept else None
+            if last is None or (last.end is not None and last.end <= mark.begin):
+                kept.append(mark)
+    return kept
+
+
+def _named(marks: Sequence[Mark], name: str) -> list[Mark]:
+    return [mark for mark in marks if mark.name == name]
+
+
+def _followed(marks: Sequence[Mark]) -> Flags:
+    """Of each forward, whether a backward came before the next one."""
+    flags: list[bool | None] = []
+    for mark in marks:
+        if mark.name == "forward":
+            if flags and flags[-1] is None:
+                flags[-1] = False
+            flags.append(None)
+        elif mark.name == "backward" and flags:
+            flags[-1] = True
+    return flags
+
+
+def _synchronised(rank: RankTrace, marks: Sequence[Mark]) -> Flags:
+    """Of each backward, whether it exchanged gradients."""
+    flags: list[bool | None] = []
+    for mark in _named(marks, "backward"):
+        until = rank.last if mark.end is None else mark.end
+        calls = calls_within(rank.calls, mark.begin, until)
+        exchanged = any(call.asynchronous and call.operation.reduces for call in calls)
+        flags.append(True if exchanged else None if mark.end is None else False)
+    return flags
+
+
+def _compare(flags: Mapping[int, Flags]) -> _Odd | None:
+    """The first forward or backward at which a rank differs from most others."""
+    known = {rank: of for rank, of in flags.items() if of}
+    for n in range(min(map(len, known.values()), default=0)):
+        here = {rank: of[n] for rank, of in known.items()}
+        if None in here.values() or len(set(here.values())) == 1:
+            continue
+        common, odd = majority(here)
+        if common is None:
+            odd = tuple(rank for rank in here if _left_its_habit(known[rank], n))
+        named = bool(odd) and len({here[rank] for rank in odd}) == 1 and len(odd) < len(here)
+        first = here[min(odd if named else here)]
+        sides = [tuple(rank for rank, flag in here.items() if (flag == first) == same) for same in (True, False)]
+        return _Odd(n + 1, sides[0], sides[1], bool(first), named)
+    return None
+
+
+def _left_its_habit(flags: Flags, n: int) -> bool:
+    habit, _ = majority(dict(enumerate(flags)))
+    return habit is not None and flags[n] != habit
+
+
+def _unfollowed(found: _Odd, phases: Mapping[int, Sequence[Mark]]) -> Finding:
+    def ran(rank: int) -> str:
+        forwards, backwards = (len(_named(phases[rank], name)) for name in ("forward", "backward"))
+        joint = "but" if not found.did else "and"
+        return f"ran {plural(forwards, 'forward')} {joint} {plural(backwards, 'backward')}"
+
+    what = f"one followed forward {found.number}, after which {name_ranks(found.others)} ran none"
+    if not found.did:
+        what = f"none followed forward {found.number}, after which {name_ranks(found.others)} ran one"
+    return _finding(found, f"{'; '.join(together(found.ranks, ran))}: {what}.", phases, "forward")
+
+
+def _unsynchronised(found: _Odd, phases: Mapping[int, Sequence[Mark]], flags: Mapping[int, Flags]) -> Finding:
+    def exchanged(rank: int) -> str:
+        return f"exchanged gradients in {sum(map(bool, flags[rank]))} of {plural(len(flags[rank]), 'backward')}"
+
+    sides = [*together(found.ranks, exchanged), *together(found.others, exchanged)]
+    did, others = ("did", "did not") if found.did else ("did not", "did")
+    what = f"in backward {found.number} {name_ranks(found.ranks)} {did}, and {name_ranks(found.others)} {others}"
+    return _finding(found, f"{'; '.join(sides)}: {what}.", phases, "backward")
+
+
+def _finding(found: _Odd, sentence: str, phases: Mapping[int, Sequence[Mark]], name: str) -> Finding:
+    lines = (_named(phases[rank], name)[found.number - 1].source for rank in (*found.ranks, *found.others))
+    ranks, others = (found.ranks, found.others) if found.named else ((), (*found.ranks, *found.others))
+    return Finding(kind="counts", sentence=sentence, ranks=ranks, others=others, lines=tuple(lines))

@@ -1,0 +1,154 @@
+"""Everything that a judgement starts from: the facts of a run, its traces, and where its ranks were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lab.diagnosis.facts import RunFacts, read_facts
+from lab.diagnosis.rank_facts import RankFacts
+from lab.record.layout import TRACE
+from lab.record.record_files import list_folder
+
+if TYPE_CHECKING:
+    from lab.diagnosis.stacks import CodePlace
+    from lab.record.events import Dumped
+    from lab.record.read import Record
+    from lab.trace.critical import Piece
+    from lab.trace.model import Call, Trace
+    from lab.trace.steps import Step
+
+_MOST_BYTES = 16 << 20
+"""A verdict does not wait until longer traces have been read; `lab explain` does."""
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """The same at the end of a run as from its record.
+
+    What reads traces and stacks is imported when it is asked for: a run that passes needs neither.
+    """
+
+    facts: RunFacts
+    record: Record
+    """Where the traces are, and the sources that stacks name."""
+
+    @cached_property
+    def ranks(self) -> dict[int, RankFacts]:
+        """By number."""
+        return {rank.rank: rank for rank in self.facts.ranks}
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What the ranks called."""
+        from lab.trace.read import read_trace
+
+        return read_trace(self.record)
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Their calls put together."""
+        from lab.trace.steps import match
+
+        return match(self.trace)
+
+    @cached_property
+    def step_of(self) -> dict[tuple[int, int], Step]:
+        """By rank and index of its call."""
+        return {(call.rank, call.index): step for step in self.steps for call in step.calls.values()}
+
+    @cached_property
+    def critical_path(self) -> list[Piece]:
+        """What the run's length is made of; empty where that is not known."""
+        from lab.trace.critical import critical_path
+
+        return [] if self.record.plan().stepped else critical_path(self.trace, self.step_of)
+
+    @cached_property
+    def dumped(self) -> Dumped | None:
+        """That nobody saw the run, and it is known from dumps alone; None of any other run."""
+        from lab.record.events import Dumped
+
+        return next((event for event in self.record.events() if isinstance(event, Dumped)), None)
+
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether there is a trace that a verdict can wait for."""
+        sizes = list_folder(self.record.path, TRACE).values()
+        return sum(sizes) <= _MOST_BYTES and self.trace.recorded
+
+    @cached_property
+    def over(self) -> float:
+        """Seconds of the trace's clock at which the run was over: its stacks were taken, or its last rank ended."""
+        origin = self.trace.origin or min((rank.started for rank in self.facts.ranks if rank.started), default=0.0)
+        times = [rank.seen or rank.ended for rank in self.facts.ranks]
+        times += [node.time for node in self.facts.lost_nodes]
+        return max([self.trace.last, *(time - origin for time in times if time is not None)], default=0.0)
+
+    def calls(self, rank: int) -> list[Call]:
+        """What a rank called, in order."""
+        return self.trace.ranks[rank].calls if rank in self.trace.ranks else []
+
+    def parameter_names(self, rank: int) -> list[str]:
+        """Names of the parameters of a rank's one DDP module, by their numbers; empty where there are several."""
+        modules = self.trace.ranks[rank].modules if self.at_hand and rank in self.trace.ranks else []
+        return [parameter.name for parameter in modules[0].parameters] if len(modules) == 1 else []
+
+    def last_line(self, rank: int) -> str:
+        """The line of the last call of a rank; empty where that is not known."""
+        return "".join(call.source for call in self.calls(rank)[-1:])
+
+    def step(self, call: Call) -> Step | None:
+        """The step that a call belongs to."""
+        return self.step_of.get((call.rank, call.index))
+
+    def broken(self, rank: int) -> tuple[Call, Step] | None:
+        """The first call of a rank that failed or never ended, with its step."""
+        call = next((call for call in self.calls(rank) if call.state != "completed"), None)
+        return (call, step) if call is not None and (step := self.step(call)) is not None else None
+
+    def stood(self, rank: RankFacts) -> CodePlace | None:
+        """The line of its script where a rank was when its stack was taken."""
+        from lab.diagnosis.stacks import find_place
+
+        return find_place(rank.stack, self.record.path) if rank.stack else None
+
+    def thread(self, rank: RankFacts) -> CodePlace | None:
+        """The line of the script where a thread of a rank was that keeps it from ending, its script being over."""
+        from lab.diagnosis.stacks import find_threads, is_leaving
+
+        threads = find_threads(rank.stack, self.record.path) if rank.stack and is_leaving(rank.stack) else []
+        return threads[0] if threads else None
+
+    def raised(self, rank: RankFacts) -> CodePlace | None:
+        """The line of its script where a rank raised."""
+        from lab.diagnosis.stacks import find_raised
+
+        return find_raised(rank.traceback, self.record.path)
+
+    def place(self, rank: RankFacts) -> CodePlace | None:
+        """The last line of its script where a rank is known to have been."""
+        return self.stood(rank) if rank.stack else self.raised(rank)
+
+
+def read_evidence(record: Record) -> Evidence:
+    """Everything that a record knows; what is missing is told by `problems`. Needs no `result.json`."""
+    evidence = Evidence(facts=read_facts(record), record=record)
+    for rank in evidence.trace.ranks:
+        evidence.facts.rank(rank)
+    return evidence
+
+
+def problems(evidence: Evidence) -> list[str]:
+    """What is missing or damaged in a record, a sentence each."""
+    record, missing = evidence.record, [*(evidence.dumped.lacks if evidence.dumped is not None else ())]
+    if not record.workers():
+        missing.append("the record has no readable plan.json, so nobody knows how many ranks there were")
+    if not any(record.events()):
+        missing.append("the record has no readable events.jsonl, so it is not known how ranks ended")
+    if not evidence.trace.recorded:
+        return [*missing, "the run has no trace: what its ranks called is not known"]
+    killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
+    expected = tuple(f"rank {rank}: its trace ends before the worker did" for rank in killed)
+    return missing + [problem for problem in evidence.trace.problems if not problem.startswith(expected)]

@@ -1,0 +1,245 @@
+"""Whether what came out is what the scenario expects, and what becomes of the verdict when that is considered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import Judgement
+from lab.diagnosis.limits import left_out_told, told_besides
+from lab.diagnosis.patterns import Searches, TooLong
+from lab.diagnosis.rank_facts import RankFacts, returncode
+from lab.errors import RecordError, ScenarioError
+from lab.keys.problems import near
+from lab.record.result import Attempt, Culprit, Expectation, RankResult
+from lab.spec.expect import SNAPSHOT
+from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
+from lab.spec.scenario import Expect
+
+_LONGEST_SHOWN = 200
+_NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def settle(
+    bare: Judgement,
+    expect: Expect,
+    evidence: Evidence,
+    ranks: Sequence[RankResult],
+    variables: Mapping[int, RankVariables],
+    snapshot: Callable[[bool], Sequence[Expectation]] | None = None,
+    attempts: Sequence[Attempt] = (),
+    others: Sequence[Expectation] = (),
+) -> tuple[Judgement, tuple[Expectation, ...]]:
+    """The final judgement, and every expectation with whether it was met; of a run that is an error, none.
+
+    `snapshot` compares what was called with a snapshot, given whether all the rest is as expected. `others` had to come
+    too.
+    """
+    if bare.verdict == "error":
+        return bare, ()
+    searches = Searches()
+    found = [*check_expectations(expect, ranks, variables, searches)]
+    if expect.calls not in (None, SNAPSHOT):
+        from lab.diagnosis.calls import check_calls  # it reads traces: most runs need none of it
+
+        found += check_calls(expect, evidence.record, variables)
+    if expect.replicas is not None:
+        from lab.diagnosis.equal_replicas import check_replicas  # as above
+
+        found.append(check_replicas(expect.tolerance, evidence, len(variables)))
+    found += _check_whole_run(expect, bare, evidence.facts, searches)
+    if expect.restarts is not None:
+        found.append(_check_restarts(expect.restarts, attempts[:-1]))
+    found += others
+    if snapshot is not None:
+        found += snapshot(bare.verdict == expect.verdict and all(one.met for one in found))
+    unmet = [one for one in found if not one.met]
+    final, as_expected = bare, expect.verdict != "passed"
+    if unmet and (as_expected or bare.verdict == "passed"):
+        more = f" (and {len(unmet) - 1} more)" if len(unmet) > 1 else ""
+        final = replace(bare, verdict="failed", reason=f"{unmet[0].sentence()}{more}{told_besides(evidence.facts)}")
+    elif as_expected:
+        final = replace(bare, verdict="passed", reason=f"{expect.verdict} as expected: {bare.reason}")
+    return final, tuple(found)
+
+
+def check_expectations(
+    expect: Expect,
+    ranks: Sequence[RankResult],
+    variables: Mapping[int, RankVariables],
+    searches: Searches | None = None,
+) -> tuple[Expectation, ...]:
+    """Compares what each rank did with what it should have done.
+
+    Every rank is expected to exit with 0 unless `expect.exit` says otherwise; only the ranks that it names are
+    asked where the scenario expects another verdict than `passed`, and of ranks that the lab stopped, whose end was its
+    doing. A negative code stands for the signal that killed the rank, as torchrun and `subprocess` write it (-9:
+    SIGKILL). What is expected of ranks that the run does not have comes last.
+    """
+    found: list[Expectation] = []
+    searches = searches or Searches()
+    for result in sorted(ranks, key=lambda result: result.rank):
+        if result.parent is not None:  # no scenario knows of it: what it noted has to be right, and is not missed
+            for name in expect.notes.keys() & result.notes.keys():
+                found.extend(_check_note(name, expect.notes[name], result, variables.get(result.rank), expect))
+            continue
+        if result.rank in expect.exit or (expect.verdict == "passed" and not result.stopped):
+            found.append(_check_exit(result, expect.exit.get(result.rank, 0)))
+        for name, expected in expect.notes.items():
+            found.extend(_check_note(name, expected, result, variables.get(result.rank), expect))
+        if result.rank in expect.logs:
+            found.append(_check_log(result, expect.logs[result.rank], searches))
+    return (*found, *_missing_ranks(expect, {result.rank for result in ranks}))
+
+
+def _check_exit(result: RankResult, expected: int) -> Expectation:
+    got: int | str = result.exit_code if result.exit_code is not None else result.signal or "(did not exit)"
+    if result.stopped:
+        got = "(stopped by the lab)"
+    met = returncode(result.exit_code, result.signal) == expected
+    return Expectation(what="exit", rank=result.rank, expected=expected, got=got, met=met)
+
+
+def _check_note(
+    name: str, expected: Any, result: RankResult, variables: RankVariables | None, expect: Expect
+) -> Iterator[Expectation]:
+    met = False
+    try:
+        if variables is None:
+            raise ScenarioError(f"the variables of rank {result.rank} are not known")
+        value = evaluate(expected, variables)
+        if value is NOTHING_EXPECTED:
+            return
+        expected = as_json(value)
+        if name in result.notes:
+            got = result.notes[name]
+            met = equal(value, got, expect.tolerance.relative, expect.tolerance.absolute)
+        else:
+            meant = near(name, result.notes)
+            got = f"(nothing noted){f'; did you mean {meant!r}, which was noted?' if meant else ''}"
+    except ScenarioError as error:  # the run is over and its other facts still count: this is not met, and says why
+        got = f"({error.message})"
+    yield Expectation(what=f"note {name}", rank=result.rank, expected=expected, got=got, met=met)
+
+
+def _check_log(result: RankResult, pattern: str, searches: Searches) -> Expectation:
+    match, got = None, "(no log)"
+    if result.log_path is not None:
+        try:
+            match = searches.find_in_log(result.log_path, pattern)
+            got = "(no match)" if match is None else match[:_LONGEST_SHOWN]
+        except FileNotFoundError:
+            pass
+        except TooLong as error:
+            got = f"({error})"
+        except RecordError as error:
+            got = f"({error.message})"
+        except OSError as error:
+            got = f"(the log cannot be read: {error.strerror or error})"
+    return Expectation(what="log", rank=result.rank, expected=pattern, got=got, met=match is not None)
+
+
+def _missing_ranks(expect: Expect, present: set[int]) -> Iterator[Expectation]:
+    """What is expected of ranks that the run does not have: it cannot be met, and must not be ignored."""
+    notes = [(f"note {name}", expected) for name, expected in expect.notes.items() if is_per_rank(expected)]
+    for what, by_rank in [("exit", expect.exit), *notes, ("log", expect.logs)]:
+        for rank in sorted(by_rank.keys() - present):
+            yield Expectation(what=what, rank=rank, expected=by_rank[rank], got="(no such rank)", met=False)
+
+
+def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches: Searches) -> Iterator[Expectation]:
+    check = facts.check
+    if expect.check is not None and check is not None:
+        met, got = check.code == 0 and not check.error, "it passed"
+        if not met:
+            got = f"{_end_of_check(check)}{left_out_told(facts.staged)}"
+        yield Expectation(what=f"check {expect.check}", expected="it passes", got=got, met=met)
+    if expect.verdict != "passed":
+        met = bare.verdict == expect.verdict
+        yield Expectation(what="verdict", expected=expect.verdict, got=bare.verdict, met=met)
+    if expect.culprit is not None:
+        named = bare.culprit
+        who = None if named is None else named.node if isinstance(expect.culprit, str) else named.rank
+        yield Expectation(what="culprit", expected=expect.culprit, got=who, met=_is_named(expect.culprit, named))
+    if expect.reason is not None:
+        yield _check_reason(expect.reason, bare.reason, searches)
+
+
+def _end_of_check(check: RankFacts) -> str:
+    if check.out_of_memory:
+        return "killed for lack of memory"
+    ended = f"killed by {check.signal}" if check.signal else f"exit code {check.code}"
+    return next(iter(check.error.strip().splitlines()), ended)
+
+
+def _check_restarts(expected: int | Sequence[int | str | None], earlier: Sequence[Attempt]) -> Expectation:
+    """How often the launcher began anew, and where they are named, who had failed first each time."""
+    if isinstance(expected, int):
+        return Expectation(what="restarts", expected=expected, got=len(earlier), met=len(earlier) == expected)
+    found = [attempt.culprit for attempt in earlier]
+    names = [(None, None) if one is None else (one.rank, one.node) for one in found]
+    met = len(names) == len(expected) and all(map(_is_named, expected, found))
+    pairs = zip(expected, names, strict=False)
+    got = [node if isinstance(wanted, str) else rank for wanted, (rank, node) in pairs]
+    got += [rank for rank, _ in names[len(expected) :]]
+    return Expectation(what="restarts", expected=list(expected), got=got, met=met)
+
+
+def _is_named(expected: int | str | None, culprit: Culprit | None) -> bool:
+    """Whether a culprit is the expected rank, or on the expected node; None: nobody."""
+    if expected is None or culprit is None:
+        return expected is None and culprit is None
+    return expected == (culprit.node if isinstance(expected, str) else culprit.rank)
+
+
+def _check_reason(pattern: str, reason: str, searches: Searches) -> Expectation:
+    met, got = False, reason
+    try:
+        met = searches.find(reason, pattern) is not None
+    except TooLong as error:
+        got = f"({error})"
+    return Expectation(what="reason", expected=f"/{pattern}/", got=got, met=met)
+
+
+def equal(expected: Any, got: Any, relative: float, absolute: float) -> bool:
+    """Whether a noted value is the expected one.
+
+    Two whole numbers, text, booleans and None have to be the same; numbers of which one is a float may differ by the
+    larger of `absolute` and `relative` times the expected one; lists and mappings are compared item by item. NaN equals
+    NaN; a boolean is not a number. What was noted is JSON: floats that it lacks are the strings `nan`, `inf`, `-inf`.
+    """
+    if isinstance(expected, (list, tuple)):
+        alike = isinstance(got, (list, tuple)) and len(expected) == len(got)
+        return alike and all(equal(*both, relative, absolute) for both in zip(expected, got, strict=True))
+    if isinstance(expected, Mapping):
+        alike = isinstance(got, Mapping) and expected.keys() == got.keys()
+        return alike and all(equal(item, got[key], relative, absolute) for key, item in expected.items())
+    if isinstance(expected, float) and isinstance(got, str):
+        got = _NON_FINITE.get(got, got)
+    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (expected, got)]
+    if not all(numbers):
+        return type(expected) is type(got) and bool(expected == got)
+    if isinstance(expected, int) and isinstance(got, int):
+        return expected == got
+    try:
+        expected, got = float(expected), float(got)
+    except OverflowError:  # a whole number beyond every float
+        return False
+    if not math.isfinite(expected) or not math.isfinite(got):
+        return bool(expected == got) or (math.isnan(expected) and math.isnan(got))
+    return bool(abs(expected - got) <= max(relative * abs(expected), absolute))
+
+
+def as_json(value: Any) -> Any:
+    """The value with the floats that JSON lacks written as notes write them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, list):
+        return [as_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,255 @@
+"""What is known of a run: while it goes on from what its agents say, afterwards from its record; both by `take`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lab.diagnosis.network import Network
+from lab.diagnosis.rank_facts import RankFacts
+from lab.node.messages.agent import Exited, Halted, Limited, Note, Stack, Started
+from lab.node.messages.backend import Named
+from lab.node.messages.checked import Staged
+from lab.node.messages.joined import Joined, LeftRunning, is_joined
+from lab.node.messages.start import STARTER
+from lab.node.messages.tcp import Connections
+from lab.node.messages.thread import ThreadRaised
+from lab.record.events import (
+    Cancelled,
+    Clock,
+    EngineLost,
+    Event,
+    NodeCame,
+    NodeLost,
+    NodeTroubled,
+    NotShipped,
+    Over,
+    Refusal,
+    Restarted,
+    TimedOut,
+    by_lab_clock,
+)
+from lab.words import format_duration
+
+if TYPE_CHECKING:
+    from lab.plan.plan import Plan
+    from lab.record.plan import RecordedPlan
+    from lab.record.read import Record
+    from lab.record.result import RankResult, Result
+
+SEEN_LATER_S = 1.0
+"""A rank's peers may feel its end as much earlier than its agent sees it."""
+
+
+@dataclass
+class RunFacts:
+    """What is known of a run; where its launcher began the workers anew, of the last attempt."""
+
+    ranks: list[RankFacts]
+    """In order."""
+    parents: list[RankFacts] = field(default_factory=list)
+    """Workers that are no ranks, because those are processes that scripts started; known once the run is over."""
+    started: dict[int, RankFacts] = field(default_factory=dict)
+    """Processes that scripts started and that joined a process group, by their number."""
+    joined: dict[int, Joined] = field(default_factory=dict)
+    """How they did; by the same number."""
+    left_running: list[LeftRunning] = field(default_factory=list)
+    timeout_s: float = 0.0
+    starting_s: float = 0.0
+    """How long launchers had taken to start the first rank when the time limit passed, which does not count."""
+    memory_bytes: int | None = None
+    """Memory limit of a node."""
+    lost_nodes: list[NodeLost] = field(default_factory=list)
+    troubled: dict[str, str] = field(default_factory=dict)
+    """By name of a node: what kept it from working when the run was over, as the end of a sentence."""
+    network: Network = field(default_factory=Network)
+    timed_out: bool = False
+    interrupted: bool = False
+    engine_lost: str = ""
+    """Why the engine is thought to be gone."""
+    refused: str = ""
+    """Why an agent would not start the run."""
+    duration_s: float = 0.0
+    check: RankFacts | None = None
+    """The scenario's own check, if it ran."""
+    staged: Staged | None = None
+    """What the check was not given of what the ranks left, if there was anything."""
+    starters: list[RankFacts] = field(default_factory=list)
+    """Processes of a launcher that start workers; empty where the lab starts them itself."""
+    limits: list[Limited] = field(default_factory=list)
+    """Limits that were reached; of the same one, the last counts."""
+    named: list[Named] = field(default_factory=list)
+    """What ranks named that is not the backend of the run."""
+    not_shipped: dict[str, NotShipped] = field(default_factory=dict)
+    """By name: modules that ranks did not find, and that are files of the person who started the run."""
+    restarted: bool = False
+    """Whether the launcher began the workers anew after this attempt."""
+    came: list[str] = field(default_factory=list)
+    """Nodes that were taken in while it went on, for which a launcher may have begun the workers anew."""
+    met: bool = False
+    """Whether a launcher says who the ranks are: those that met, whatever was planned; it goes on without others."""
+    earlier: list[RunFacts] = field(default_factory=list)
+    """Of the attempts before this one, in order."""
+    expected_codes: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """By rank: exit codes other than 0 that are no failure."""
+
+    @property
+    def time_given(self) -> str:
+        """The time limit that passed, and what of the time until then it does not count."""
+        given = format_duration(self.timeout_s)
+        launching = round(self.starting_s)
+        return f"{given}, and {format_duration(launching)} in which launchers started" if launching else given
+
+    def attempt(self, number: int) -> RunFacts:
+        """The facts of an attempt; -1: of the last one."""
+        return self if number in (-1, len(self.earlier)) else self.earlier[number]
+
+    def begin_attempt(self) -> None:
+        """Put what is known aside, as that of an earlier attempt; of the ranks of the next one nothing is known yet."""
+        self.earlier.append(replace(self, troubled=dict(self.troubled), starters=[], earlier=[]))
+        self.ranks, self.lost_nodes, self.limits, self.not_shipped, self.restarted = [], [], [], {}, False
+        self.came, self.network = [], Network(addresses=self.network.addresses, ahead=self.network.ahead)
+        self.started, self.joined = {}, {}
+
+    def rank(self, number: int) -> RankFacts:
+        """The facts of a rank, made where there are none yet; -1 is the scenario's own check."""
+        if is_joined(number):
+            return self.started.setdefault(number, RankFacts(rank=number))
+        if number < 0:
+            self.check = self.check or RankFacts(rank=-1, node="node0", local_rank=-1)
+            return self.check
+        position = bisect_left(self.ranks, number, key=lambda rank: rank.rank)
+        if position == len(self.ranks) or self.ranks[position].rank != number:
+            code = self.expected_codes.get(number, 0)
+            self.ranks.insert(position, RankFacts(rank=number, expected_code=code))
+        return self.ranks[position]
+
+    def take(self, event: Event) -> None:
+        """Add what an event tells."""
+        event = by_lab_clock(event, self.network.ahead)
+        if getattr(event, "rank", None) == STARTER:
+            self._take_of_starter(event)
+        elif isinstance(event, (Started, Note, Stack, ThreadRaised, Exited)):
+            rank = self.rank(event.rank)
+            if rank is self.check and rank.over:  # one that took too long is killed later on
+                return
+            self.met |= isinstance(event, Started) and bool(event.attempt)
+            _take(event, rank)
+            if self.timed_out and isinstance(event, Exited) and event.rank != -1:
+                rank.stopped = True  # by the lab, or because it lost a peer that was
+        elif isinstance(event, Joined):
+            self.joined[event.rank] = event
+            rank = self.rank(event.rank)
+            rank.node, rank.started = event.node, event.time
+        elif isinstance(event, LeftRunning):
+            self.left_running.append(event)
+        elif isinstance(event, Named):
+            self.named.append(event)
+        elif isinstance(event, Halted) and not self.timed_out:
+            self.rank(event.rank).halted = event.signal
+        elif isinstance(event, NodeTroubled) and not self.timed_out:
+            self.troubled.pop(event.node, None)
+            self.troubled.update({event.node: event.how} if event.how else {})
+        elif isinstance(event, (NodeLost, EngineLost)):
+            everybody = (*self.ranks, *self.started.values(), *self.starters)
+            lost = [rank for rank in everybody if rank.node == event.node and not rank.over]
+            for rank in lost:
+                rank.node_lost = True
+            if isinstance(event, EngineLost):
+                self.engine_lost = event.reason
+            elif not self.met or any(rank.rank != STARTER for rank in lost):
+                self.lost_nodes.append(event)
+        elif isinstance(event, NodeCame):
+            self.came.append(event.node)
+        elif isinstance(event, (Connections, Clock)):
+            self.network.take(event, over=self.timed_out or any(rank.failed for rank in self.ranks))
+        elif isinstance(event, Limited):
+            self.limits.append(event)
+        elif isinstance(event, Staged):
+            self.staged = event
+        elif isinstance(event, Refusal):
+            self.refused = self.refused or event.reason
+        elif isinstance(event, TimedOut):
+            self.timed_out = True
+            self.timeout_s = event.timeout_s or self.timeout_s
+            self.starting_s = event.starting_s
+        elif isinstance(event, Cancelled):
+            self.interrupted = True
+        elif isinstance(event, NotShipped):
+            self.not_shipped[event.module] = event
+        elif isinstance(event, Over):
+            self.duration_s = event.duration_s
+        elif isinstance(event, Restarted):
+            self.restarted = True
+
+    def _take_of_starter(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self.starters.append(RankFacts(rank=STARTER, node=event.node, local_rank=STARTER, started=event.time))
+        elif isinstance(event, Exited):
+            running = [one for one in self.starters if one.node == event.node and one.ended is None]
+            for starter in running[:1]:
+                _take(event, starter)
+                starter.stopped |= self.timed_out
+
+
+def begin_facts(plan: Plan | RecordedPlan, memory_bytes: int | None) -> RunFacts:
+    """What is known of a run before it begins."""
+    facts = RunFacts(ranks=[], timeout_s=plan.timeout_s or 0.0, memory_bytes=memory_bytes)
+    facts.expected_codes = {worker.rank: worker.expected_code for worker in plan.workers if worker.expected_code}
+    for worker in plan.workers:
+        rank = facts.rank(worker.rank)
+        rank.node, rank.local_rank = worker.node, worker.local_rank
+    return facts
+
+
+def read_facts(record: Record) -> RunFacts:
+    """What a record knows of its run: the facts that its verdict was made from."""
+    plan = record.plan()
+    facts = begin_facts(plan, plan.memory_bytes)
+    events = [*record.events()]
+    for event in events:
+        facts.take(event)
+    if not events and record.complete:
+        _take_result(record.result(), facts)
+    facts.earlier = [read_facts(attempt) for attempt in record.earlier_attempts().values()]
+    from lab.record.started import read_started  # a run that goes on knows it without
+
+    started = read_started(record.path)
+    if started is not None:
+        from lab.diagnosis.started import place_started  # few runs have any
+
+        place_started(facts, started)
+    return facts
+
+
+def _take(event: Started | Note | Stack | ThreadRaised | Exited, rank: RankFacts) -> None:
+    rank.node = rank.node or event.node
+    if isinstance(event, Started):
+        rank.started = event.time
+    elif isinstance(event, Note):
+        rank.notes[event.name] = event.value
+    elif isinstance(event, Stack):
+        rank.stack, rank.seen = event.text, event.time
+    elif isinstance(event, ThreadRaised):
+        rank.threads.append(event)
+    else:
+        rank.ended, rank.raised, rank.code = event.time, event.raised, event.code
+        rank.out_of_memory, rank.memory_bytes = event.out_of_memory, event.memory_bytes
+        _take_end(event, rank)
+
+
+def _take_end(end: Exited | RankResult, rank: RankFacts) -> None:
+    rank.signal, rank.stopped = end.signal, end.stopped
+    rank.error, rank.traceback = end.error, end.traceback
+    rank.stack = rank.stack or end.stack
+
+
+def _take_result(result: Result, facts: RunFacts) -> None:
+    """The ends of ranks as `result.json` tells them, where the events are lost."""
+    facts.timed_out = result.verdict == "hung"
+    for end in result.ranks:
+        rank = facts.rank(end.rank)
+        rank.node, rank.code, rank.ended = rank.node or end.node, end.exit_code, end.duration_s or 0.0
+        _take_end(end, rank)

@@ -1,0 +1,151 @@
+"""Processes that a script started and that joined a process group: which of them are the ranks of the run.
+
+A number alone tells no rank: several workers may each start a rank 0, and a script may start one after the other. So
+those that met are taken together, and only those of one meeting are told as ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from lab.diagnosis.ends import full_name, how_it_failed
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.finding import Finding
+from lab.diagnosis.rank_facts import RankFacts
+from lab.node.messages.joined import Joined, worker_of
+from lab.record.layout import TRACE, rank_trace
+from lab.record.read import Record
+from lab.record.record_files import open_file, parse_line, read_lines
+from lab.record.started import Started, StartedRank, read_started
+from lab.words import format_duration, listing, name_ranks, plural
+
+_GROUP = b'{"k":"group"'
+
+
+def find_started(facts: RunFacts, record: Record) -> Started:
+    """Say which are ranks: the last that met of those that the first worker started; none where workers met already.
+
+    Workers that are in a group of as many ranks stay what they are, if nobody else says to be the same rank.
+    """
+    meetings = _meetings(facts.joined.values())
+    own = {rank.rank: size for rank in facts.ranks if (size := _size_of_group(record, rank.rank))}
+    able = [one for one in meetings if not own or _fits(one, own)]
+    first = min((worker_of(joined.rank) for one in able for joined in one), default=0)
+    able = [one for one in able if any(worker_of(joined.rank) == first for joined in one)]
+    chosen = max(able, key=lambda one: one[0].time, default=[])
+    ranks = [StartedRank(rank=j.said, node=j.node, worker=worker_of(j.rank), process=j.rank) for j in chosen]
+    if chosen:
+        ranks += [StartedRank(rank=one.rank, node=one.node, worker=one.rank) for one in facts.ranks if one.rank in own]
+    return Started(
+        ranks=tuple(sorted(ranks, key=lambda one: one.rank)),
+        world_size=chosen[0].world_size if chosen else 0,
+        aside=tuple(number for number in facts.joined if number not in {joined.rank for joined in chosen}),
+    )
+
+
+def _meetings(joined: Iterable[Joined]) -> list[list[Joined]]:
+    """Those that met, in the order in which they came."""
+    places: dict[tuple[int, str], list[Joined]] = {}
+    for one in sorted(joined, key=lambda one: one.time):
+        places.setdefault((one.world_size, one.meeting), []).append(one)
+    return [turn for place in places.values() for apart in _by_workers(place) for turn in _turns(apart)]
+
+
+def _by_workers(place: Sequence[Joined]) -> list[list[Joined]]:
+    """All of them together, unless several workers started somebody who says to be the same rank."""
+    owners: dict[int, set[int]] = {}
+    for one in place:
+        owners.setdefault(one.said, set()).add(worker_of(one.rank))
+    if all(len(workers) == 1 for workers in owners.values()):
+        return [list(place)]
+    return [
+        [one for one in place if worker_of(one.rank) == worker] for worker in {worker_of(one.rank) for one in place}
+    ]
+
+
+def _turns(place: Iterable[Joined]) -> list[list[Joined]]:
+    """One group after the other at the same place: the next begins with the first that comes again."""
+    turns: list[list[Joined]] = []
+    for one in place:
+        if not turns or any(one.said == other.said for other in turns[-1]):
+            turns.append([])
+        turns[-1].append(one)
+    return turns
+
+
+def _fits(meeting: Sequence[Joined], own: Mapping[int, int]) -> bool:
+    """Whether workers that are in a group of their own, by its size, are likely to be in this one too."""
+    return not {one.said for one in meeting} & own.keys() and set(own.values()) == {meeting[0].world_size}
+
+
+def _size_of_group(record: Record, rank: int) -> int:
+    """How many ranks the first group has that a worker was in; 0 where there is none."""
+    with suppress(OSError, KeyError, TypeError):
+        with open_file(record.path, f"{TRACE}/{rank_trace(rank)}") as file:
+            first = next((line for line in read_lines(file) if line.startswith(_GROUP)), b"{}")
+        return len(parse_line(first)["ranks"])
+    return 0
+
+
+def place_started(facts: RunFacts, started: Started) -> None:
+    """Make them the ranks of the run; workers that are none any more become those that started them."""
+    if not started.ranks or facts.parents:
+        return
+    workers, ranks = {rank.rank: rank for rank in facts.ranks}, list[RankFacts]()
+    for one in started.ranks:
+        if one.process is None:
+            ranks.append(workers.pop(one.worker))
+            continue
+        rank = facts.started.setdefault(one.process, RankFacts(rank=one.rank, node=one.node))
+        rank.rank, rank.parent = one.rank, one.worker
+        ranks.append(rank)
+    for rank in ranks:
+        starter = next((one for one in (*workers.values(), *ranks) if _started(one, rank)), None)
+        rank.outlived = starter is not None and starter.left
+    facts.ranks, facts.parents = sorted(ranks, key=lambda rank: rank.rank), list(workers.values())
+
+
+def _started(one: RankFacts, rank: RankFacts) -> bool:
+    return one.parent is None and one.rank == rank.parent and one is not rank
+
+
+def tell_outlived(evidence: Evidence) -> str:
+    """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
+    failed = [rank for rank in evidence.facts.ranks if rank.outlived and (rank.code or rank.signal)]
+    first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
+    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    did = how_it_failed(evidence, first, brief=True)
+    took, count = format_duration(evidence.facts.duration_s), plural(len(evidence.facts.ranks), "rank")
+    return f"what started {count} ended as expected in {took}, though {full_name(first)} {did}{others}"
+
+
+def tell_started(record: Record) -> list[Finding]:
+    """That the ranks of a run are no workers, or that there were others beside them."""
+    started, found = read_started(record.path), list[Finding]()
+    if started is None:
+        return []
+    by_worker: dict[int, list[int]] = {}
+    for one in started.ranks:
+        if one.process is not None:
+            by_worker.setdefault(one.worker, []).append(one.rank)
+    if by_worker:
+        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in by_worker.items())
+        sentence = (
+            f"The script started the ranks itself: {who}. What they print is in the log of their worker "
+            "(lab logs --rank, with the number of the worker), unless they were given pipes of their own."
+        )
+        found.append(Finding(kind="started", sentence=sentence, others=tuple(one.rank for one in started.ranks)))
+    if started.aside:
+        beside = "in other groups than the one that is told here" if started.ranks else "in groups of their own"
+        sentence = (
+            f"{plural(len(started.aside), 'process', 'processes')} more that {_workers(started.aside)} started met "
+            f"{beside}: they are not told as ranks; what they called is in trace/process*.jsonl."
+        )
+        found.append(Finding(kind="started", sentence=sentence))
+    return found
+
+
+def _workers(numbers: Iterable[int]) -> str:
+    return listing(f"worker {worker}" for worker in sorted({worker_of(number) for number in numbers}))

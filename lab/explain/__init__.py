@@ -1,1 +1,0 @@
-"""Explanations: sentences from the facts of a record."""

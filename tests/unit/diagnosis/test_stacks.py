@@ -1,0 +1,181 @@
+"""Where a rank was, from what faulthandler and tracebacks look like."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.diagnosis.stacks import (
+    CodePlace,
+    clip_stack,
+    find_place,
+    find_raised,
+    script_files,
+    shorten_paths,
+    shorten_stack,
+)
+
+DUMP = """Thread 0x00007f11 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+  File "/opt/venv/lib/torch/_inductor/worker.py", line 3 in run
+
+Thread 0x00007f22 (most recent call first):
+  File "/opt/venv/lib/torch/distributed/distributed_c10d.py", line 5356 in barrier
+  File "/opt/venv/lib/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "/var/lab/run/work/pkg/train.py", line 2 in step
+  File "/var/lab/run/work/main.py", line 9 in <module>
+  File "/opt/lab/labnode/rank/worker.py", line 106 in _run_script
+  File "<string>", line 1 in <module>
+"""
+CRASH = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f33 (most recent call first):
+  File "/var/lab/run/work/main.py", line 4 in crash
+
+Thread 0x00007f22 (most recent call first):
+  File "/var/lab/run/work/main.py", line 9 in <module>
+
+Extension modules: numpy, torch._C (total: 20)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text("def step():\n    dist.barrier()  # wait\n")
+    return tmp_path
+
+
+def test_the_innermost_line_of_the_script_on_the_main_thread_counts(folder: Path):
+    place = find_place(DUMP, folder)
+    assert place == CodePlace(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
+    assert place.sentence() == "in barrier at pkg/train.py:2"
+
+
+def test_a_crash_counts_on_its_own_thread(folder: Path):
+    assert find_place(CRASH, folder) == CodePlace(file="main.py", line=4, call="")
+
+
+def test_the_wait_of_ddp_has_its_class_as_name(folder: Path):
+    dump = (
+        '  File "/x/torch/autograd/graph.py", line 8 in run\n'
+        '  File "/x/torch/nn/parallel/distributed.py", line 1600 in forward\n'
+        '  File "/var/lab/run/work/main.py", line 9 in <module>\n'
+    )
+    assert find_place(dump, folder).call == "DistributedDataParallel.forward"
+
+
+def test_a_line_without_its_source_is_told_by_number(folder: Path):
+    place = find_place('  File "/var/lab/run/work/gone.py", line 7 in f\n', folder)
+    assert place.sentence() == "at gone.py:7"
+
+
+def test_a_line_beyond_the_end_of_its_file_has_no_source(folder: Path):
+    assert find_place('  File "/var/lab/run/work/pkg/train.py", line 70 in f\n', folder).source == ""
+
+
+@pytest.mark.parametrize("dump", ["", "(no Python stack)", "Thread 0x1 (most recent call first):\n", "garbage\n\0"])
+def test_what_holds_no_frame_is_no_place(folder: Path, dump: str):
+    assert find_place(dump, folder) is None
+
+
+def test_code_outside_the_scripts_folder_is_told_by_its_path(folder: Path):
+    assert (
+        find_place('  File "/usr/lib/python3.11/runpy.py", line 7 in f\n', folder).file
+        == "/usr/lib/python3.11/runpy.py"
+    )
+
+
+def test_a_traceback_has_its_innermost_line_last(folder: Path):
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/tmp/lab-1/c/node0/run/work/main.py", line 9, in <module>\n    step()\n'
+        '  File "/tmp/lab-1/c/node0/run/work/pkg/train.py", line 2, in step\n    dist.barrier()\n'
+        '  File "/x/torch/distributed/distributed_c10d.py", line 5356, in barrier\n    work.wait()\n'
+        "RuntimeError: Connection closed by peer\n"
+    )
+    place = find_raised(traceback, folder)
+    assert (place.file, place.line, place.call) == ("pkg/train.py", 2, "barrier")
+
+
+def test_paths_become_relative_to_the_scripts_folder():
+    assert shorten_paths('File "/tmp/lab-0-a1/c/node0/run/work/a.py", line 1') == 'File "a.py", line 1'
+    assert shorten_paths("nothing to do") == "nothing to do"
+
+
+def test_a_stack_is_shown_without_the_labs_own_frames():
+    shown = shorten_stack(DUMP)
+    assert "labnode" not in shown
+    assert "<string>" not in shown
+    assert "threading.py" not in shown
+    assert 'File "pkg/train.py", line 2 in step' in shown
+
+
+def test_a_crash_is_shown_without_the_list_of_extension_modules():
+    assert "Extension modules" not in shorten_stack(CRASH)
+
+
+def test_the_files_of_the_script_are_named_and_none_beside_its_folder(folder: Path):
+    raised = 'Traceback (most recent call last):\n  File "/var/lab/run/work/helper.py", line 3, in help\nKeyError: 1\n'
+    assert script_files(DUMP + raised) == {"main.py", "pkg/train.py", "helper.py"}
+    forged = "".join(f'  File "/var/lab/run/work/{name}", line 1 in x\n' for name in ("../secret.py", "/etc/passwd"))
+    assert script_files(forged) == set()
+
+
+def test_a_line_outside_the_folder_is_never_read(folder: Path):
+    (folder / "secret.txt").write_text("the secret\n")
+    place = find_place('  File "/var/lab/run/work/../secret.txt", line 1 in x\n', folder / "pkg")
+    assert place is not None
+    assert place.source == ""
+
+
+LOADING = """Thread 0x00007f22 (most recent call first):
+  File "/usr/lib/python3.11/selectors.py", line 415 in select
+  File "/usr/lib/python3.11/multiprocessing/connection.py", line 947 in wait
+  File "/opt/venv/lib/torch/utils/data/dataloader.py", line 1295 in _try_get_data
+  File "/var/lab/run/work/main.py", line 9 in <module>
+Process 77, started by this worker:
+Thread 0x00007f22 (most recent call first):
+  File "/usr/lib/python3.11/multiprocessing/queues.py", line 113 in get
+  File "/opt/venv/lib/torch/utils/data/_utils/worker.py", line 320 in _worker_loop
+Process 78, started by this worker:
+Thread 0x00007f22 (most recent call first):
+  File "/var/lab/run/work/pkg/train.py", line 2 in __getitem__
+  File "/opt/venv/lib/torch/utils/data/_utils/worker.py", line 349 in _worker_loop
+  File "/var/lab/run/work/main.py", line 9 in <module>
+"""
+
+
+def test_the_worker_of_a_data_loader_is_told_with_the_line_where_it_stood(folder: Path):
+    place = find_place(LOADING, folder)
+    assert (place.at, place.child) == ("main.py:9", "its DataLoader worker at pkg/train.py:2 (dist.barrier()  # wait)")
+    assert place.sentence() == f"at main.py:9, {place.child}"
+    shown = shorten_stack(LOADING)
+    assert "Process 78" in shown
+    assert "Process 77" not in shown
+    assert find_place(shown, folder) == place
+
+
+def deep(frames: int) -> str:
+    inner = "".join(f'  File "/x/torch/deep.py", line {n} in f{n}\n' for n in range(frames))
+    return f'{inner}  File "train.py", line 7 in main\n  File "train.py", line 30 in <module>\n'
+
+
+def test_the_scripts_own_frame_is_in_a_stack_however_deep_it_lies():
+    shown = clip_stack(deep(40), 8)
+    assert len(shown) == 8
+    assert shown[0].endswith("in f0")
+    assert shown[-2:] == ["  …", '  File "train.py", line 7 in main']
+    assert clip_stack(deep(3), 8) == deep(3).splitlines()
+
+
+def test_the_scripts_own_frame_is_in_a_traceback_with_its_source():
+    frames = "".join(f'  File "/x/torch/deep.py", line {n}, in f{n}\n    f{n + 1}()\n' for n in range(20))
+    traceback = (
+        f'Traceback (most recent call last):\n  File "train.py", line 7, in main\n    go()\n{frames}ValueError: x\n'
+    )
+    shown = clip_stack(traceback, 8)
+    assert shown[:3] == ['  File "train.py", line 7, in main', "    go()", "  …"]
+    assert shown[-1] == "ValueError: x"
+    assert len(shown) == 8
