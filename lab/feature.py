@@ -33,6 +33,7 @@ IN_TREE = (
     "image",
     "completion",
     "help",
+    "faults",
     "chaos",
     "functions",
     "network_model",
@@ -56,6 +57,8 @@ class Feature:
         exports: what `import lab` offers of it, by name.
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
+        hooks: functions that the kernel, or another feature, calls where they are there, by name.
+        parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Feature:
         exports: Mapping[str, str] | None = None,
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
+        hooks: Mapping[str, str] | None = None,
+        parts: tuple[str, ...] = (),
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -77,6 +82,8 @@ class Feature:
             exports=exports or {},
             views=views or {},
             cluster=cluster or {},
+            hooks=hooks or {},
+            parts=parts,
         )
 
     if TYPE_CHECKING:
@@ -87,6 +94,8 @@ class Feature:
         exports: Mapping[str, str]
         views: Mapping[str, str]
         cluster: Mapping[str, str]
+        hooks: Mapping[str, str]
+        parts: tuple[str, ...]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -144,6 +153,16 @@ def view(name: str) -> Any:
 def cluster_member(name: str) -> Any:
     """A method or property that `Cluster` has of a feature; None where no feature has one of that name."""
     return _first("cluster", name)
+
+
+def hook(name: str) -> Any:
+    """A function that some feature offers to others; None where none does."""
+    return _first("hooks", name)
+
+
+def parts() -> list[Any]:
+    """What makes parts of plans."""
+    return [load(entry) for feature in features() for entry in feature.parts]
 
 
 def _first(kind: str, name: str) -> Any:
