@@ -47,6 +47,11 @@ class Reading:
         """Attributes of the scenario read so far, without those that are a problem."""
         self._found: set[tuple[Position, str]] = set()
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong so far."""
+        return not self._found
+
     def add(self, where: Position, message: str) -> None:
         """Notes one problem; the same problem at the same place counts once (it may be reached by an alias)."""
         self._found.add((where, message))

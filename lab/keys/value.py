@@ -28,10 +28,12 @@ _KINDS = {"null": "nothing", "bool": "boolean", "int": "integer", "float": "numb
 class Value:
     """One value in a scenario file; its field is named as in `expect.tolerance`, empty for the whole scenario."""
 
-    def __init__(self, node: Node, field: str, reading: Reading) -> None:
+    def __init__(self, node: Node, field: str, reading: Reading, key: Value | None = None) -> None:
         self.field = field
         self.reading = reading
         self.where = Position.of(node.start_mark)
+        self.key_where = key.where if key else self.where
+        """Of a value in a mapping, where its key stands."""
         self.raw: Any = node.value
         """Of a scalar, the text that stands in the file."""
         self._node: Any = node
@@ -94,7 +96,7 @@ class Value:
                 self.reading.add(*key.problem(f"duplicate key {shown(name)}; {first}").args)
                 continue
             first_line[key.kind, name] = key.where.line
-            found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading)))
+            found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading, key)))
         return found
 
     def as_key(self) -> str:

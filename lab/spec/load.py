@@ -17,7 +17,6 @@ from lab.keys.problems import Position, Reading
 from lab.keys.value import Value
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
-from lab.spec.predict import Size, wrong_with_answer
 from lab.spec.requirements import merged
 from lab.spec.scenario import Scenario
 
@@ -72,19 +71,7 @@ def load_scenario(path: Path) -> Scenario:
             raise root.problem(missing_script(source))
     reading.raise_if_any()
     data["requirements"] = merged(_named_by(data["script"]), data.get("requirements", ()))
-    scenario = Scenario(**data)
-    wrong = _wrong_with_question(scenario)
-    if wrong:
-        reading.add(next(name.where for name, _ in root.pairs("") if name.raw == "predict"), wrong)
-        reading.raise_if_any()
-    return scenario
-
-
-def _wrong_with_question(scenario: Scenario) -> str:
-    if scenario.predict is None:
-        return ""
-    size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1) if scenario.nodes else None
-    return wrong_with_answer(scenario.predict, scenario.expect.notes, size)
+    return Scenario(**data)
 
 
 def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> Scenario:

@@ -37,11 +37,11 @@ def looks_like_one(path: Path) -> bool:
 
 def _has_keys_of_scenarios(head: bytes, *one_of: str) -> bool:
     """Whether all keys at the top level are those of a scenario, or nearly; and one of these is among them."""
-    from lab.keys.declare import keys_of
+    from lab.keys.declare import every_key
     from lab.keys.problems import near
     from lab.spec.scenario import Scenario
 
-    known, keys = keys_of(Scenario), _KEY.findall(head)
+    known, keys = every_key(Scenario), _KEY.findall(head)
     if len(keys) > 2 * len(known):
         return False
     meant = set()
