@@ -33,6 +33,7 @@ IN_TREE = (
     "image",
     "completion",
     "help",
+    "faults",
     "chaos",
     "functions",
     "network_model",
@@ -63,6 +64,8 @@ class Feature:
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
         keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.keys.declare`.
+        hooks: functions that the kernel, or another feature, calls where they are there, by name.
+        parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class Feature:
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
         keys: Mapping[str, str] | None = None,
+        hooks: Mapping[str, str] | None = None,
+        parts: tuple[str, ...] = (),
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -86,6 +91,8 @@ class Feature:
             views=views or {},
             cluster=cluster or {},
             keys=keys or {},
+            hooks=hooks or {},
+            parts=parts,
         )
 
     if TYPE_CHECKING:
@@ -97,6 +104,8 @@ class Feature:
         views: Mapping[str, str]
         cluster: Mapping[str, str]
         keys: Mapping[str, str]
+        hooks: Mapping[str, str]
+        parts: tuple[str, ...]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -167,6 +176,16 @@ def scenario_keys() -> dict[str, Any]:
     """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
     found = {name: entry for feature in features() for name, entry in feature.keys.items()}
     return {name: load(found[name]) for name in dict.fromkeys([*KEYS, *found]) if name in found}
+
+
+def hook(name: str) -> Any:
+    """A function that some feature offers to others; None where none does."""
+    return _first("hooks", name)
+
+
+def parts() -> list[Any]:
+    """What makes parts of plans."""
+    return [load(entry) for feature in features() for entry in feature.parts]
 
 
 def _first(kind: str, name: str) -> Any:
