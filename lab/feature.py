@@ -66,6 +66,8 @@ class Feature:
         keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.keys.declare`.
         hooks: functions that the kernel, or another feature, calls where they are there, by name.
         parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
+        on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as
+            `labnode.node`; it imports that by relative imports, and needs Python 3.9, the standard library and torch.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Feature:
         keys: Mapping[str, str] | None = None,
         hooks: Mapping[str, str] | None = None,
         parts: tuple[str, ...] = (),
+        on_node: str = "",
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -93,6 +96,7 @@ class Feature:
             keys=keys or {},
             hooks=hooks or {},
             parts=parts,
+            on_node=on_node,
         )
 
     if TYPE_CHECKING:
@@ -106,6 +110,7 @@ class Feature:
         keys: Mapping[str, str]
         hooks: Mapping[str, str]
         parts: tuple[str, ...]
+        on_node: str
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")

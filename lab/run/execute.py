@@ -132,7 +132,8 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
     """What the ranks read; None: nothing."""
     if options.calls is not None:
         options.calls.timeout_s = plan.timeout_s
-        return options.calls
+        calls: Stdin = options.calls
+        return calls
     if options.stdin and not plan.ranks_planned:
         raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
     if options.stdin:

@@ -25,16 +25,6 @@ class Wanted(NamedTuple):
     name: str
 
 
-class Lent(NamedTuple):
-    """From the caller: a module with all that is below it."""
-
-    name: str
-    files: dict[str, str]
-    """Text by path below the folder that the module is in; none: it is not lent."""
-    own: dict[str, str]
-    """Of those that are the caller's own code: where stacks say that it is. Others are in no place."""
-
-
 class How(NamedTuple):
     """From the caller, with a call: how to make it."""
 

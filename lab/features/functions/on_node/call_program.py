@@ -5,4 +5,4 @@ from __future__ import annotations
 import importlib
 
 if __name__ == "__main__":
-    importlib.import_module("labnode.rank.calls").serve()
+    importlib.import_module("labnode.features.functions.on_node.calls").serve()

@@ -6,7 +6,7 @@ import os
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from ..messages.call import Failure, Place
+from .call import Failure, Place
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _LONGEST_TEXT = 60_000

@@ -8,7 +8,7 @@ import random
 import sys
 from typing import Any
 
-from .. import warm
+from ....node import warm
 
 
 class Surroundings:

@@ -14,23 +14,14 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from ..messages import call as call_messages
-from ..messages.typed import read
+from ....node.lent import Lender, Lent
+from ....node.messages.typed import read
+from ....node.rank import called
+from . import call as call_messages
 from . import call_assertions, call_frames, call_values
 from .call_frames import BEGIN, CALL, FAILURE, KEPT, MODULE, READY, VALUE, pack
 
-PROGRAM = os.path.join(os.path.dirname(__file__), "call_program.py")
-"""What such a rank runs in the place of a script."""
 _READ_BYTES = 1 << 18
-_ends: tuple[int, int] | None = None
-"""Descriptors: where calls arrive, and where answers go."""
-
-
-def prepare(spec: dict[str, Any]) -> None:
-    """Take the descriptors from what the worker was started with."""
-    global _ends
-    if spec.get("calls_fd", -1) >= 0:
-        _ends = (spec["calls_fd"], spec["answers_fd"])
 
 
 class Caller:
@@ -62,7 +53,7 @@ class Caller:
         while view:
             view = view[os.write(self._answers, view) :]
 
-    def lend(self, name: str) -> call_messages.Lent | None:
+    def lend(self, name: str) -> Lent | None:
         """Ask it for a module."""
         if os.getpid() != self._pid:
             return None  # a fork must not take what is said to its parent
@@ -71,18 +62,17 @@ class Caller:
             said = self.next()
         if said is None or said[0] != MODULE:
             return None
-        lent = read(call_messages.Lent, json.loads(said[1]))
+        lent = read(Lent, json.loads(said[1]))
         return lent if lent.files else None
 
 
 def serve() -> None:
     """Take calls until the caller hangs up."""
-    if _ends is None:
+    if called.ends is None:
         raise RuntimeError("nobody calls this process")
-    from .call_lent import Lender
     from .call_surroundings import Surroundings
 
-    caller = Caller(*_ends)
+    caller = Caller(*called.ends)
     lender = Lender(caller.lend)
     sys.meta_path.append(lender)
     import torch.distributed as dist
@@ -100,7 +90,7 @@ def serve() -> None:
             surroundings = Surroundings()
             caller.say(READY, _json(call_messages.Ready("{}.{}".format(*sys.version_info))))
         elif kind == MODULE:
-            lender.keep(read(call_messages.Lent, json.loads(body)))
+            lender.keep(read(Lent, json.loads(body)))
         elif kind == CALL and surroundings is not None:
             _answer(caller, body, surroundings)
     with suppress(Exception):  # whatever it was, all calls were answered
@@ -139,7 +129,7 @@ def _answer(caller: Caller, body: bytes, surroundings: Any) -> None:
 
 def _let_prints_arrive() -> None:
     """What it printed is heard before its answer."""
-    from .worker import wait_until_read
+    from ....node.rank.worker import wait_until_read
 
     for stream, pipe in ((sys.stdout, 1), (sys.stderr, 2)):
         with suppress(Exception):  # what it put in their place is its own affair

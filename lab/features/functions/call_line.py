@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lab.run.conversation import Conversation
 
 _MOST_UNDERWAY_BYTES = 1 << 18
+_PROGRAM = "labnode/features/functions/on_node/call_program.py"
+"""What such a rank runs in the place of a script, below what its node imports from."""
 _CHUNK_BYTES = 1 << 16
 
 
@@ -125,7 +127,7 @@ class CallLine(Stdin):
     def start(self, worker: WorkerPlan) -> WorkerStart:
         """What a worker is started with."""
         self._nodes[worker.rank] = worker.node
-        return super().start(worker)
+        return super().start(worker)._replace(script=_PROGRAM)
 
     def begin(self, agents: Conversation) -> None:
         """The ranks were let go: send what waits."""

@@ -6,8 +6,17 @@ import importlib.abc
 import importlib.machinery
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import NamedTuple
 
-from ..messages.call import Lent
+
+class Lent(NamedTuple):
+    """From the caller: a module with all that is below it."""
+
+    name: str
+    files: dict[str, str]
+    """Text by path below the folder that the module is in; none: it is not lent."""
+    own: dict[str, str]
+    """Of those that are the caller's own code: where stacks say that it is. Others are in no place."""
 
 
 class Lender(importlib.abc.MetaPathFinder):
