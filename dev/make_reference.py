@@ -19,9 +19,9 @@ from lab.features.faults.fault import Fault
 from lab.features.faults.kind import fault_kinds
 from lab.features.faults.view import engine_cell
 from lab.features.faults.when import When
-from lab.keys.declare import Key, every_key, keys_of
 from lab.record.layout import FILES
 from lab.spec.backends import NEEDS
+from lab.spec.declare import Key, every_key, keys_of
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.launcher import Lab, Torchrun

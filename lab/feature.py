@@ -63,7 +63,7 @@ class Feature:
         exports: what `import lab` offers of it, by name.
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
-        keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.keys.declare`.
+        keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
         hooks: functions that the kernel, or another feature, calls where they are there, by name.
         parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
         on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as

@@ -11,12 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.keys.declare import dump_keys, read_keys
-from lab.keys.kinds import slug
-from lab.keys.problems import Position, Reading
-from lab.keys.value import Value
+from lab.spec.declare import dump_keys, read_keys
+from lab.spec.kinds import slug
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
+from lab.spec.reading import Position, Reading, Value
 from lab.spec.requirements import merged
 from lab.spec.scenario import Scenario
 
@@ -32,7 +31,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(named_file, paths):
         if path.is_dir():
-            from lab.spec.recognise import looks_like_one
+            from lab.spec.lessons import looks_like_one
 
             inside = list(islice(filter(looks_like_one, files_below(path)), _MOST_SCENARIOS + 1))
             if len(inside) > _MOST_SCENARIOS:

@@ -1,7 +1,7 @@
 """The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards.
 
 Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
-be, and, under it, the line that the reference and the JSON Schema say of it (`lab.keys.declare`). After a change,
+be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.declare`). After a change,
 `dev/reference` writes both.
 """
 
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lab.frozen import dataclass
-from lab.keys import kinds
-from lab.keys.declare import key, of_features
-from lab.keys.kinds import late
-from lab.spec import backends, expect, paths
+from lab.spec import backends, expect, kinds, paths
+from lab.spec.declare import key, of_features
+from lab.spec.kinds import late
 from lab.spec.launching import Launching
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ class Scenario:
     expect: Expect = key(Expect)
     """What must come out."""
     extra: Mapping[str, Any] = of_features()
-    """The values of keys that features add, by key; see `lab.keys.declare.said_of`."""
+    """The values of keys that features add, by key; see `lab.spec.declare.said_of`."""
 
     @property
     def needed(self) -> tuple[str, ...]:

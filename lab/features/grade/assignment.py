@@ -15,13 +15,13 @@ from lab.features.grade.run import Desk
 from lab.features.grade.stage import own_folder
 from lab.features.grade.submissions import Submission, find_submissions
 from lab.features.grade.unzip import Room, unzip
-from lab.keys.problems import names_in
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
 from lab.run.snapshot import with_stated_calls
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
+from lab.spec.reading import names_in
 from lab.spec.scenario import Scenario
 from lab.words import listing
 

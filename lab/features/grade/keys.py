@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.frozen import dataclass
-from lab.keys.declare import key, said_of
-from lab.keys.kinds import Kind, list_of, number, read_text
-from lab.keys.problems import did_you_mean, shown
-from lab.keys.value import Value
+from lab.spec.declare import key, said_of
+from lab.spec.kinds import Kind, list_of, number, read_text
 from lab.spec.paths import inside
+from lab.spec.reading import Value, did_you_mean, shown
 from lab.spec.scenario import Scenario
 
 MOST_POINTS = 1_000_000

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
 from lab.frozen import dataclass
-from lab.keys.declare import dump_keys, key, read_keys, said_of
-from lab.keys.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
-from lab.keys.problems import InvalidError, near
-from lab.keys.value import Value
+from lab.spec.declare import dump_keys, key, read_keys, said_of
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
+from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
+from lab.spec.reading import InvalidError, Value, near
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -273,7 +273,7 @@ def test_help_imports_nothing_heavy():
 
 
 SELDOM = {
-    *("lab.spec.launcher", "lab.spec.volumes", "lab.features.grade.keys", "lab.spec.environment", "lab.spec.recognise"),
+    *("lab.spec.launcher", "lab.spec.volumes", "lab.features.grade.keys", "lab.spec.environment"),
     *(
         "lab.features.faults",
         "lab.features.faults.fault",

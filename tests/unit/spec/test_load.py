@@ -20,8 +20,8 @@ from lab.features.faults.network import Network
 from lab.features.faults.when import When
 from lab.features.grade.keys import Grading
 from lab.features.lessons.question import Noted, Question
-from lab.keys.declare import every_key
-from lab.keys.kinds import slug
+from lab.spec.declare import every_key
+from lab.spec.kinds import slug
 from lab.spec.launcher import Torchrun
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script

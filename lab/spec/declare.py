@@ -15,9 +15,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar, cast
 
 from lab.feature import KEYS, scenario_key, scenario_keys
-from lab.keys.kinds import Kind, boolean
-from lab.keys.problems import did_you_mean, shown
-from lab.keys.value import Value
+from lab.spec.kinds import Kind, boolean
+from lab.spec.reading import Value, did_you_mean, shown
 
 T = TypeVar("T")
 
