@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.engine.protocol import Engine, HasImages
 from lab.errors import UsageError
-from lab.keys.problems import shown
+from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
 from lab.words import listing
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from lab.features.faults import kinds
-from lab.keys.kinds import Kind
+from lab.spec.kinds import Kind
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]

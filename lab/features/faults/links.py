@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lab.errors import UsageError
-from lab.keys import kinds
-from lab.keys.declare import key
-from lab.keys.value import Value
-from lab.keys.world import NODE, World
+from lab.spec import kinds
+from lab.spec.declare import key
+from lab.spec.kinds import NODE, World
+from lab.spec.reading import Value
 
 SLOWEST, FASTEST = 10e3, 100e9
 LONGEST_DELAY_S = 60

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from lab.errors import ClusterError
 from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import Chance, FaultKind, Ground, Harm
-from lab.keys.declare import key
-from lab.keys.kinds import Kind, whole_number
-from lab.keys.world import rank
+from lab.spec.declare import key
+from lab.spec.kinds import Kind, rank, whole_number
 from lab.words import plural
 
 

@@ -15,8 +15,7 @@ from lab.features.faults.network import PROFILES, network_of
 from lab.features.faults.on_node.conditions import merged, together
 from lab.features.faults.partitions import apart, bridge, checked, drops, halves, isolate, one_way, ring
 from lab.features.faults.planning import refuse_faults
-from lab.keys.problems import Reading
-from lab.keys.value import Value
+from lab.spec.reading import Reading, Value
 
 ADDRESSES = {f"node{rank}": f"10.0.0.{rank + 2}" for rank in range(4)}
 NODES = list(ADDRESSES)
