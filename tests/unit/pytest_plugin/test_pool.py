@@ -107,7 +107,7 @@ def test_a_cluster_that_this_process_is_using_is_given_as_it_is(make_pool):
     """As where a test has ranks that go on between its calls."""
     pool = make_pool()
     cluster = pool.cluster(nodes=2)
-    with cluster._lock.held("ranks"):
+    with cluster.lock.held("ranks"):
         assert pool.cluster(nodes=2) is cluster
 
 
