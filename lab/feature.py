@@ -2,7 +2,7 @@
 
 A feature is a folder in `lab/features`, or a package of somebody else's that names its `Feature` as an entry point of
 the group `lab.features`. The kernel imports none of them: it reads their values only where it meets a name that is not
-its own (a verb, an option), so that they cost nothing where they are not used.
+its own (a verb, an option, an engine), so that they cost nothing where they are not used.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ IN_TREE = (
     "notebook",
     "pictures",
     "pytest",
+    "swarm",
+    "slurm",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 GROUP = "lab.features"
@@ -56,6 +58,7 @@ class Feature:
         exports: what `import lab` offers of it, by name.
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
+        engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Feature:
         exports: Mapping[str, str] | None = None,
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
+        engines: Mapping[str, str] | None = None,
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -77,6 +81,7 @@ class Feature:
             exports=exports or {},
             views=views or {},
             cluster=cluster or {},
+            engines=engines or {},
         )
 
     if TYPE_CHECKING:
@@ -87,6 +92,7 @@ class Feature:
         exports: Mapping[str, str]
         views: Mapping[str, str]
         cluster: Mapping[str, str]
+        engines: Mapping[str, str]
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -144,6 +150,16 @@ def view(name: str) -> Any:
 def cluster_member(name: str) -> Any:
     """A method or property that `Cluster` has of a feature; None where no feature has one of that name."""
     return _first("cluster", name)
+
+
+def engine(name: str) -> Any:
+    """The class of an engine that a feature adds; None where none adds one of that name."""
+    return _first("engines", name)
+
+
+def engines() -> list[str]:
+    """The names of the engines of all features."""
+    return [name for feature in features() for name in feature.engines]
 
 
 def _first(kind: str, name: str) -> Any:

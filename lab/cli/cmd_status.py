@@ -7,7 +7,7 @@ import argparse
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.engine.protocol import Engine
-from lab.engine.select import Choice, available_engines
+from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
 from lab.keys.problems import did_you_mean
 from lab.plan.cluster import ClusterInfo, Node
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _nothing(name: str | None, engines: list[Engine], silent: dict[Choice, EngineUnavailable]) -> str:
+def _nothing(name: str | None, engines: list[Engine], silent: dict[str, EngineUnavailable]) -> str:
     meant = did_you_mean(name, [info.name for engine in engines for info in engine.find()]) if name else ""
     answering = ", ".join(engine.name for engine in engines) or "none"
     reasons = "".join(f"; {why.message}" for why in silent.values() if not isinstance(why, EngineAbsent))

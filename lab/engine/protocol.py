@@ -147,10 +147,18 @@ class HasImages(Protocol):
         """
 
 
+class Traits(NamedTuple):
+    """What others want to know of an engine, whatever it is called."""
+
+    isolates: bool = False
+    """Whether scripts that nobody trusts are kept from this machine, and from the next run."""
+
+
 class Engine(Protocol):
     """Makes, finds and removes clusters."""
 
     name: str
+    traits: Traits
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels; all, or the one of that name."""

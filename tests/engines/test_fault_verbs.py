@@ -10,7 +10,7 @@ import pytest
 
 from lab import Cluster
 from lab.cli.main import main
-from lab.engine.select import OPENERS
+from lab.engine.select import engine_names
 from lab.fault.kind import fault_kinds
 
 Typed = Callable[..., Any]
@@ -50,7 +50,7 @@ def test_what_is_broken_for_a_while_is_healed_by_the_same_command(typed: Typed) 
 def test_all_kinds_are_told_with_the_engines_that_cannot_do_them(typed: Typed) -> None:
     told = {one["kind"]: one["cannot"] for one in typed("kinds")}
     assert told == {name: dict(kind.cannot) for name, kind in fault_kinds().items()}
-    assert {engine for cannot in told.values() for engine in cannot} == {"local", "slurm"} <= OPENERS.keys()
+    assert {engine for cannot in told.values() for engine in cannot} == {"local", "slurm"} <= {*engine_names()}
 
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)

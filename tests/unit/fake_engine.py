@@ -15,7 +15,7 @@ from typing import IO, Any
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.target import Package, Target
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
@@ -194,6 +194,7 @@ class FakeEngine:
     """
 
     name = "fake"
+    traits = Traits(isolates=True)
 
     def __init__(
         self,

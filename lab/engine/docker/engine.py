@@ -13,7 +13,7 @@ from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.interrupts import uninterrupted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -38,6 +38,7 @@ class DockerEngine:
     """
 
     name = state.ENGINE
+    traits = Traits(isolates=True)
 
     def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
         self.connection = connection or Connection(client)

@@ -19,7 +19,7 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
 from lab.node import memory, processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -39,6 +39,7 @@ class LocalEngine:
     """
 
     name = ENGINE
+    traits = Traits()
 
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):

@@ -13,7 +13,7 @@ from lab.cli.answer import answer
 from lab.cli.progress import ProgressDisplay
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.packages.prepared import Prepared
-from lab.engine.select import CHOICES, available_engines, select_engine
+from lab.engine.select import available_engines, select_engine
 from lab.errors import UsageError
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -45,19 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
     shared.add_requirements(build)
     build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
-    _add_engine(build)
+    shared.add_engine(build, "of which engine (default: auto)")
     shared.add_json(build)
     for name, text in (
         ("list", "list images and virtual environments with packages"),
         ("prune", "remove those that no cluster uses"),
     ):
         action = actions.add_parser(name, help=text)
-        _add_engine(action)
+        shared.add_engine(action, "of which engine (default: auto)")
         shared.add_json(action)
-
-
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--engine", choices=CHOICES, default="auto", help="of which engine (default: auto)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,9 +12,9 @@ from lab.engine.docker.engine import DockerEngine
 from lab.engine.local.channel import LocalChannel
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
-from lab.engine.slurm.engine import SlurmEngine
-from lab.engine.swarm.channel import TaskChannel
-from lab.engine.swarm.engine import SwarmEngine
+from lab.features.slurm.engine import SlurmEngine
+from lab.features.swarm.channel import TaskChannel
+from lab.features.swarm.engine import SwarmEngine
 from tests.unit.fake_engine import FakeChannel, FakeEngine
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.protocol import NodeState
-from lab.engine.select import OPENERS
+from lab.engine.select import engine_names
 from lab.errors import ClusterError
 from lab.fault.kind import FaultKind, fault_kinds, key_of
 from lab.fault.kinds.kill import Kill
@@ -50,7 +50,7 @@ def ground(engine: Powered) -> ClusterGround:
 def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
     assert kind.does
     assert key_of(kind) == kind.example.partition(":")[0]
-    assert kind.cannot.keys() <= OPENERS.keys()
+    assert kind.cannot.keys() <= {*engine_names()}
     assert kind.__str__ is not object.__str__
     told = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
     assert all(f"`{cause}`" in told for cause in kind.shown_as)

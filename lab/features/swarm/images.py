@@ -14,8 +14,8 @@ from lab.engine.home import state_folder
 from lab.engine.image.image import ensure_image, inspect_image, pull_image
 from lab.engine.image.send import SavedImage, send
 from lab.engine.protocol import Announce
-from lab.engine.swarm.hosts import Hosts
 from lab.errors import EngineUnavailable, ImageError
+from lab.features.swarm.hosts import Hosts
 from lab.words import listing
 
 _AT_ONCE = 4

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.engine.swarm.settings import Settings, follows, read_settings
 from lab.errors import EngineUnavailable
+from lab.features.swarm.settings import Settings, follows, read_settings
 
 
 @pytest.fixture

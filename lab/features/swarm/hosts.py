@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from lab.engine.docker.connection import CONTEXT, Connection
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.swarm.manager import Host, Manager
-from lab.engine.swarm.settings import Settings, follows
 from lab.errors import EngineUnavailable
+from lab.features.swarm.manager import Host, Manager
+from lab.features.swarm.settings import Settings, follows
 
 T = TypeVar("T")
 

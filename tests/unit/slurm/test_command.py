@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.engine.select import select_engine
-from lab.engine.slurm.command import ask, environment, last_word
 from lab.errors import EngineAbsent, EngineUnavailable
+from lab.features.slurm.command import ask, environment, last_word
 
 
 def program(folder: Path, text: str) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import IO
 
 from lab.engine.archive import empty
-from lab.engine.slurm.command import environment, last_word
-from lab.engine.slurm.layout import own_folder, read_description
-from lab.engine.slurm.request import container_name, step
-from lab.engine.slurm.state import job_of
 from lab.errors import ClusterError
+from lab.features.slurm.command import environment, last_word
+from lab.features.slurm.layout import own_folder, read_description
+from lab.features.slurm.request import container_name, step
+from lab.features.slurm.state import job_of
 from lab.node.beside import NOT_THERE, WILL_NOT
 from lab.plan.cluster import Node
 from lab.words import format_duration

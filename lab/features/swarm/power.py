@@ -13,10 +13,10 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker.direct import Refused
 from lab.engine.protocol import Announce
-from lab.engine.swarm.create import start_agents
-from lab.engine.swarm.hosts import Hosts
-from lab.engine.swarm.state import OFF, POWER, filters, on_its_host
 from lab.errors import ClusterError, NodeLost
+from lab.features.swarm.create import start_agents
+from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.state import OFF, POWER, filters, on_its_host
 from lab.plan.cluster import ClusterInfo, Node
 from lab.words import plural
 

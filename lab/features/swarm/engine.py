@@ -11,15 +11,15 @@ from lab.engine import ownership as label
 from lab.engine.docker.direct import Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.docker.state import trouble as task_trouble
-from lab.engine.home import home_of
+from lab.engine.home import register_cluster
 from lab.engine.interrupts import uninterrupted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
-from lab.engine.swarm import state
-from lab.engine.swarm.channel import TaskChannel
-from lab.engine.swarm.hosts import Hosts
-from lab.engine.swarm.settings import read_settings
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
+from lab.features.swarm import state
+from lab.features.swarm.channel import TaskChannel
+from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.settings import read_settings
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -35,6 +35,7 @@ class SwarmEngine:
     """Clusters of a swarm's tasks."""
 
     name = state.ENGINE
+    traits = Traits(isolates=True)
 
     def __init__(self) -> None:
         self._settings = read_settings()
@@ -49,7 +50,7 @@ class SwarmEngine:
         return state.find(self.hosts, cluster)
 
     def _sweep(self) -> None:
-        from lab.engine.swarm.remove import sweep
+        from lab.features.swarm.remove import sweep
 
         sweep(self.hosts)
 
@@ -101,8 +102,8 @@ class SwarmEngine:
     def _requests(self, cluster: str, shape: Shape, run: str | None, image: str | None) -> list[Request]:
         """The same with the id that the image has on every host: what has a name is looked for in a registry."""
         from lab.engine.docker.request import requests_for
-        from lab.engine.swarm.create import usable_hosts
-        from lab.engine.swarm.request import translated
+        from lab.features.swarm.create import usable_hosts
+        from lab.features.swarm.request import translated
 
         if shape.gpus:
             raise MachineLacks("the swarm engine gives nodes no GPUs", "use --engine docker on a machine that has some")
@@ -126,8 +127,8 @@ class SwarmEngine:
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         from lab.engine.image.image import DEFAULT_IMAGE
-        from lab.engine.swarm.create import create, usable_hosts
-        from lab.engine.swarm.images import ensure_on_all
+        from lab.features.swarm.create import create, usable_hosts
+        from lab.features.swarm.images import ensure_on_all
 
         self.requests(cluster, shape, run=run)  # refuses what cannot be, before images are sent
         image = shape.image or DEFAULT_IMAGE
@@ -136,9 +137,7 @@ class SwarmEngine:
         identity = ensure_on_all(self.hosts, usable_hosts(self.hosts, shape.hosts), image, announce)
         if self.hosts.manager.networks([f"{label.CLUSTER}={cluster}"]):
             raise ClusterUnfit(f"the swarm has a cluster {cluster} already", "use another name with --name")
-        entry = home_of(self.name) / cluster
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        entry.touch()
+        register_cluster(self.name, cluster)
         try:
             self._make_shared(cluster, identity, announce)
             create(self.hosts, cluster, self._requests(cluster, shape, run, identity), image, announce)
@@ -153,7 +152,7 @@ class SwarmEngine:
             raise
 
     def _make_shared(self, cluster: str, image: str, announce: Announce) -> None:
-        from lab.engine.swarm.shared import make_shared
+        from lab.features.swarm.shared import make_shared
 
         if self._settings.shared is None:
             if len(self.hosts.known) > 1:
@@ -168,7 +167,7 @@ class SwarmEngine:
         self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
     ) -> str:
         """Make ready the image that nodes with these packages are made of; returns its name."""
-        from lab.engine.swarm.images import workbench
+        from lab.features.swarm.images import workbench
 
         return workbench(self.hosts).prepare(image, requirements, announce=announce, again=again)
 
@@ -178,13 +177,13 @@ class SwarmEngine:
 
     def prepared(self) -> list[Prepared]:
         """The images with packages, by name."""
-        from lab.engine.swarm.images import workbench
+        from lab.features.swarm.images import workbench
 
         return [replace(one, engine=self.name) for one in workbench(self.hosts).prepared()]
 
     def discard(self, prepared: Prepared) -> str:
         """Remove an image with packages where it was made; returns why that cannot be, empty if it was done."""
-        from lab.engine.swarm.images import workbench
+        from lab.features.swarm.images import workbench
 
         return workbench(self.hosts).discard(prepared)
 
@@ -209,13 +208,13 @@ class SwarmEngine:
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.engine.swarm.power import stop
+        from lab.features.swarm.power import stop
 
         stop(self.hosts, nodes)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Have Swarm make the tasks of nodes that do not run anew, and wait until their agents can fork workers."""
-        from lab.engine.swarm.power import start
+        from lab.features.swarm.power import start
 
         start(self.hosts, cluster, nodes, announce)
 
@@ -260,13 +259,13 @@ class SwarmEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them, by their labels, from every host that answers."""
-        from lab.engine.swarm.remove import remove
+        from lab.features.swarm.remove import remove
 
         self._sweep()
         return remove(self.hosts, self._settings, cluster, settle_s=_SETTLE_S if settle else 0.0)
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
-        from lab.engine.swarm.doctor import examine
+        from lab.features.swarm.doctor import examine
 
         return examine(self.hosts, self._settings, wanted)

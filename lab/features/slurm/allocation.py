@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 
 from lab.engine.protocol import Announce
-from lab.engine.slurm.command import ask, environment, last_word
 from lab.errors import ClusterError, EngineUnavailable
+from lab.features.slurm.command import ask, environment, last_word
 from lab.node import processes
 from lab.words import format_duration
 

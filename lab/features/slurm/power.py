@@ -9,10 +9,10 @@ from pathlib import Path
 
 from lab.engine.local.channel import listens
 from lab.engine.protocol import Announce
-from lab.engine.slurm.create import greet
-from lab.engine.slurm.layout import CONTROL, paused_file, stopped_file
-from lab.engine.slurm.on_node import beside
 from lab.errors import ClusterError
+from lab.features.slurm.create import greet
+from lab.features.slurm.layout import CONTROL, paused_file, stopped_file
+from lab.features.slurm.on_node import beside
 from lab.node.config import ended_file
 from lab.plan.cluster import Node
 from lab.waiting import wait_until

@@ -15,11 +15,11 @@ from typing import IO, TYPE_CHECKING
 
 from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import open_channels
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
-from lab.engine.slurm.command import ask, refuse_absence
-from lab.engine.slurm.layout import ENGINE, home_folder, paused_file
-from lab.engine.slurm.state import fate_of, find, job_of, node_state, nodeless
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
+from lab.features.slurm.command import ask, refuse_absence
+from lab.features.slurm.layout import ENGINE, home_folder, paused_file
+from lab.features.slurm.state import fate_of, find, job_of, node_state, nodeless
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -42,6 +42,7 @@ class SlurmEngine:
     """
 
     name = ENGINE
+    traits = Traits()
 
     def __init__(self) -> None:
         refuse_absence()
@@ -78,7 +79,7 @@ class SlurmEngine:
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
-        from lab.engine.slurm.on_node import beside
+        from lab.features.slurm.on_node import beside
 
         try:
             return int(beside(node, "memory"))
@@ -87,7 +88,7 @@ class SlurmEngine:
 
     def machine(self) -> Machine:
         """The least of the machines that Slurm gives where nobody says which."""
-        from lab.engine.slurm.said import least_machine
+        from lab.features.slurm.said import least_machine
 
         return least_machine(ask("sinfo", "--noheader", "--format=%P|%c|%m"))
 
@@ -96,7 +97,7 @@ class SlurmEngine:
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Slurm; nothing is made."""
         from lab.engine import ownership
-        from lab.engine.slurm.request import requests_for
+        from lab.features.slurm.request import requests_for
 
         pythons, packages = self._pythons(shape), self._packages(shape)
         known = (self.home, cluster, shape)
@@ -122,7 +123,7 @@ class SlurmEngine:
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
         from lab.engine.home import Taken
-        from lab.engine.slurm.create import create
+        from lab.features.slurm.create import create
 
         requests = self.requests(cluster, shape, run=run)
         if shape.image is not None:
@@ -168,31 +169,31 @@ class SlurmEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node's processes at once, as a power cut would."""
-        from lab.engine.slurm.power import kill
+        from lab.features.slurm.power import kill
 
         kill(node)
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.engine.slurm.power import stop
+        from lab.features.slurm.power import stop
 
         stop(nodes)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Have agents started on the machines of nodes that do not run, and wait until they can fork workers."""
-        from lab.engine.slurm.power import start
+        from lab.features.slurm.power import start
 
         start(self.home / cluster.name, nodes, announce)
 
     def pause(self, node: Node) -> None:
         """Have every process of a node stand still."""
-        from lab.engine.slurm.power import pause
+        from lab.features.slurm.power import pause
 
         pause(node)
 
     def resume(self, node: Node) -> None:
         """Have them go on, where they stand still."""
-        from lab.engine.slurm.power import resume
+        from lab.features.slurm.power import resume
 
         resume(node)
 
@@ -211,7 +212,7 @@ class SlurmEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
-        from lab.engine.slurm.on_node import execute
+        from lab.features.slurm.on_node import execute
 
         variables = {
             **cluster.shape.env,
@@ -226,7 +227,7 @@ class SlurmEngine:
         """The Python of the nodes."""
         from lab.engine.packages.layout import package_folders
         from lab.engine.packages.target import Target, probe_text
-        from lab.engine.slurm.on_node import ask_python
+        from lab.features.slurm.on_node import ask_python
 
         packages = self._packages(cluster.shape)
         folders = [package_folders(packages)] if packages else []
@@ -234,13 +235,13 @@ class SlurmEngine:
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""
-        from lab.engine.slurm.on_node import read_files
+        from lab.features.slurm.on_node import read_files
 
         return read_files(node, path)
 
     def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar into a folder of a node's machine."""
-        from lab.engine.slurm.on_node import write_files
+        from lab.features.slurm.on_node import write_files
 
         write_files(node, folder, archive)
 
@@ -248,13 +249,13 @@ class SlurmEngine:
 
     def remove(self, cluster: str | None, *, settle: bool = False) -> Removed:
         """Remove the owner's cluster of this name, or all of them: the job, what holds its agents, the folders."""
-        from lab.engine.slurm.remove import remove
+        from lab.features.slurm.remove import remove
 
         return remove(self.home, cluster, settle=settle)
 
     def examine(self, wanted: Wanted) -> list[Check]:
         """What `lab doctor` has to say about this engine."""
-        from lab.engine.slurm.doctor import examine
+        from lab.features.slurm.doctor import examine
 
         return examine(self.home, wanted, self._pythons(Shape(nodes=1)))
 

@@ -10,9 +10,9 @@ import pytest
 
 from lab.engine import ownership as label
 from lab.engine.protocol import Request
-from lab.engine.slurm.request import agent_argv, queue_s, requests_for
-from lab.engine.slurm.said import HOME
 from lab.errors import ClusterUnfit
+from lab.features.slurm.request import agent_argv, queue_s, requests_for
+from lab.features.slurm.said import HOME
 from lab.plan.cluster import Shape
 from lab.spec.volumes import Volume
 

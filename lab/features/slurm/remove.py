@@ -9,10 +9,11 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from lab.engine.home import forget_cluster
 from lab.engine.protocol import Removed
-from lab.engine.slurm.command import ask, give_back
-from lab.engine.slurm.layout import DESCRIPTION, LIFE, is_cluster, read_description, shared_folder
-from lab.engine.slurm.state import holder_died, jobs
+from lab.features.slurm.command import ask, give_back
+from lab.features.slurm.layout import DESCRIPTION, ENGINE, LIFE, is_cluster, read_description, shared_folder
+from lab.features.slurm.state import holder_died, jobs
 from lab.node.remove import remove_tree
 from lab.waiting import wait_until
 
@@ -51,6 +52,7 @@ def remove(home: Path, cluster: str | None, *, settle: bool) -> Removed:
         for path in set((home / name).glob("*")) - {home / name / DESCRIPTION}:  # tells what the rest is, till the end
             remove_tree(path)
         remove_tree(home / name)
+        forget_cluster(ENGINE, name)
     nodes = sum(len(about.get("hosts", ())) for about in known.values())
     return Removed(clusters=tuple(names), nodes=nodes or len(found), files=len(names), stuck=tuple(stuck))
 

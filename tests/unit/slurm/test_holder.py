@@ -21,7 +21,7 @@ from tests.short import SHORT
 
 ECHO = [sys.executable, "-uc", "import sys; [sys.stdout.write(line) for line in sys.stdin]; sys.exit(3)"]
 """In the place of a step: says what it hears, and ends with it."""
-START = "import sys; sys.path.insert(0, {above!r}); from lab.engine.slurm.holder import main; main()"
+START = "import sys; sys.path.insert(0, {above!r}); from lab.features.slurm.holder import main; main()"
 ABOVE = str(Path(__file__).parents[4])
 
 

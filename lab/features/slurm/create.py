@@ -11,25 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import lab
-from lab.engine.home import new_folder
+from lab.engine.home import new_folder, register_cluster
 from lab.engine.local.channel import LocalChannel
 from lab.engine.outliving import may_outlive
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
-from lab.engine.slurm.allocation import allocate
-from lab.engine.slurm.command import ask, environment, last_word
-from lab.engine.slurm.layout import FIRST, LOG, said_file, shared_folder, write_description
-from lab.engine.slurm.request import NO_TORCH, agent_argv, queue_s
-from lab.engine.slurm.said import Host, read_hosts
-from lab.engine.slurm.state import node_state, read_cluster
 from lab.errors import ClusterError
+from lab.features.slurm.allocation import allocate
+from lab.features.slurm.command import ask, environment, last_word
+from lab.features.slurm.layout import ENGINE, FIRST, LOG, said_file, shared_folder, write_description
+from lab.features.slurm.request import NO_TORCH, agent_argv, queue_s
+from lab.features.slurm.said import Host, read_hosts
+from lab.features.slurm.state import node_state, read_cluster
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.words import plural
 
 _READY_TIMEOUT_S = 300.0
 """Where torch lies on a file system of a network, the first import takes minutes."""
-_HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.engine.slurm.holder import main; main()"
+_HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.features.slurm.holder import main; main()"
 _OF_SLURM = ("srun:", "slurmstepd")
 """How lines begin that Slurm adds to what a node said."""
 _FIRST_PORT, _PORTS = 28411, 4096
@@ -46,6 +46,7 @@ def create(
     """
     asked, shared, *steps = requests
     folder = new_folder(home, cluster, "LAB_SLURM_HOME")
+    register_cluster(ENGINE, cluster, folder)
     description: dict[str, Any] = {"shape": shape.to_json(), "run": run, "version": lab.__version__}
     write_description(folder, description)
     _make_shared(shared_folder(home, cluster), shared.body["data"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.engine import ownership as label
-from lab.engine.slurm.said import (
+from lab.errors import EngineUnavailable
+from lab.features.slurm.said import (
     Fate,
     is_idle,
     is_well,
@@ -17,7 +18,6 @@ from lab.engine.slurm.said import (
     read_hosts,
     read_jobs,
 )
-from lab.errors import EngineUnavailable
 
 NODES = """\
 NodeName=n0 Arch=x86_64 CoresPerSocket=1  CPUAlloc=1 CPUEfctv=16 CPUTot=16 CPULoad=11.71 AvailableFeatures=(null) \

@@ -12,11 +12,11 @@ from lab.engine.docker.create import explain_lost
 from lab.engine.payload import sent_first
 from lab.engine.protocol import Announce, Request
 from lab.engine.ready import HELLO, wait_ready
-from lab.engine.swarm.channel import TaskChannel
-from lab.engine.swarm.hosts import Hosts
-from lab.engine.swarm.manager import newest
-from lab.engine.swarm.state import filters, host_of
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
+from lab.features.swarm.channel import TaskChannel
+from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.manager import newest
+from lab.features.swarm.state import filters, host_of
 from lab.plan.cluster import Node
 from lab.waiting import wait_until
 from lab.words import format_duration, listing, plural

@@ -12,11 +12,11 @@ from lab.engine import ownership as label
 from lab.engine.docker.connection import Connection
 from lab.engine.doctor import Check, Wanted
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
-from lab.engine.swarm.hosts import Hosts
-from lab.engine.swarm.manager import Host
-from lab.engine.swarm.settings import Settings
-from lab.engine.swarm.state import OWNER
 from lab.errors import EngineUnavailable, LabError
+from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.manager import Host
+from lab.features.swarm.settings import Settings
+from lab.features.swarm.state import OWNER
 from lab.words import format_duration, listing
 
 _CLOCK_S = 0.1

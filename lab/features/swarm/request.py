@@ -11,7 +11,7 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.protocol import Request
-from lab.engine.swarm.state import OWNER
+from lab.features.swarm.state import OWNER
 from lab.plan.cluster import Shape
 
 _NO_RESTART = {"Condition": "none"}

@@ -11,13 +11,13 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.remove import remove as remove_from_host
-from lab.engine.home import home_of, state_folder
+from lab.engine.home import forget_cluster, state_folder
 from lab.engine.protocol import Removed
-from lab.engine.swarm.hosts import Hosts
-from lab.engine.swarm.settings import Settings
-from lab.engine.swarm.shared import remove_shared
-from lab.engine.swarm.state import ENGINE, OWNER, filters
 from lab.errors import ClusterError, LabError
+from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.settings import Settings
+from lab.features.swarm.shared import remove_shared
+from lab.features.swarm.state import ENGINE, OWNER, filters
 from lab.waiting import wait_until
 from lab.words import format_duration, listing
 
@@ -47,9 +47,7 @@ def remove(hosts: Hosts, settings: Settings, cluster: str | None, settle_s: floa
         _remove_network(hosts, network, silent)
     _remove_shared_folders(hosts, settings, services, sorted(names))
     _forget(on_hosts, names)
-    for entry in _entries(home_of(ENGINE)):
-        if cluster in (None, entry.name):
-            entry.unlink(missing_ok=True)
+    forget_cluster(ENGINE, cluster)
     return Removed(
         clusters=tuple(sorted(names)),
         nodes=len(services) or containers.nodes,

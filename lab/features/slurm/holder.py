@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from lab.engine.slurm.ends import CHUNK_BYTES, Client, End
+from lab.features.slurm.ends import CHUNK_BYTES, Client, End
 from lab.node.config import ended_file
 from lab.node.connection import listen
 

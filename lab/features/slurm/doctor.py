@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.engine.doctor import Check, Wanted
-from lab.engine.slurm.command import ask, environment, last_word
-from lab.engine.slurm.layout import shared_folder
-from lab.engine.slurm.said import is_idle
 from lab.errors import EngineUnavailable
+from lab.features.slurm.command import ask, environment, last_word
+from lab.features.slurm.layout import shared_folder
+from lab.features.slurm.said import is_idle
 from lab.words import listing, plural
 
 _TRY_S = 30

@@ -11,8 +11,9 @@ from pathlib import Path
 from lab.engine import ownership as label
 from lab.engine.local.channel import listens
 from lab.engine.protocol import NodeState
-from lab.engine.slurm.command import ask
-from lab.engine.slurm.layout import (
+from lab.errors import EngineUnavailable
+from lab.features.slurm.command import ask
+from lab.features.slurm.layout import (
     ENGINE,
     LIFE,
     is_cluster,
@@ -23,8 +24,7 @@ from lab.engine.slurm.layout import (
     socket_path,
     stopped_file,
 )
-from lab.engine.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted, read_fate, read_hosts, read_jobs
-from lab.errors import EngineUnavailable
+from lab.features.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted, read_fate, read_hosts, read_jobs
 from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until

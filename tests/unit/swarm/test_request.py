@@ -8,8 +8,8 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker.request import requests_for
 from lab.engine.protocol import Request
-from lab.engine.swarm.request import translated
-from lab.engine.swarm.state import OWNER
+from lab.features.swarm.request import translated
+from lab.features.swarm.state import OWNER
 from lab.plan.cluster import Shape
 from lab.plan.limits import Machine
 from lab.spec.volumes import Volume

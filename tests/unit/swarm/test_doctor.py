@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.engine.swarm.doctor import Clock, clock_check, read_time
+from lab.features.swarm.doctor import Clock, clock_check, read_time
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
 from lab.engine.protocol import Request
-from lab.engine.slurm import look
-from lab.engine.slurm.layout import job_name, own_folder, shared_folder
-from lab.engine.slurm.said import HOME, labels_json
 from lab.errors import ClusterUnfit
+from lab.features.slurm import look
+from lab.features.slurm.layout import job_name, own_folder, shared_folder
+from lab.features.slurm.said import HOME, labels_json
 from lab.plan.cluster import Shape
 from lab.words import listing
 
