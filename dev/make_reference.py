@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from lab.engine.select import engine_names
-from lab.fault.fault import Fault
-from lab.fault.kind import fault_kinds
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kind import fault_kinds
+from lab.features.faults.view import engine_cell
+from lab.features.faults.when import When
 from lab.keys.declare import Key, keys_of
 from lab.record.layout import FILES
-from lab.report.fault_view import engine_cell
 from lab.spec.backends import NEEDS
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES

@@ -25,9 +25,9 @@ from lab.features.chaos.moments import moments_of
 from lab.features.chaos.rule import anybody_failed
 from lab.features.chaos.search import Trial
 from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
+from lab.features.faults.truth import pairs_of
 from lab.record.result import Result
 from lab.run.options import RunOptions
-from lab.score.truth import pairs_of
 from lab.spec.load import open_scenario
 from lab.words import name_link
 

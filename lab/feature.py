@@ -33,6 +33,7 @@ IN_TREE = (
     "image",
     "completion",
     "help",
+    "faults",
     "chaos",
     "functions",
     "network_model",
@@ -59,6 +60,10 @@ class Feature:
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
         engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
+        hooks: functions that the kernel, or another feature, calls where they are there, by name.
+        parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
+        on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as
+            `labnode.node`; it imports that by relative imports, and needs Python 3.9, the standard library and torch.
     """
 
     def __init__(
@@ -72,6 +77,9 @@ class Feature:
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
         engines: Mapping[str, str] | None = None,
+        hooks: Mapping[str, str] | None = None,
+        parts: tuple[str, ...] = (),
+        on_node: str = "",
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -82,6 +90,9 @@ class Feature:
             views=views or {},
             cluster=cluster or {},
             engines=engines or {},
+            hooks=hooks or {},
+            parts=parts,
+            on_node=on_node,
         )
 
     if TYPE_CHECKING:
@@ -93,6 +104,9 @@ class Feature:
         views: Mapping[str, str]
         cluster: Mapping[str, str]
         engines: Mapping[str, str]
+        hooks: Mapping[str, str]
+        parts: tuple[str, ...]
+        on_node: str
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -160,6 +174,16 @@ def engine(name: str) -> Any:
 def engines() -> list[str]:
     """The names of the engines of all features."""
     return [name for feature in features() for name in feature.engines]
+
+
+def hook(name: str) -> Any:
+    """A function that some feature offers to others; None where none does."""
+    return _first("hooks", name)
+
+
+def parts() -> list[Any]:
+    """What makes parts of plans."""
+    return [load(entry) for feature in features() for entry in feature.parts]
 
 
 def _first(kind: str, name: str) -> Any:

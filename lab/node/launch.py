@@ -22,7 +22,7 @@ from .deeds.write_filter import Served
 from .messages.agent import Claim
 from .messages.start import STARTER, WorkerStart
 from .messages.terminal import ANSWERS, CALLED, OWN, TERMINAL
-from .rank import calls, joining, worker
+from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users
 
@@ -171,7 +171,7 @@ def _become_worker(
         spec: dict[str, Any] = {
             "rank": start.rank,
             "argv": start.argv,
-            "script": calls.PROGRAM if start.stdin == CALLED else start.script or start.argv[0],
+            "script": os.path.join(context.import_root if start.stdin == CALLED else "", start.script or start.argv[0]),
             "folder": context.folder,
             "note_socket": context.note_socket,
             "stack_fd": stack,
@@ -197,7 +197,7 @@ def _become_worker(
             for fd in {*kept} - {gate, -1}:
                 os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
-            importing = f"import sys; sys.path.append({context.import_root!r}); from labnode.rank import worker"
+            importing = f"import sys; sys.path.append({context.import_root!r}); from labnode.node.rank import worker"
             code = f"{importing}; worker.start_cold()"
             os.execv(sys.executable, [sys.executable, "-u", "-c", code])
         spec["missing"] = warm.missing_modules()

@@ -20,8 +20,6 @@ from lab.spec import backends, expect, paths
 from lab.spec.launching import Launching
 
 if TYPE_CHECKING:
-    from lab.fault.fault import Fault
-    from lab.fault.network import Network
     from lab.spec.predict import Question
     from lab.spec.volumes import Volume
 
@@ -218,13 +216,16 @@ class Scenario:
     outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
-    network: Network | None = key(
-        None, kinds.late("lab.fault.network", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
+    network: Any = key(
+        None, kinds.late("lab.features.faults.network", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
     )
     """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
     a profile by name, on the docker engine; see networks."""
-    faults: tuple[Fault, ...] = key(
-        (), late("lab.fault.fault", "fault_list"), "faults: [{kill: node2, when: {rank: 0, note: step}}]", "none"
+    faults: tuple[Any, ...] = key(
+        (),
+        late("lab.features.faults.fault", "fault_list"),
+        "faults: [{kill: node2, when: {rank: 0, note: step}}]",
+        "none",
     )
     """What is broken on purpose while it runs, each when its event comes; see Faults."""
     rerun: bool = key(False, kinds.boolean(), "rerun: true")

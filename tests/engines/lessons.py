@@ -13,7 +13,7 @@ import pytest
 from lab import Cluster, Result
 from lab.engine.gpus import refusal
 from lab.errors import MachineLacks
-from lab.plan.faults import beyond, network_first
+from lab.features.faults.planning import beyond, network_first
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 

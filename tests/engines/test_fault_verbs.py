@@ -11,7 +11,7 @@ import pytest
 from lab import Cluster
 from lab.cli.main import main
 from lab.engine.select import engine_names
-from lab.fault.kind import fault_kinds
+from lab.features.faults.kind import fault_kinds
 
 Typed = Callable[..., Any]
 

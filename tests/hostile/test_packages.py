@@ -140,17 +140,17 @@ def test_what_a_wheel_runs_by_itself_runs_as_the_user_of_a_rank_alone(
 
 
 ATTACKS = [
-    "sys.modules.get('labnode.rank.worker', sys).__dict__.update(_exit_code=lambda value: 0)",
-    "import labnode.rank.worker as w\nfor n in ('_run_script', '_run_once'): setattr(w, n, lambda *_: 0)",
-    "import labnode.rank.worker as w; w._leave = lambda *_, **__: w.native_exit.leave(0)",
-    "import labnode.rank.native_exit as n; n.leave = lambda code: n._exit(0)",
+    "sys.modules.get('labnode.node.rank.worker', sys).__dict__.update(_exit_code=lambda value: 0)",
+    "import labnode.node.rank.worker as w\nfor n in ('_run_script', '_run_once'): setattr(w, n, lambda *_: 0)",
+    "import labnode.node.rank.worker as w; w._leave = lambda *_, **__: w.native_exit.leave(0)",
+    "import labnode.node.rank.native_exit as n; n.leave = lambda code: n._exit(0)",
     "real = os._exit; os._exit = lambda code: real(0)",
     "import atexit; atexit.register(os._exit, 0)",
     "import threading; threading._shutdown = lambda: os._exit(0)",
     "import builtins; real = builtins.exec\n"
     "def mine(*args):\n    try: real(*args)\n    except SystemExit: pass\nbuiltins.exec = mine",
     "sys.excepthook = lambda *_: os._exit(0)",
-    "import labnode.rank.note as n, atexit; n.send = lambda *_: None; atexit.register(os._exit, 0)",
+    "import labnode.node.rank.note as n, atexit; n.send = lambda *_: None; atexit.register(os._exit, 0)",
     "os.waitpid = lambda pid, options: (pid, 0)\nos.WEXITSTATUS = lambda status: 0",
 ]
 """What a wheel does in an interpreter that reads its folder."""
@@ -181,7 +181,7 @@ OVERLAPS = {
     "json.py": "json.py",
     "os/__init__.py": "os/__init__.py",
     "lab/__init__.py": "lab/__init__.py",
-    "labnode/agent.py": "labnode/agent.py",
+    "labnode/node/agent.py": "labnode/node/agent.py",
     "sitecustomize.py": "sitecustomize.py",
     "usercustomize.py": "usercustomize.py",
     "lab-below.pth": "lab-below.pth",

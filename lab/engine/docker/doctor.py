@@ -20,12 +20,12 @@ _FOLDER, _LENT = "/lab-probe", "lent.json"
 _PROBE = f"""
 import glob, json, sys
 sys.path.insert(0, "{_FOLDER}")
-from labnode.deeds import library
+from labnode.node.deeds import library
 with open("{_FOLDER}/{_LENT}") as lent:
     library.apply(None, {{"files": json.load(lent)}})
 can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}.so"))}}
 try:
-    from labnode.deeds import filtering, shaping
+    from labnode.node.deeds import filtering, shaping
     with shaping.route() as route:
         can |= {{kind: shaping.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
     with filtering.filters() as filters:

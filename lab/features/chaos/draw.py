@@ -10,9 +10,9 @@ from random import Random
 from typing import TypeVar
 
 from lab.errors import UsageError
-from lab.fault.fault import Fault, fault_data
-from lab.fault.kind import FaultKind, fault_kinds
-from lab.fault.when import When
+from lab.features.faults.fault import Fault, fault_data
+from lab.features.faults.kind import FaultKind, fault_kinds
+from lab.features.faults.when import When
 from lab.keys.problems import did_you_mean
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.fault.fault import fault_data, fault_sentence
 from lab.features.chaos.search import PROOFS, Found
+from lab.features.faults.fault import fault_data, fault_sentence
 from lab.spec.load import dump_scenario
 from lab.spec.scenario import Grading, Scenario
 from lab.words import clip

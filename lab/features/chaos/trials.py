@@ -10,11 +10,11 @@ from typing import Any
 
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.fault.fault import Fault
-from lab.fault.kind import Harm
 from lab.features.chaos.draw import Schedule
 from lab.features.chaos.rule import anybody_failed, broken_after, broken_by
 from lab.features.chaos.search import Trial
+from lab.features.faults.fault import Fault
+from lab.features.faults.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record
 from lab.record.result import Result

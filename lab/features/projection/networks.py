@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.errors import UsageError
-from lab.fault.network import PROFILES
+from lab.features.faults.network import PROFILES
 from lab.features.projection.costs import Cost
 from lab.keys.units import parse_duration, parse_rate
 

@@ -12,11 +12,11 @@ import pytest
 from lab.cluster import DEFAULT_NODES
 from lab.engine.gpus import refuse_missing
 from lab.errors import LabError, MachineLacks
+from lab.features.faults.planning import beyond, network_first
 from lab.features.pytest.item import cluster_for, engine_for
 from lab.features.pytest.marker import wanted_by
 from lab.features.pytest.pool import pool_of
 from lab.features.pytest.warm import WarmCluster
-from lab.plan.faults import beyond, network_first
 from lab.plan.fit import has_wishes
 from lab.record.result import Result
 from lab.report.harmless import harmless

@@ -73,7 +73,7 @@ def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
         meant = did_you_mean(str(engine), CHOICES)
         raise UsageError(f"{where}: found engine={engine!r}{meant}; allowed: {listing(CHOICES)}")
     if "network" in shape:
-        from lab.fault.network import network_of
+        from lab.features.faults.network import network_of
 
         try:
             network_of(shape["network"])

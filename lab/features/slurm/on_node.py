@@ -21,7 +21,7 @@ from lab.words import format_duration
 _DEADLINE_S = 60.0
 _FILES_DEADLINE_S = 900.0
 _CANNOT_RUN = (126, 127)
-_BESIDE = "import sys; sys.path.append({site!r}); from labnode.beside import main; main()"
+_BESIDE = "import sys; sys.path.append({site!r}); from labnode.node.beside import main; main()"
 _PYTHON = 'exec "$(cat "$0/python")" "$@"'
 """The Python that the node's agent runs in; the first word is the node's folder."""
 _READ = 'cd "$(dirname "$1")" && ls -d "$(basename "$1")" >/dev/null && exec tar -cf - "$(basename "$1")"'

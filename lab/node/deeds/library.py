@@ -23,8 +23,7 @@ def apply(_: Context, said: dict[str, Any]) -> dict[str, Any]:
     Args:
         said: `files`, its text by path.
     """
-    from ..messages.call import Lent
-    from ..rank.call_lent import Lender
+    from ..lent import Lender, Lent
 
     lender = Lender(lambda _: None)
     lender.keep(Lent(NAME, said["files"], {}))

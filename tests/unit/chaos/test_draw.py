@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from lab.errors import UsageError
-from lab.fault.fault import fault_sentence
-from lab.fault.kind import FaultKind, fault_kinds, key_of
-from lab.fault.when import When
 from lab.features.chaos.draw import DURATIONS_S, Pool, kinds_drawn, said
 from lab.features.chaos.moments import earliest, moments_of
+from lab.features.faults.fault import fault_sentence
+from lab.features.faults.kind import FaultKind, fault_kinds, key_of
+from lab.features.faults.when import When
 from lab.node.messages.agent import Note
 from lab.record.events import event_line
 from lab.record.layout import EVENTS

@@ -49,7 +49,8 @@ def test_every_part_that_is_lent_exists_and_all_together_are_small() -> None:
 
 def test_reading_it_imports_none_of_it() -> None:
     program = (
-        "import sys, lab.cli.main, lab.fault.fault, lab.run.ground\nfrom lab.fault.kind import fault_kinds\n"
+        "import sys, lab.cli.main, lab.features.faults.fault, lab.features.faults.ground\n"
+        "from lab.features.faults.kind import fault_kinds\n"
         "from lab.engine.library import library\nfault_kinds(), library()\n"
         f"print(sorted(name for name in sys.modules if name.startswith({node_library.NAME!r})))\n"
     )

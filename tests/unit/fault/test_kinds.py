@@ -9,11 +9,11 @@ import pytest
 from lab.engine.protocol import NodeState
 from lab.engine.select import engine_names
 from lab.errors import ClusterError
-from lab.fault.kind import FaultKind, fault_kinds, key_of
-from lab.fault.kinds.kill import Kill
-from lab.fault.kinds.start import Start
+from lab.features.faults.ground import ClusterGround
+from lab.features.faults.kind import FaultKind, fault_kinds, key_of
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.kinds.start import Start
 from lab.plan.cluster import Node, Shape
-from lab.run.ground import ClusterGround
 from tests.unit.fake_engine import FakeEngine
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.when import When
 from lab.spec.scenario import Expect, Resources, Scenario
 from tests.unit.fake_engine import FakeEngine, exits, notes
 

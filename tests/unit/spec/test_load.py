@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.links import Condition, Link
-from lab.fault.network import Network
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.links import Condition, Link
+from lab.features.faults.network import Network
+from lab.features.faults.when import When
 from lab.keys.declare import keys_of
 from lab.keys.kinds import slug
 from lab.spec.launcher import Torchrun

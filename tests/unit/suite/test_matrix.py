@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.when import When
 from lab.features.suite.matrix import Matrix, make_cases
 from lab.features.suite.select import matching
 from lab.plan.cluster import Shape
