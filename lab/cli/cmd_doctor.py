@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
+from lab.engine.capability import Examiner
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine, why = select_engine(arguments.engine)
         if why:
             checks.append(Check("warning", "engine", why, "start Docker for real containers"))
-        checks += [*engine.examine(wanted), _leftovers(engine)]
+        checks += [*(engine.examine(wanted) if isinstance(engine, Examiner) else ()), _leftovers(engine)]
     except EngineUnavailable as error:
         checks.append(Check("failed", "engine", error.message, error.hint))
         exit_code = 3

@@ -6,6 +6,7 @@ import argparse
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
+from lab.engine.capability import MemoryMeter
 from lab.engine.protocol import Engine
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
@@ -45,6 +46,8 @@ def _nothing(name: str | None, engines: list[Engine], silent: dict[str, EngineUn
 
 def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
     """What each node uses; several are asked at once, for whoever answers waits most of the time."""
+    if not isinstance(engine, MemoryMeter):
+        return {node.name: None for node in info.nodes}
     from concurrent.futures import ThreadPoolExecutor
 
     def used(node: Node) -> int | None:

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
+from lab import feature
 from lab.engine.home import registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
+from lab.feature import load
 
 if TYPE_CHECKING:
-    from lab.engine.protocol import Engine
+    from lab.engine.protocol import Engine, Traits
 
 AUTO = "auto"
 """Stands for the engine that has the cluster, or else for the first of `OPENERS` that answers."""
 
 
-def _docker() -> Engine:
-    from lab.engine.docker.engine import DockerEngine
-
-    return DockerEngine()
-
-
-def _local() -> Engine:
-    from lab.engine.local.engine import LocalEngine
-
-    return LocalEngine()
+_CLASSES = {
+    "docker": "lab.engine.docker.engine:DockerEngine",
+    "local": "lab.engine.local.engine:LocalEngine",
+}
+"""The kernel's own engines, in the order in which they are tried."""
 
 
-OPENERS: dict[str, Callable[[], Engine]] = {"docker": _docker, "local": _local}
-"""What opens each engine of the kernel, in the order in which they are tried; see `open_engine`."""
+def _open(entry: str) -> Engine:
+    opened: Engine = load(entry)()
+    return opened
+
+
+OPENERS: dict[str, Callable[[], Engine]] = {name: partial(_open, entry) for name, entry in _CLASSES.items()}
+"""What opens each of them; see `open_engine`."""
 
 
 class Choices:
@@ -46,9 +49,21 @@ CHOICES = Choices()
 
 def engine_names() -> list[str]:
     """The names of all engines: the kernel's, then those of features."""
-    from lab import feature
-
     return [*OPENERS, *feature.engines()]
+
+
+def engine_class(name: str) -> type[Engine] | None:
+    """The class of an engine, which need not answer; None where there is none of this name."""
+    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else feature.engine(name)
+    return found
+
+
+def traits_of(name: str) -> Traits:
+    """What there is to know of an engine by its name; of one that is not known, nothing."""
+    from lab.engine.protocol import Traits
+
+    found = engine_class(name)
+    return found.traits if found is not None else Traits()
 
 
 def open_engine(name: str) -> Engine:
@@ -60,17 +75,14 @@ def open_engine(name: str) -> Engine:
     """
     if name in OPENERS:
         return OPENERS[name]()
-    from lab import feature
-
-    engine = feature.engine(name)
-    if engine is None:
+    opener = engine_class(name)
+    if opener is None:
         from lab.keys.problems import did_you_mean
         from lab.words import listing
 
         names = engine_names()
         raise UsageError(f"there is no engine {name!r}{did_you_mean(name, names)}", f"there are {listing(names)}")
-    opened: Engine = engine()
-    return opened
+    return opener()
 
 
 def select_engine(choice: str, cluster: str | None = None) -> tuple[Engine, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.engine.capability import PackageStore, capable
 from lab.engine.protocol import Engine
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo
@@ -23,7 +24,7 @@ def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -
     open_ones = [one for one in requirements if one not in known]
     if not open_ones:
         return ()
-    target = engine.target(cluster)
+    target = capable(engine, PackageStore).target(cluster)
     return tuple(one for one in open_ones if not target.meets(one))
 
 

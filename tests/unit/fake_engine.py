@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
+from lab.engine.capability import Throttle
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages.prepared import Prepared
 from lab.engine.packages.target import Package, Target
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
@@ -194,7 +195,7 @@ class FakeEngine:
     """
 
     name = "fake"
-    traits = Traits(isolates=True)
+    traits = Traits(isolates=True, containers=True)
 
     def __init__(
         self,

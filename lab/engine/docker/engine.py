@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
+from lab.engine.capability import Throttle
 from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.interrupts import uninterrupted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -38,7 +39,7 @@ class DockerEngine:
     """
 
     name = state.ENGINE
-    traits = Traits(isolates=True)
+    traits = Traits(isolates=True, containers=True, divides_cores=True)
 
     def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
         self.connection = connection or Connection(client)

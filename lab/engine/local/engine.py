@@ -19,7 +19,7 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
 from lab.node import memory, processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -39,7 +39,14 @@ class LocalEngine:
     """
 
     name = ENGINE
-    traits = Traits()
+    traits = Traits(
+        cannot={
+            "limits": "the local engine cannot do: its nodes are processes of this machine",
+            "memory": "would eat the memory of this machine itself",
+            "links": "the local engine cannot do: all its nodes have the one loopback of this machine",
+            "cable": "the local engine cannot do: its nodes share the network of this machine",
+        }
+    )
 
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):
@@ -197,14 +204,6 @@ class LocalEngine:
         from lab.engine.local.power import paused
 
         return paused(node)
-
-    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Refuse it."""
-        raise ClusterError(f"the local engine cannot limit {node.name}: its nodes are processes of this machine")
-
-    def throttle(self, node: Node) -> Throttle:
-        """All of the machine."""
-        return Throttle(self.machine().cores, self.machine().memory_bytes)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""

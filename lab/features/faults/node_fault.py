@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
@@ -12,12 +11,6 @@ from lab.features.faults.kind import Chance, FaultKind, Ground, ReadBack, key_of
 from lab.keys.declare import key
 from lab.keys.kinds import Kind
 from lab.keys.world import node
-
-NO_NEW_LIMIT: Mapping[str, str] = {
-    "local": "the local engine cannot do: its nodes are processes of this machine",
-    "slurm": "the slurm engine cannot do: what a job may use is settled when it begins",
-}
-"""Where nodes cannot be limited while they run, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)

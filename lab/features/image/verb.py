@@ -11,9 +11,10 @@ from pathlib import Path
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cli.progress import ProgressDisplay
+from lab.engine.capability import ImageStore, PackageStore, capable
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.packages.prepared import Prepared
-from lab.engine.select import available_engines, select_engine
+from lab.engine.select import AUTO, available_engines, engine_class, select_engine
 from lab.errors import UsageError
 from lab.report.style import Style
 from lab.report.table import table_text
@@ -68,8 +69,10 @@ def _build(arguments: argparse.Namespace) -> int:
     from lab.engine.image.context import plan_build
     from lab.engine.image.image import build_image
 
-    if arguments.engine == "local":
-        raise UsageError("the local engine has no images", "with --requirements it makes a virtual environment")
+    if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
+        raise UsageError(
+            f"the {arguments.engine} engine has no images", "with --requirements it makes a virtual environment"
+        )
     if arguments.image:
         raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
@@ -98,15 +101,19 @@ def _build_packages(arguments: argparse.Namespace) -> int:
     with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
-        made = engine.prepare(
+        made = capable(engine, PackageStore).prepare(
             arguments.image, arguments.requirements, announce=progress.announce, again=arguments.no_cache
         )
     print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
     return 0
 
 
+def _stores(arguments: argparse.Namespace) -> list[PackageStore]:
+    return [engine for engine in available_engines(arguments.engine)[0] if isinstance(engine, PackageStore)]
+
+
 def _list(arguments: argparse.Namespace) -> int:
-    found = [one for engine in available_engines(arguments.engine)[0] for one in engine.prepared()]
+    found = [one for engine in _stores(arguments) for one in engine.prepared()]
     return answer(
         arguments,
         lambda: [asdict(one) for one in found],
@@ -115,9 +122,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    done = [
-        (one, engine.discard(one)) for engine in available_engines(arguments.engine)[0] for one in engine.prepared()
-    ]
+    done = [(one, engine.discard(one)) for engine in _stores(arguments) for one in engine.prepared()]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
     return answer(
         arguments,

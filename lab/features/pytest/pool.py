@@ -145,7 +145,7 @@ class Pool:
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
         network = shape.pop("network", None)  # that of each run, not of the cluster
-        if self.workers > 1 and where.name == "docker" and "cpus" not in shape:
+        if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             shape |= self._share_of_cores(where, shape["nodes"])
         self.progress.begin()
         key = f"{where.name} {sorted(shape.items())!r}"

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import open_channels
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import ask, refuse_absence
 from lab.features.slurm.layout import ENGINE, home_folder, paused_file
@@ -42,7 +42,14 @@ class SlurmEngine:
     """
 
     name = ENGINE
-    traits = Traits()
+    traits = Traits(
+        cannot={
+            "limits": "the slurm engine cannot do: what a job may use is settled when it begins",
+            "memory": "would eat the memory of a machine that others may share",
+            "links": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
+            "cable": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
+        }
+    )
 
     def __init__(self) -> None:
         refuse_absence()
@@ -200,15 +207,6 @@ class SlurmEngine:
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
         return paused_file(node.handle).exists()
-
-    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Refuse it."""
-        raise ClusterError(f"the slurm engine cannot limit {node.name}: Slurm gives a job what it began with")
-
-    def throttle(self, node: Node) -> Throttle:
-        """All that its job has there."""
-        machine = self.machine()
-        return Throttle(machine.cores, machine.memory_bytes)
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""

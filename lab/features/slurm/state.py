@@ -64,6 +64,7 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         run=data.get("run"),
         version=data.get("version", ""),
         limits=shape.limits,
+        gpus="engine",
         master_addr=nodes[0].address,
         master_port=int(data["port"]),
         shared=str(shared / "shared"),
@@ -125,6 +126,7 @@ def _without_folder(home: Path, job: Job) -> ClusterInfo:
         run=job.labels.get(label.RUN),
         version=job.labels.get(label.VERSION, ""),
         limits=shape.limits,
+        gpus="engine",
     )
 
 
