@@ -12,7 +12,7 @@ import sys
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any, NoReturn
 
 IN_TREE = (
@@ -44,6 +44,12 @@ IN_TREE = (
     "slurm",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
+KEYS = {
+    "predict": "lessons",
+    "grade": "grade",
+}
+"""The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
+the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
@@ -60,6 +66,7 @@ class Feature:
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
         engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
+        keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
         hooks: functions that the kernel, or another feature, calls where they are there, by name.
         parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
         on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as
@@ -77,6 +84,7 @@ class Feature:
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
         engines: Mapping[str, str] | None = None,
+        keys: Mapping[str, str] | None = None,
         hooks: Mapping[str, str] | None = None,
         parts: tuple[str, ...] = (),
         on_node: str = "",
@@ -90,6 +98,7 @@ class Feature:
             views=views or {},
             cluster=cluster or {},
             engines=engines or {},
+            keys=keys or {},
             hooks=hooks or {},
             parts=parts,
             on_node=on_node,
@@ -104,6 +113,7 @@ class Feature:
         views: Mapping[str, str]
         cluster: Mapping[str, str]
         engines: Mapping[str, str]
+        keys: Mapping[str, str]
         hooks: Mapping[str, str]
         parts: tuple[str, ...]
         on_node: str
@@ -176,6 +186,19 @@ def engines() -> list[str]:
     return [name for feature in features() for name in feature.engines]
 
 
+def scenario_key(name: str) -> Any:
+    """The dataclass that declares a key which a feature adds to scenarios; None where no feature that is there does."""
+    if name not in KEYS:
+        return _first("keys", name)
+    return load(_one(KEYS[name]).keys[name]) if _is_there(KEYS[name]) else None
+
+
+def scenario_keys() -> dict[str, Any]:
+    """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
+    found = {name: entry for feature in features() for name, entry in feature.keys.items()}
+    return {name: load(found[name]) for name in dict.fromkeys([*KEYS, *found]) if name in found}
+
+
 def hook(name: str) -> Any:
     """A function that some feature offers to others; None where none does."""
     return _first("hooks", name)
@@ -191,9 +214,17 @@ def _first(kind: str, name: str) -> Any:
     return load(found) if found else None
 
 
-def _in_tree() -> Iterator[Feature]:
-    for name in IN_TREE:
-        yield load(f"lab.features.{name}.feature:FEATURE")
+def _in_tree() -> Iterable[Feature]:
+    return map(_one, IN_TREE)
+
+
+def _one(name: str) -> Feature:
+    feature: Feature = load(f"lab.features.{name}.feature:FEATURE")
+    return feature
+
+
+def _is_there(name: str) -> bool:
+    return name in IN_TREE and all(map(_is_there, _one(name).needs))
 
 
 def _installed() -> Iterable[Feature]:

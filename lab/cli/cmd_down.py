@@ -14,8 +14,8 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed
 from lab.engine.select import available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
-from lab.keys.problems import did_you_mean
 from lab.run.lock import forget_faults, was_used
+from lab.spec.reading import did_you_mean
 from lab.words import listing, plural
 
 

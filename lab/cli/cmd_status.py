@@ -10,10 +10,10 @@ from lab.engine.capability import MemoryMeter
 from lab.engine.protocol import Engine
 from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
-from lab.keys.problems import did_you_mean
 from lab.plan.cluster import ClusterInfo, Node
 from lab.report.cluster_view import cluster_json, cluster_text
 from lab.run.lock import holder_of
+from lab.spec.reading import did_you_mean
 
 _AT_ONCE = 8
 

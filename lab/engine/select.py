@@ -77,7 +77,7 @@ def open_engine(name: str) -> Engine:
         return OPENERS[name]()
     opener = engine_class(name)
     if opener is None:
-        from lab.keys.problems import did_you_mean
+        from lab.spec.reading import did_you_mean
         from lab.words import listing
 
         names = engine_names()

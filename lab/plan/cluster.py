@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
-from lab.keys.problems import did_you_mean
 from lab.plan.limits import Limits
+from lab.spec.reading import did_you_mean
 from lab.words import format_limit, name_nodes
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
-from lab.keys.problems import did_you_mean
 from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
@@ -19,6 +18,7 @@ from lab.plan.options import PlanOptions
 from lab.plan.present import refuse_absence
 from lab.spec.backends import check_backend
 from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
+from lab.spec.reading import did_you_mean
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.capability import ImageStore
 from lab.engine.protocol import Engine
 from lab.errors import UsageError
-from lab.keys.problems import shown
+from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
 from lab.words import listing
 

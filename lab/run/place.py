@@ -14,7 +14,6 @@ from lab.engine.protocol import Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
 from lab.feature import hook, load
 from lab.frozen import dataclass
-from lab.keys.problems import did_you_mean
 from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.plan import make_plan
@@ -26,6 +25,7 @@ from lab.run.lock import ClusterLock, faults_file, forget_faults
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.unusable import not_running, why_unusable
+from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards.
 
 Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
-be, and, under it, the line that the reference and the JSON Schema say of it (`lab.keys.declare`). After a change,
+be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.declare`). After a change,
 `dev/reference` writes both.
 """
 
@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lab.frozen import dataclass
-from lab.keys import kinds
-from lab.keys.declare import key
-from lab.keys.kinds import late
-from lab.spec import backends, expect, paths
+from lab.spec import backends, expect, kinds, paths
+from lab.spec.declare import key, of_features
+from lab.spec.kinds import late
 from lab.spec.launching import Launching
 
 if TYPE_CHECKING:
-    from lab.spec.predict import Question
     from lab.spec.volumes import Volume
 
 Verdict = Literal["passed", "failed", "error", "hung"]
@@ -114,6 +112,8 @@ class Expect:
     """What must be found in the run's reason."""
     tolerance: Tolerance = key(Tolerance)
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
+    extra: Mapping[str, Any] = of_features("expect")
+    """The values of keys that features add, by key."""
 
     @property
     def graded(self) -> list[str]:
@@ -134,17 +134,6 @@ class Expect:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grading:
-    """What `lab grade` gives for what, and what it gives to submissions."""
-
-    points: Mapping[str, float] = key(dict, late("lab.spec.grading", "points"), "points: {exit: 2}", "1 for each")
-    """What each expectation is worth, by the name that verdicts give it."""
-    files: tuple[str, ...] = key((), late("lab.spec.grading", "files"), "files: [helper.py]", "none")
-    """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
-    shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Scenario:
     """What to run, on what cluster, and what must come out."""
 
@@ -157,13 +146,6 @@ class Scenario:
     """The YAML file; None for a plain script."""
     learn: str = key("", kinds.text(), "learn: Every rank ends with the sum.", "none")
     """One or two sentences: the idea that the scenario teaches, told after the run."""
-    predict: Question | None = key(
-        None,
-        late("lab.spec.predict", "question"),
-        "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}",
-        "none",
-    )
-    """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
     nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
     """How many nodes take part."""
     nproc_per_node: int | None = key(
@@ -235,8 +217,8 @@ class Scenario:
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)
     """What must come out."""
-    grade: Grading = key(Grading)
-    """What `lab grade` gives for what, and what it gives to submissions."""
+    extra: Mapping[str, Any] = of_features()
+    """The values of keys that features add, by key; see `lab.spec.declare.said_of`."""
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from lab.engine.packages.install_program import BELOW
 from lab.engine.packages.target import Target
 from lab.errors import ClusterUnfit
-from lab.keys.problems import shown
+from lab.spec.reading import shown
 from lab.words import format_bytes
 
 MAX_FILES = 200_000

@@ -16,7 +16,7 @@ from lab.engine.packages import pip_program
 from lab.engine.packages.failure import pip_failed
 from lab.engine.packages.target import Target, probe_text
 from lab.errors import ClusterError
-from lab.keys.problems import shown
+from lab.spec.reading import shown
 from lab.words import clip, format_duration
 
 SILENT_S = 900.0

@@ -13,7 +13,7 @@ from lab.errors import UsageError
 from lab.features.faults.fault import Fault, fault_data
 from lab.features.faults.kind import FaultKind, fault_kinds
 from lab.features.faults.when import When
-from lab.keys.problems import did_you_mean
+from lab.spec.reading import did_you_mean
 
 T = TypeVar("T")
 Schedule = tuple[Fault, ...]

@@ -10,7 +10,7 @@ from lab.errors import UsageError
 from lab.features.chaos.search import PROOFS, Found
 from lab.features.faults.fault import fault_data, fault_sentence
 from lab.spec.load import dump_scenario
-from lab.spec.scenario import Grading, Scenario
+from lab.spec.scenario import Scenario
 from lab.words import clip
 
 _LONGEST_LINE = 200
@@ -48,8 +48,7 @@ def scenario_of(scenario: Scenario, found: Found, path: Path, timeout_s: float, 
         name=path.stem,
         source=path,
         learn="",
-        predict=None,
-        grade=Grading(),
+        extra={},
         nodes=size[0],
         nproc_per_node=size[1],
         timeout_s=timeout_s,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
 from lab.features.faults.power import Powered, beside_runs
-from lab.keys.problems import did_you_mean
+from lab.spec.reading import did_you_mean
 
 if TYPE_CHECKING:
     from lab.features.faults.breaking import Breaker

@@ -10,10 +10,10 @@ from typing import Any
 from lab.errors import UsageError
 from lab.features.faults.kind import FaultKind, fault_kinds, key_of
 from lab.features.faults.when import START, When, event, said_well, when_sentence
-from lab.keys import kinds
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
-from lab.keys.value import Value
 from lab.operations import OPERATIONS
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, read_keys
+from lab.spec.reading import Value
 from lab.words import clip
 
 _LONGEST_S = 720 * 3600

@@ -19,6 +19,7 @@ FEATURE = Feature(
     cluster={
         "fault": "lab.features.faults.by_hand:Breakable.fault",
         "faults": "lab.features.faults.by_hand:Breakable.faults",
+        "doctor_probe": "lab.features.faults.doctor",
         "heal": "lab.features.faults.by_hand:Breakable.heal",
         "stop": "lab.features.faults.by_hand:Breakable.stop",
         "start": "lab.features.faults.by_hand:Breakable.start",
@@ -32,7 +33,9 @@ FEATURE = Feature(
         "as_broken": "lab.features.faults.healing:as_broken",
         "beyond": "lab.features.faults.planning:beyond_engine",
         "fault_names": "lab.features.faults.verb_fault:names",
+        "doctor_probe": "lab.features.faults.doctor",
         "heal": "lab.features.faults.healing:heal_all",
     },
+    on_node="lab.features.faults.on_node",
     parts=("lab.features.faults.planning:plan_faults",),
 )

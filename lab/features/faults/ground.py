@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lab.engine.capability import LimitControl, PauseControl, PowerControl, capable
-from lab.engine.library import library
 from lab.engine.protocol import Engine
 from lab.errors import ClusterError
 from lab.features.faults.deed_line import ask_apart
 from lab.features.faults.fault_journal import HEALING, FaultJournal
+from lab.features.faults.library import library
+from lab.features.faults.on_node.library import LACKING
 from lab.node.deeds.apart import Asked
-from lab.node.deeds.library import LACKING
 from lab.node.messages.fault import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
 
@@ -95,22 +95,22 @@ class ClusterGround:
 
     def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent do something."""
-        return self._answer(node, Do(_new_id(), deed, dict(said)))
+        return self._answer(node, Do(_new_id(), f"faults.{deed}", dict(said)))
 
     def take_back(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent undo something."""
-        return self._answer(node, Undo(_new_id(), deed, dict(said)))
+        return self._answer(node, Undo(_new_id(), f"faults.{deed}", dict(said)))
 
     def look_at(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent look at something."""
-        return self._answer(node, LookAt(_new_id(), deed, dict(said)))
+        return self._answer(node, LookAt(_new_id(), f"faults.{deed}", dict(said)))
 
     def _answer(self, node: str, asked: Asked) -> Mapping[str, Any]:
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
         done = self._done(node, asked)
         if done.wrong == LACKING:
-            self._done(node, Do(_new_id(), "library", {"files": library()}))
+            self._done(node, Do(_new_id(), "faults.library", {"files": library()}))
             done = self._done(node, asked._replace(id=_new_id()))
         if done.wrong:
             raise ClusterError(f"{node}: {done.wrong}")

@@ -6,9 +6,9 @@ from dataclasses import MISSING
 from typing import Any
 
 from lab.features.faults.when import said_well
-from lab.keys.declare import dump_keys, keys_of, read_keys
-from lab.keys.kinds import Kind
-from lab.keys.value import Value
+from lab.spec.declare import dump_keys, keys_of, read_keys
+from lab.spec.kinds import Kind
+from lab.spec.reading import Value
 
 
 def alone_or_mapping(declared: type, name: str, what: str) -> Kind:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 from lab.engine.protocol import Need
 from lab.engine.select import traits_of
 from lab.features.faults import kinds
-from lab.keys.kinds import Kind
+from lab.spec.kinds import Kind
 
 T = TypeVar("T")
 Harm = Literal["slows", "loses", "spoils"]

@@ -11,10 +11,10 @@ from lab.engine.protocol import Need
 from lab.errors import LabError, MachineLacks
 from lab.features.faults.kind import FaultKind, Ground, Harm, ReadBack, key_of
 from lab.features.faults.links import Broken, Link, link, link_at_start, on_link, tables
-from lab.keys import kinds
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
-from lab.keys.value import Value
-from lab.node.deeds.conditions import LATE, NO_NETEM
+from lab.features.faults.on_node.conditions import LATE, NO_NETEM
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, read_keys
+from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"

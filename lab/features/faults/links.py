@@ -1,7 +1,7 @@
 """Links between nodes: which of them is meant, what condition they are in, and what each node is told of that. Pure.
 
-What a packet meets is done by the node that sends it or by the one that takes it (`lab.node.deeds.links`): rates,
-delays and what is sent twice by the sender; what is dropped, lost or reset by the receiver.
+What a packet meets is done by the node that sends it or by the one that takes it (`on_node.links`): rates, delays and
+what is sent twice by the sender; what is dropped, lost or reset by the receiver.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from lab.errors import UsageError
-from lab.keys import kinds
-from lab.keys.declare import key
-from lab.keys.value import Value
-from lab.keys.world import NODE, World
+from lab.spec import kinds
+from lab.spec.declare import key
+from lab.spec.kinds import NODE, World
+from lab.spec.reading import Value
 
 SLOWEST, FASTEST = 10e3, 100e9
 LONGEST_DELAY_S = 60

@@ -20,12 +20,10 @@ from lab.features.faults.links import (
     link,
     tables,
 )
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
-from lab.keys.kinds import Kind, choice, list_of, read_text
-from lab.keys.problems import Reading
-from lab.keys.value import Value
-from lab.keys.world import node
-from lab.node.deeds.conditions import together
+from lab.features.faults.on_node.conditions import together
+from lab.spec.declare import dump_keys, key, keys_of, read_keys
+from lab.spec.kinds import Kind, choice, list_of, node, read_text
+from lab.spec.reading import Reading, Value
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from typing import ClassVar
 from lab.errors import LabError
 from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import Chance, FaultKind, Ground, ReadBack, key_of
-from lab.keys.declare import key
-from lab.keys.kinds import Kind
-from lab.keys.world import node
+from lab.spec.declare import key
+from lab.spec.kinds import Kind, node
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from lab.errors import UsageError
-from lab.keys.world import NODE
+from lab.spec.kinds import NODE
 
 Drops = dict[str, tuple[str, ...]]
 """By node: the nodes whose packets it drops."""

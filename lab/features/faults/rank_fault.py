@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 from lab.errors import ClusterError
 from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import Chance, FaultKind, Ground, Harm
-from lab.keys.declare import key
-from lab.keys.kinds import Kind, whole_number
-from lab.keys.world import rank
+from lab.spec.declare import key
+from lab.spec.kinds import Kind, rank, whole_number
 from lab.words import plural
 
 
@@ -66,7 +65,7 @@ class OwnDeed(RankFault):
 
     @property
     def deed(self) -> Mapping[str, Any]:
-        """What `lab.node.recorder.own_deeds` is told."""
+        """What `lab.features.faults.on_node.own_deeds` is told."""
         raise NotImplementedError
 
 

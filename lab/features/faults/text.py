@@ -8,9 +8,8 @@ from typing import Any
 
 from lab.features.faults.fault import Fault, fault_list, one_fault
 from lab.features.faults.kind import FaultKind, fault_kinds
-from lab.keys.problems import Reading
-from lab.keys.value import Value
 from lab.spec.document import node_of, read_document
+from lab.spec.reading import Reading, Value
 
 _KEY = "faults"
 

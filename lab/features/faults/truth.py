@@ -14,9 +14,9 @@ from lab.features.faults.fault import Fault
 from lab.features.faults.kind import FaultKind, key_of
 from lab.features.faults.link_fault import LinkFault
 from lab.features.faults.text import kind_of
-from lab.keys.declare import keys_of
 from lab.record import events
 from lab.record.read import Record
+from lab.spec.declare import keys_of
 from lab.words import name_link
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.errors import UsageError
-from lab.keys import kinds
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
-from lab.keys.value import Value
-from lab.keys.world import rank
 from lab.operations import OPERATIONS
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, read_keys
+from lab.spec.kinds import rank
+from lab.spec.reading import Value
 from lab.words import clip, format_value
 
 PHASES = (

@@ -10,17 +10,18 @@ from typing import Any
 
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, UsageError
+from lab.features.grade.keys import grading_of
 from lab.features.grade.run import Desk
 from lab.features.grade.stage import own_folder
 from lab.features.grade.submissions import Submission, find_submissions
 from lab.features.grade.unzip import Room, unzip
-from lab.keys.problems import names_in
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
 from lab.run.snapshot import with_stated_calls
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
+from lab.spec.reading import names_in
 from lab.spec.scenario import Scenario
 from lab.words import listing
 
@@ -72,7 +73,7 @@ def submissions_to(assignment: Scenario, folder: Path) -> list[Submission]:
         UsageError: there is nothing.
     """
     own = assignment.script.parent
-    files = [assignment.script, *(own / name for name in assignment.grade.files)]
+    files = [assignment.script, *(own / name for name in grading_of(assignment).files)]
     if assignment.source is not None:
         files.append(assignment.source)
     if assignment.expect.check:

@@ -273,6 +273,7 @@ def test_help_imports_nothing_heavy():
 
 
 SELDOM = {
+    *("lab.spec.launcher", "lab.spec.volumes", "lab.features.grade.keys", "lab.spec.environment"),
     *(
         "lab.features.faults",
         "lab.features.faults.fault",
@@ -281,7 +282,6 @@ SELDOM = {
         "lab.features.faults.healing",
         "lab.operations",
     ),
-    *("lab.spec.launcher", "lab.spec.volumes", "lab.spec.grading", "lab.spec.environment", "lab.spec.recognise"),
     *("lab.record.plan", "lab.record.started", "lab.run.snapshot", "lab.trace", "lab.explain", "lab.features.chaos"),
 }
 """What few runs need: a warm one takes a quarter of a second, and a third of that are imports."""

@@ -8,12 +8,13 @@ import pytest
 
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.rank_facts import RankFacts
+from lab.features.grade.keys import Grading
 from lab.features.grade.points import broke_off, forfeited, scores, worth
-from lab.keys.declare import keys_of
 from lab.node.messages.agent import Exited, Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result
-from lab.spec.scenario import Expect, Grading, Tolerance
+from lab.spec.declare import keys_of
+from lab.spec.scenario import Expect, Tolerance
 
 EXPECT = Expect(notes={"sum": 3, "mine": "rank"}, logs={1: "done"}, check="verify.py:check")
 

@@ -18,13 +18,14 @@ from lab.features.faults.kinds.kill import Kill
 from lab.features.faults.links import Condition, Link
 from lab.features.faults.network import Network
 from lab.features.faults.when import When
-from lab.keys.declare import keys_of
-from lab.keys.kinds import slug
+from lab.features.grade.keys import Grading
+from lab.features.lessons.question import Noted, Question
+from lab.spec.declare import every_key
+from lab.spec.kinds import slug
 from lab.spec.launcher import Torchrun
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
-from lab.spec.predict import Noted, Question
-from lab.spec.scenario import Expect, Grading, Resources, Scenario, Tolerance, Tracing
+from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
 from lab.spec.volumes import Volume
 
 EVERYTHING = """\
@@ -109,11 +110,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         script=folder / "train.py",
         source=folder / "scenario.yaml",
         learn="Rank 0 splits a list of tensors and hands the i-th one to rank i.",
-        predict=Question(
-            ask="What does rank 2 hold after the call?",
-            choices=("[10.0]", "[20.0]"),
-            answer=Noted(note="received", rank=2),
-        ),
         nodes=3,
         nproc_per_node=1,
         launcher=Launching(
@@ -163,7 +159,14 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
         ),
-        grade=Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
+        extra={
+            "predict": Question(
+                ask="What does rank 2 hold after the call?",
+                choices=("[10.0]", "[20.0]"),
+                answer=Noted(note="received", rank=2),
+            ),
+            "grade": Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
+        },
     )
 
 
@@ -179,7 +182,7 @@ def test_a_record_says_every_key_and_loads_again(folder: Path) -> None:
         (Tolerance, said["expect"]["tolerance"]),
         (Grading, said["grade"]),
     ):
-        assert list(section) == list(keys_of(declared))
+        assert list(section) == list(every_key(declared))
     assert dump_scenario(load(dumped)) == dumped
     again = load(dumped)
     assert math.isnan(again.expect.notes["loss"].pop(1))

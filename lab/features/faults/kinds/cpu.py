@@ -9,8 +9,8 @@ from typing import ClassVar
 from lab.engine.protocol import Need
 from lab.features.faults.kind import Chance, FaultKind, Ground, Harm, ReadBack
 from lab.features.faults.node_fault import NodeFault
-from lab.keys.declare import key
-from lab.keys.kinds import number
+from lab.spec.declare import key
+from lab.spec.kinds import number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import FaultKind, Ground, Harm, ReadBack
-from lab.keys.declare import key
-from lab.keys.kinds import Kind, duration
-from lab.keys.world import node
+from lab.spec.declare import key
+from lab.spec.kinds import Kind, duration, node
 
 _LONGEST_S = 600
 

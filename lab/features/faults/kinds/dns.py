@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 from lab.features.faults.link_fault import LinkFault
 from lab.features.faults.links import ALL, tables
-from lab.keys.kinds import Kind, read_text
-from lab.keys.value import Value
-from lab.keys.world import NODE, node
+from lab.spec.kinds import NODE, Kind, node, read_text
+from lab.spec.reading import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lab.features.faults.rank_fault import ChangedData
-from lab.keys.declare import key
-from lab.keys.kinds import whole_number
+from lab.spec.declare import key
+from lab.spec.kinds import whole_number
 
 
 @dataclass(frozen=True, kw_only=True)

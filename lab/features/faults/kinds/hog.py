@@ -10,9 +10,8 @@ from typing import ClassVar
 from lab.engine.protocol import Need
 from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import FaultKind, Ground, ReadBack
-from lab.keys.declare import key
-from lab.keys.kinds import Kind, size
-from lab.keys.world import node
+from lab.spec.declare import key
+from lab.spec.kinds import Kind, node, size
 from lab.words import format_limit
 
 _PATIENCE_S = 20.0

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from lab.features.faults.kind import Ground, ReadBack
 from lab.features.faults.rank_fault import RankFault
-from lab.keys.declare import key
-from lab.keys.kinds import whole_number
+from lab.spec.declare import key
+from lab.spec.kinds import whole_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from lab.features.faults.link_fault import LinkFault
 from lab.features.faults.network import Network, dump_network, network
-from lab.keys.kinds import Kind
+from lab.spec.kinds import Kind
 
 
 @dataclass(frozen=True, kw_only=True)

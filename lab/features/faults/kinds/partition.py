@@ -11,9 +11,8 @@ from lab.features.faults.kind import Chance, FaultKind
 from lab.features.faults.link_fault import LinkFault
 from lab.features.faults.links import tables
 from lab.features.faults.partitions import ALLOWED, TEXT, checked, drops, named_in
-from lab.keys.kinds import Kind, list_of, read_text
-from lab.keys.value import Value
-from lab.keys.world import NODE, node
+from lab.spec.kinds import NODE, Kind, list_of, node, read_text
+from lab.spec.reading import Value
 
 
 @dataclass(frozen=True, kw_only=True)

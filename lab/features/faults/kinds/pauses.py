@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from lab.features.faults.kind import Harm
 from lab.features.faults.rank_fault import OwnDeed
-from lab.keys.declare import key
-from lab.keys.kinds import duration, whole_number
+from lab.spec.declare import key
+from lab.spec.kinds import duration, whole_number
 
 _LONGEST_S = 3600
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lab.features.faults.rank_fault import OwnDeed
-from lab.keys.declare import key
-from lab.keys.kinds import choice, text
+from lab.spec.declare import key
+from lab.spec.kinds import choice, text
 
 _ERRORS = (
     *("RuntimeError", "ValueError", "TypeError", "KeyError", "IndexError", "AssertionError", "ArithmeticError"),

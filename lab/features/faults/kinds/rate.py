@@ -8,8 +8,8 @@ from typing import ClassVar
 from lab.features.faults.kind import Chance, FaultKind
 from lab.features.faults.link_fault import OnLink
 from lab.features.faults.links import FASTEST, SLOWEST, Broken, Link
-from lab.keys import kinds
-from lab.keys.declare import key
+from lab.spec import kinds
+from lab.spec.declare import key
 
 
 @dataclass(frozen=True, kw_only=True)

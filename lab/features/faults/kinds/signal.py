@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from lab.features.faults.kind import Chance, Ground, ReadBack
 from lab.features.faults.rank_fault import RankFault
-from lab.keys.declare import key
-from lab.keys.kinds import choice
+from lab.spec.declare import key
+from lab.spec.kinds import choice
 
 _STOPS = "SIGSTOP"
 _NAMES = (

@@ -10,8 +10,8 @@ from typing import ClassVar
 from lab.errors import LabError
 from lab.features.faults.kind import Ground, ReadBack
 from lab.features.faults.node_fault import PowerLost
-from lab.keys.declare import key
-from lab.keys.kinds import duration
+from lab.spec.declare import key
+from lab.spec.kinds import duration
 
 _DEED = "shutdown"
 _LONGEST_S = 3600

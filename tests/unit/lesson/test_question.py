@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import UsageError
-from lab.spec.predict import Noted, Question, Size
+from lab.features.lessons.question import Noted, Question, Size
 
 SIZE = Size(nnodes=3, nproc_per_node=2)
 NOTES = {"received": [["10.0 * rank"]], "sum": "sum(range(world_size))", "said": "yes", "first": {0: 7}}

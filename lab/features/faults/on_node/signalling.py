@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..rank_process import Worker
-    from . import Context
+    from ....node.deeds import Context
+    from ....node.rank_process import Worker
 
 
 def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,9 @@ import pytest
 import yaml
 
 from lab.errors import ScenarioError
-from lab.keys import kinds
-from lab.keys.declare import dump_keys, key, keys_of, read_keys, section
-from lab.keys.problems import Reading
-from lab.keys.value import Value
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, read_keys, section
+from lab.spec.reading import Reading, Value
 
 
 @dataclass(frozen=True, kw_only=True)

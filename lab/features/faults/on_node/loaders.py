@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .. import processes
+from ....node import processes
 from .signalling import worker_of
 
 if TYPE_CHECKING:
-    from . import Context
+    from ....node.deeds import Context
 
 _NAME = "pt_data_worker"
 """What torch calls them."""

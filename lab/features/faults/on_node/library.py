@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import Context
+    from ....node.deeds import Context
 
 NAME = "pyroute2"
 LACKING = f"it has no {NAME} yet"
@@ -23,7 +23,7 @@ def apply(_: Context, said: dict[str, Any]) -> dict[str, Any]:
     Args:
         said: `files`, its text by path.
     """
-    from ..lent import Lender, Lent
+    from ....node.lent import Lender, Lent
 
     lender = Lender(lambda _: None)
     lender.keep(Lent(NAME, said["files"], {}))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from . import write_filter
 
 if TYPE_CHECKING:
-    from ..noderun import NodeRun
-    from . import Context
+    from ....node.deeds import Context
+    from ....node.noderun import NodeRun
 
 
 def apply(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ....node.deeds.devices import device
 from . import filtering, shaping
 from .conditions import ALL, LATE, NO_NETEM, SHAPED, merged
 from .connections_reset import reset
-from .devices import device
 
 if TYPE_CHECKING:
-    from . import Context
+    from ....node.deeds import Context
 
 _parts: dict[str, Mapping[str, Any]] = {}
 """What is in force, by name."""

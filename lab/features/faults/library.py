@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lab.errors import ClusterError
-from lab.node.deeds.library import NAME
+from lab.features.faults.on_node.library import NAME
 
 PARTS = (
     "common.py",

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .. import processes
+from ....node import processes
 
 if TYPE_CHECKING:
-    from . import Context
+    from ....node.deeds import Context
 
 _UNLIMITED_BYTES = 1 << 60
 _BITE_BYTES = 32 << 20

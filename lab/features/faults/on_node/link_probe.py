@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ....node.deeds.devices import device
 from . import links, shaping
-from .devices import device
 
 if TYPE_CHECKING:
-    from . import Context
+    from ....node.deeds import Context
 
 _CLOSED_PORT = 1
 _DISCARD_PORT = 9

@@ -19,8 +19,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn
 
-from .. import processes
-from ..system_calls import (
+from ....node import processes
+from ....node.launch import Served
+from ....node.system_calls import (
     ALLOW,
     EQUAL,
     LOAD,
@@ -54,17 +55,6 @@ _CALLS = {
 }
 """write, pwrite64, writev, sendfile, fallocate, pwritev, copy_file_range and pwritev2; fsync, fdatasync and
 sync_file_range."""
-
-
-class Served(NamedTuple):
-    """A process that serves the listener of one worker."""
-
-    pid: int = 0
-    """0: there is none."""
-    told: int = -1
-    """Where it is told what to do with writes."""
-    listener: socket.socket | None = None
-    """Where the worker sends it the listener."""
 
 
 def start_serving(uid: int, gid: int) -> Served:

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ScenarioError, UsageError
 from lab.frozen import dataclass
-from lab.keys.declare import dump_keys, key, read_keys
-from lab.keys.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
-from lab.keys.problems import near
-from lab.keys.value import Value
+from lab.spec.declare import dump_keys, key, read_keys, said_of
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
+from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
+from lab.spec.reading import InvalidError, Value, near
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+    from lab.spec.scenario import Scenario
 
 LETTERS = "abcdefghi"
 MOST_CHOICES = len(LETTERS)
@@ -182,6 +183,9 @@ def question() -> Kind:
             raise value.problem(wrong)
         if found.choices and found.open:
             raise value.problem("choices need an answer; allowed: the key 'answer' too")
+        wrong = _wrong_with_answer(found, value.reading.known) if value.reading.is_clean else ""
+        if wrong:
+            raise InvalidError(value.key_where, f"predict.answer: {wrong}")
         return found
 
     def dump(data: Question) -> Any:
@@ -204,28 +208,40 @@ def _wrong_with_choices(choices: Sequence[str]) -> str:
     return f"found the choice {twice[0]!r} twice; allowed: each once" if twice else ""
 
 
-def wrong_with_answer(asked: Question, notes: Mapping[str, Any], size: Size | None) -> str:
-    """Why the answer of a question cannot be right, as a scenario's file says it; empty where it can.
+@dataclass(frozen=True, kw_only=True)
+class LessonKeys:
+    """What a scenario says of the lesson that it is."""
 
-    Args:
-        asked: the question.
-        notes: what the scenario expects to be noted.
-        size: that of the run; None where the cluster decides.
-    """
+    predict: Question = key(
+        Question(ask=""), question(), "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}", "none"
+    )
+    """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
+
+
+def question_of(scenario: Scenario) -> Question:
+    """What a scenario asks; with an empty text where it asks nothing."""
+    return said_of(scenario, LessonKeys).predict
+
+
+def _wrong_with_answer(asked: Question, known: Mapping[str, Any]) -> str:
+    """Why the answer of a question cannot be right, by what else its scenario says; empty where it can."""
     if asked.open:
         return ""
+    expect, nodes = known.get("expect"), known.get("nodes")
+    notes: Mapping[str, Any] = expect.notes if expect else {}
+    size = Size(nnodes=nodes, nproc_per_node=known.get("nproc_per_node") or 1) if nodes else None
     if isinstance(asked.answer, Noted) and asked.answer.note not in notes:
-        known = ", ".join(notes) or "a note that `expect: notes:` names"
-        return f"predict.answer: found the note {asked.answer.note!r}, which is not expected; allowed: {known}"
+        allowed = ", ".join(notes) or "a note that `expect: notes:` names"
+        return f"found the note {asked.answer.note!r}, which is not expected; allowed: {allowed}"
     if size is None:
         return ""
     try:
         if asked.right_answer(notes, size):
             return ""
     except ScenarioError as error:
-        return f"predict.answer: {error.message}"
+        return error.message
     what = "one of the choices" if asked.choices else "a number, or choices to it"
-    return f"predict.answer: it is none that can be given; allowed: {what}"
+    return f"it is none that can be given; allowed: {what}"
 
 
 def _says(choice: str, value: Any) -> bool:

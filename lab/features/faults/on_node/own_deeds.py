@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _FOR_GOOD_S = 30 * 86400.0
-_MOST_TOLD = 256
-"""Of so many tensors it is told what they are; no call of a test brings more."""
 
 
 def do(deed: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
@@ -31,18 +29,6 @@ def do(deed: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
             begin_pauses(said, rank)
         elif name in ("nan", "flip"):
             _change(name, said, tensors, rank)
-
-
-def brought(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """What tensors a call brings, as `Reached` tells it."""
-    return tuple(
-        {
-            "elements": tensor.numel(),
-            "dtype": str(tensor.dtype).partition(".")[2],
-            "bits": tensor.element_size() * (4 if tensor.is_complex() else 8),
-        }
-        for tensor in tensors[:_MOST_TOLD]
-    )
 
 
 def hang(seconds: float, *, with_lock: bool) -> None:
