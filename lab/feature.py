@@ -40,6 +40,7 @@ IN_TREE = (
     "notebook",
     "pictures",
     "pytest",
+    "packages",
     "swarm",
     "slurm",
 )

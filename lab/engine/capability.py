@@ -10,9 +10,8 @@ from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Node
 
 if TYPE_CHECKING:
+    from lab.engine.docker.connection import Connection
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.packages.prepared import Prepared
-    from lab.engine.packages.target import Target
 
 T = TypeVar("T")
 
@@ -115,36 +114,23 @@ class FileAccess(Protocol):
 
 
 @runtime_checkable
-class PackageStore(Protocol):
-    """Makes nodes with packages, and knows what they have."""
+class PythonRunner(Protocol):
+    """Runs programs with the Python that workers have."""
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready what nodes with these packages are made of; returns its name.
-
-        Args:
-            image: what the packages are added to; None: what nodes are made of by default.
-            requirements: as pip takes them.
-            announce: called with what is being done.
-            again: make it anew, with the latest packages.
+    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
+        """What the text of a program prints, which is given the folders of packages that workers have besides.
 
         Raises:
-            LabError: a package contradicts what is there, or cannot be fetched; nothing is left then.
+            ClusterError: it does not end.
         """
 
-    def prepared(self) -> list[Prepared]:
-        """What is ready for nodes with packages, by name."""
 
-    def discard(self, prepared: Prepared) -> str:
-        """Remove one of these; returns why that cannot be, empty if it was done."""
+@runtime_checkable
+class ImageMaker(Protocol):
+    """Makes nodes of images that can be made upon others."""
 
-    def target(self, cluster: ClusterInfo) -> Target:
-        """The Python of its nodes: what it has, and what packages have to fit.
-
-        Raises:
-            ClusterError: it does not say.
-        """
+    def image_connection(self) -> Connection:
+        """To the Docker engine that makes images."""
 
 
 @runtime_checkable
@@ -181,7 +167,6 @@ _DOES: dict[type, str] = {
     LimitControl: "change what nodes may use while they run",
     Console: "run commands in nodes",
     FileAccess: "read and write files of nodes",
-    PackageStore: "add packages to nodes",
 }
 
 

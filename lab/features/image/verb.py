@@ -5,17 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cli.progress import ProgressDisplay
-from lab.engine.capability import ImageStore, PackageStore, capable
+from lab.engine.capability import ImageStore
 from lab.engine.image.image import DEFAULT_IMAGE
-from lab.engine.packages.prepared import Prepared
+from lab.engine.packages import PackageStore, Prepared, package_store
 from lab.engine.select import AUTO, available_engines, engine_class, select_engine
-from lab.errors import UsageError
+from lab.errors import ClusterUnfit, UsageError
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import format_bytes
@@ -101,19 +102,26 @@ def _build_packages(arguments: argparse.Namespace) -> int:
     with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
-        made = capable(engine, PackageStore).prepare(
+        made = package_store(engine).prepare(
             arguments.image, arguments.requirements, announce=progress.announce, again=arguments.no_cache
         )
     print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
     return 0
 
 
-def _stores(arguments: argparse.Namespace) -> list[PackageStore]:
-    return [engine for engine in available_engines(arguments.engine)[0] if isinstance(engine, PackageStore)]
+def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepared]]:
+    """What there is of the engines that are meant, each once: some engines use what another one has made."""
+    found: dict[str, tuple[PackageStore, Prepared]] = {}
+    for engine in available_engines(arguments.engine)[0]:
+        with suppress(ClusterUnfit):
+            store = package_store(engine)
+            for one in store.prepared():
+                found.setdefault(one.name, (store, one))
+    return [*found.values()]
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    found = [one for engine in _stores(arguments) for one in engine.prepared()]
+    found = [one for _, one in _prepared(arguments)]
     return answer(
         arguments,
         lambda: [asdict(one) for one in found],
@@ -122,7 +130,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    done = [(one, engine.discard(one)) for engine in _stores(arguments) for one in engine.prepared()]
+    done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
     return answer(
         arguments,

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import open_channels
+from lab.engine.packages import package_folders, package_store
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import ask, refuse_absence
@@ -25,8 +26,6 @@ from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.packages.prepared import Prepared
-    from lab.engine.packages.target import Target
 
 _SUSPENDED_S = 10.0
 """How often Slurm is asked, while a run goes on, whether it has suspended the job: its controller serves many."""
@@ -112,11 +111,7 @@ class SlurmEngine:
 
     def _packages(self, shape: Shape) -> str:
         """The virtual environment that the workers of a cluster use."""
-        if not shape.requirements:
-            return ""
-        from lab.engine.local.environment import environment_for
-
-        return str(environment_for(shape.requirements))
+        return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
 
     def _pythons(self, shape: Shape) -> list[str]:
         """What nodes are run by: the first of these that has torch on their machine."""
@@ -138,7 +133,7 @@ class SlurmEngine:
         if shape.processes:
             announce("warning: the slurm engine does not limit --max-processes")
         if shape.requirements:
-            self.prepare(None, shape.requirements, announce=announce)
+            package_store(self).prepare(None, shape.requirements, announce=announce)
         try:
             return create(self.home, cluster, shape, run, requests, announce)
         except Taken:
@@ -147,26 +142,6 @@ class SlurmEngine:
             with uninterrupted():
                 self.remove(cluster)
             raise
-
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready the virtual environment of nodes with these packages; returns its folder."""
-        from lab.engine.local.environment import ensure_environment
-
-        if image is not None:
-            raise ClusterUnfit(f"the slurm engine adds no packages to {image}", "use an image that has them")
-        return str(ensure_environment(requirements, announce, again=again))
-
-    def prepared(self) -> list[Prepared]:
-        """None of its own: its environments are those of the local engine."""
-        return []
-
-    def discard(self, prepared: Prepared) -> str:
-        """Remove a virtual environment; returns why that cannot be, empty if it was done."""
-        from lab.engine.local.environment import remove_environment
-
-        return remove_environment(prepared.name)
 
     # -- using
 
@@ -221,15 +196,12 @@ class SlurmEngine:
         }
         return execute(node, argv, variables, tty=tty)
 
-    def target(self, cluster: ClusterInfo) -> Target:
-        """The Python of the nodes."""
-        from lab.engine.packages.layout import package_folders
-        from lab.engine.packages.target import Target, probe_text
+    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
+        """What a program prints that the Python of the first node runs."""
         from lab.features.slurm.on_node import ask_python
 
         packages = self._packages(cluster.shape)
-        folders = [package_folders(packages)] if packages else []
-        return Target.told(f"cluster {cluster.name}", ask_python(cluster.nodes[0], probe_text(), *folders))
+        return ask_python(cluster.nodes[0], program, *([package_folders(packages)] if packages else []))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""

@@ -14,6 +14,7 @@ from lab.engine.docker.engine import DockerEngine
 from lab.engine.docker.state import trouble as task_trouble
 from lab.engine.home import register_cluster
 from lab.engine.interrupts import uninterrupted
+from lab.engine.packages import package_store
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
@@ -25,9 +26,8 @@ from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
 if TYPE_CHECKING:
+    from lab.engine.docker.connection import Connection
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.packages.prepared import Prepared
-    from lab.engine.packages.target import Target
 
 _SETTLE_S = 1.0
 
@@ -134,7 +134,7 @@ class SwarmEngine:
         self.requests(cluster, shape, run=run)  # refuses what cannot be, before images are sent
         image = shape.image or DEFAULT_IMAGE
         if shape.requirements:
-            image = self.prepare(image, shape.requirements, announce=announce)
+            image = package_store(self).prepare(image, shape.requirements, announce=announce)
         identity = ensure_on_all(self.hosts, usable_hosts(self.hosts, shape.hosts), image, announce)
         if self.hosts.manager.networks([f"{label.CLUSTER}={cluster}"]):
             raise ClusterUnfit(f"the swarm has a cluster {cluster} already", "use another name with --name")
@@ -164,29 +164,15 @@ class SwarmEngine:
         labels = {state.OWNER: label.owner(), label.CLUSTER: cluster}
         make_shared(self.hosts.manager.connection, image, self._settings.shared, cluster, labels)
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready the image that nodes with these packages are made of; returns its name."""
-        from lab.features.swarm.images import workbench
-
-        return workbench(self.hosts).prepare(image, requirements, announce=announce, again=again)
-
     def has_image(self, image: str) -> bool:
         """Whether nodes can be made of an image without pulling it: one host that has it is enough."""
         return any(self.hosts.engine(name).has_image(image) for name in self.hosts.known if self.hosts.answers(name))
 
-    def prepared(self) -> list[Prepared]:
-        """The images with packages, by name."""
+    def image_connection(self) -> Connection:
+        """To the Docker engine that makes images, which are then sent to hosts."""
         from lab.features.swarm.images import workbench
 
-        return [replace(one, engine=self.name) for one in workbench(self.hosts).prepared()]
-
-    def discard(self, prepared: Prepared) -> str:
-        """Remove an image with packages where it was made; returns why that cannot be, empty if it was done."""
-        from lab.features.swarm.images import workbench
-
-        return workbench(self.hosts).discard(prepared)
+        return workbench(self.hosts).connection
 
     # -- using
 
@@ -243,10 +229,10 @@ class SwarmEngine:
         """Run a command in a node with this process's standard streams; returns its exit code."""
         return self._engine(node).execute(cluster, self._there(node), argv, tty=tty)
 
-    def target(self, cluster: ClusterInfo) -> Target:
-        """The Python of the nodes."""
+    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
+        """What a program prints that the Python of the first node runs."""
         first = self._there(cluster.nodes[0])
-        return self._engine(first).target(replace(cluster, nodes=(first,)))
+        return self._engine(first).ask_python(replace(cluster, nodes=(first,)), program)
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node as a tar."""

@@ -23,6 +23,7 @@ from lab.engine.protocol import Channel, Engine, NodeState, Removed
 from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
+from lab.features.packages.stores import package_store
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import NODES
@@ -325,7 +326,7 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
 
 
 def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:
-    target = subject.target(there)
+    target = package_store(subject).target(there)
     assert target.meets("torch>=2")
     assert not target.meets("labtestnone")
     assert target.what == f"cluster {there.name}"

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lab.engine.packages import probe
 from lab.errors import ClusterError
+from lab.features.packages import probe
 from lab.spec.requirements import package_of
 from lab.words import clip
 

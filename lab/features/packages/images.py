@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
+from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
 from lab.engine.image.image import ImageInfo, build_from, inspect_image
 from lab.engine.image.progress import BuildLog
-from lab.engine.packages.contents import check_wheels
-from lab.engine.packages.install import install_request, library_folder, program_text
-from lab.engine.packages.layout import ENVIRONMENT
-from lab.engine.packages.prepared import Prepared
-from lab.engine.packages.store import key_of, making
-from lab.engine.packages.target import PROBE_DEADLINE_S, Target, probe_text
-from lab.engine.packages.wheels import fetch_wheels
+from lab.engine.packages import ENVIRONMENT, Prepared
 from lab.errors import ImageUnfit
+from lab.features.packages.contents import check_wheels
+from lab.features.packages.install import install_request, library_folder, program_text
+from lab.features.packages.store import key_of, making
+from lab.features.packages.target import PROBE_DEADLINE_S, Target, probe_text
+from lab.features.packages.wheels import fetch_wheels
 
 if TYPE_CHECKING:
     import docker
@@ -37,12 +37,6 @@ BASE_LABEL = "lab.image.base"
 """The name of the image below."""
 OWNER_LABEL = "lab.image.owner"
 """Not that of clusters: containers have the labels of their image too."""
-_NO_TORCH = 71
-FIND_PYTHON = (
-    "for python in python3 python; do "
-    "$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec(\"torch\"))' 2>/dev/null && "
-    f'exec $python -c "$0" "$@"; done; exit {_NO_TORCH}'
-)
 _STAGE = "/tmp/lab-packages"
 """Where the build of an image has the wheels; nothing of it is in the image."""
 _NOBODY = 65534
@@ -117,7 +111,7 @@ def look_into(client: docker.DockerClient, image: str) -> Target:
         told = api.logs(container, stderr=False).decode("utf-8", "replace")
     finally:
         api.remove_container(container, force=True, v=True)
-    if code == _NO_TORCH:
+    if code == NO_TORCH:
         raise ImageUnfit(f"image {image} has no Python that can import torch", "use an image with torch installed")
     return Target.told(f"image {image}", told)
 

@@ -7,9 +7,9 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lab.engine.packages.pip import run_pip
-from lab.engine.packages.target import Package, Target, fits
 from lab.errors import ClusterUnfit
+from lab.features.packages.pip import run_pip
+from lab.features.packages.target import Package, Target, fits
 
 _BEFORE_ALL_OTHERS = "999999999"
 """A build number: of wheels that fit as well and have the same version, pip takes the one with the highest."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
-from lab.engine.packages import pip_program
-from lab.engine.packages.failure import pip_failed
-from lab.engine.packages.target import Target, probe_text
 from lab.errors import ClusterError
+from lab.features.packages import pip_program
+from lab.features.packages.failure import pip_failed
+from lab.features.packages.target import Target, probe_text
 from lab.spec.reading import shown
 from lab.words import clip, format_duration
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from lab.engine.local.layout import PACKAGES_VARIABLE
 from lab.engine.local.state import ENGINE
-from lab.engine.packages.contents import check_wheels
-from lab.engine.packages.install import install_request, library_folder, program_text
-from lab.engine.packages.pip import ask_python, run_program
-from lab.engine.packages.prepared import Prepared
-from lab.engine.packages.store import cannot_write, key_of, making, store
-from lab.engine.packages.target import Target
-from lab.engine.packages.wheels import fetch_wheels
+from lab.engine.packages import Prepared
 from lab.errors import ClusterError
+from lab.features.packages.contents import check_wheels
+from lab.features.packages.install import install_request, library_folder, program_text
+from lab.features.packages.pip import ask_python, run_program
+from lab.features.packages.store import cannot_write, key_of, making, store
+from lab.features.packages.target import Target
+from lab.features.packages.wheels import fetch_wheels
 from lab.node.remove import remove_tree
 
 OWN = "the lab's own Python"

@@ -8,9 +8,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from lab.engine.packages import install_program
-from lab.engine.packages.target import Target
 from lab.errors import ClusterError
+from lab.features.packages import install_program
+from lab.features.packages.target import Target
 
 _LIBRARY = "installer"
 

@@ -11,9 +11,9 @@ import zipfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from lab.engine.packages.install_program import BELOW
-from lab.engine.packages.target import Target
 from lab.errors import ClusterUnfit
+from lab.features.packages.install_program import BELOW
+from lab.features.packages.target import Target
 from lab.spec.reading import shown
 from lab.words import format_bytes
 

@@ -6,9 +6,9 @@ import re
 import sys
 from collections.abc import Sequence
 
-from lab.engine.packages.pip_program import NO_PIP, REFUSED
-from lab.engine.packages.target import Target
 from lab.errors import ClusterError, ClusterUnfit, LabError
+from lab.features.packages.pip_program import NO_PIP, REFUSED
+from lab.features.packages.target import Target
 from lab.words import clip, listing
 
 _INDEX = (
