@@ -91,7 +91,7 @@ def network_first(
 
 def beyond(faults: Sequence[Fault], engine: str) -> str:
     """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
-    return next((f"{fault}, which {fault.what.cannot[engine]}" for fault in faults if engine in fault.what.cannot), "")
+    return next((f"{fault}, which {why}" for fault in faults if (why := fault.what.why_not(engine))), "")
 
 
 def beyond_engine(scenario: Scenario, engine: str) -> str:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.pool import Pool
 from lab.features.pytest.warm import WarmCluster
@@ -174,7 +175,7 @@ def test_processes_side_by_side_have_half_the_room_each(engine, make_pool, monke
 def test_processes_side_by_side_share_the_cores_of_a_docker_engine(
     engine, make_pool, monkeypatch, workers, cores, nodes, cpus
 ):
-    engine.name = "docker"
+    engine.traits = Traits(divides_cores=True)
     monkeypatch.setattr(engine, "machine", lambda: Machine(cores=cores, memory_bytes=64 << 30))
     pool = make_pool(workers=workers)
     assert pool.cluster(nodes=nodes).info().shape.cpus == cpus
