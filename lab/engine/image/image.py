@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.image.failure import build_failed, is_transient, one_line, pull_failed
-from lab.engine.image.progress import BuildLog, ImageProgress, PullLog
+from lab.engine.image.progress import (
+    BuildLog,
+    ImageProgress,
+    PullLog,
+    build_failed,
+    is_transient,
+    one_line,
+    pull_failed,
+)
 from lab.errors import EngineUnavailable, ImageError, ImageUnfit
 from lab.words import format_duration
 
@@ -193,7 +200,7 @@ def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: 
     """Yields the events of a request, with the deadline on silence and the lab's own errors."""
     from docker.errors import APIError
 
-    from lab.engine.image.stream import Silent, follow
+    from lab.engine.image.progress import Silent, follow
 
     with _engine_must_answer(doing):
         try:

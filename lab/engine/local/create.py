@@ -6,20 +6,36 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from lab import __version__
+from lab.engine.capability import refuse_for_one_host
 from lab.engine.home import new_folder
-from lab.engine.local.channel import LocalChannel
-from lab.engine.local.layout import DATA, DESCRIPTION, count_nodes, mark, network_name, network_number, networks_for
-from lab.engine.local.state import read_cluster
-from lab.engine.outliving import may_outlive
+from lab.engine.interrupts import may_outlive
+from lab.engine.local.state import (
+    CONTROL,
+    DATA,
+    DESCRIPTION,
+    LIFE,
+    MARK,
+    PACKAGES_VARIABLE,
+    LocalChannel,
+    count_nodes,
+    mark,
+    network_name,
+    network_number,
+    networks_for,
+    read_cluster,
+)
 from lab.engine.payload import write_node_files
 from lab.engine.protocol import Announce, Channel, Request
 from lab.engine.ready import HELLO, wait_ready
 from lab.errors import ClusterError, ClusterUnfit
-from lab.plan.cluster import ClusterInfo, Node
+from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.words import plural
 
 _READY_TIMEOUT_S = 120.0
@@ -124,3 +140,80 @@ def _last_words(folder: Path) -> str:
     except FileNotFoundError:
         return "the cluster was removed meanwhile"
     return said[-1] if said else "no word from them"
+
+
+def requests_for(
+    home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, packages: str = ""
+) -> list[Request]:
+    """The folder with its description, and the process that forks agents.
+
+    `network`: the two middle octets of its addresses. `packages`: the virtual environment that workers use, if any.
+
+    Raises:
+        ClusterUnfit: processes of this machine cannot be that.
+    """
+    _refuse_impossible(shape)
+    folder = home / cluster
+    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    site = str(folder / "site")
+    start = f"import sys; sys.path.append({site!r}); from labnode.node.zygotes.local import main; main()"
+    return [
+        Request(what=f"folder {folder}", body={DESCRIPTION: description}),
+        Request(
+            what=f"process of {shape.nodes} agents",
+            body={
+                "argv": [
+                    sys.executable,
+                    "-c",
+                    start,
+                    str(folder / LIFE),
+                    str(folder / CONTROL),
+                ],
+                "agents": _agents(folder, shape, packages),
+                "environment": {
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    **({PACKAGES_VARIABLE: packages} if packages else {}),
+                    **shape.env,
+                    MARK: mark(home, cluster),
+                },
+            },
+        ),
+    ]
+
+
+def programs_first(packages: str) -> dict[str, str]:
+    """The environment in which the programs of a virtual environment are found."""
+    return {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
+
+
+def _agents(folder: Path, shape: Shape, packages: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": node,
+            "root": str(folder / node),
+            "container": False,
+            "import_root": str(folder / "site"),
+            "socket": str(folder / f"{node}.sock"),
+            "memory_bytes": shape.memory_bytes,
+            "disk_bytes": shape.disk_bytes,
+            "shared": str(folder / "shared"),
+            "packages": packages,
+        }
+        for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
+    ]
+
+
+def _refuse_impossible(shape: Shape) -> None:
+    refuse_for_one_host(shape, "local")
+    for volume in shape.volumes:
+        if str(volume.source) != volume.target:
+            raise ClusterUnfit(
+                f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
+                f"use {volume.source} as the target too, or the docker engine",
+            )
+    if shape.strict:
+        raise ClusterUnfit("the local engine cannot be strict: its workers are you", "use --engine docker")
+    if shape.image is not None:
+        raise ClusterUnfit(
+            f"the local engine has no images, so not {shape.image}", "leave the image out, or use --engine docker"
+        )

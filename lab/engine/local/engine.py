@@ -15,11 +15,19 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
+from lab.engine.home import local_home
 from lab.engine.interrupts import uninterrupted
-from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
-from lab.engine.local.layout import MARK, home_folder, mark
-from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.packages import package_folders, package_store
+from lab.engine.local.state import (
+    ENGINE,
+    MARK,
+    LocalChannel,
+    agent_pid,
+    mark,
+    node_state,
+    nodeless,
+    open_channels,
+    read_cluster,
+)
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import memory, processes
@@ -59,7 +67,7 @@ class LocalEngine:
                 f"the local engine needs torch, which {sys.executable} does not have",
                 f"pip install '{DISTRIBUTION}[local]', or start Docker",
             )
-        self.home = home_folder()
+        self.home = local_home()
 
     # -- finding
 
@@ -100,8 +108,7 @@ class LocalEngine:
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of this machine; nothing is made."""
-        from lab.engine.local.create import free_network
-        from lab.engine.local.request import requests_for
+        from lab.engine.local.create import free_network, requests_for
         from lab.engine.local.room import COST
         from lab.plan.room import FEW_RANKS, refuse_crowd
 
@@ -112,7 +119,11 @@ class LocalEngine:
 
     def _packages(self, shape: Shape) -> str:
         """The virtual environment that the workers of a cluster use."""
-        return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
+        if not shape.requirements:
+            return ""
+        from lab.engine.packages import package_store
+
+        return package_store(self).name_of(None, shape.requirements)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -120,7 +131,7 @@ class LocalEngine:
         from lab.engine.local.create import create
 
         if shape.gpus:
-            from lab.engine.gpus import refuse_missing
+            from lab.engine.doctor import refuse_missing
 
             refuse_missing(shape.gpus)
         requests = self.requests(cluster, shape, run=run)
@@ -129,6 +140,8 @@ class LocalEngine:
         if shape.processes:
             announce("warning: the local engine does not limit --max-processes")
         if shape.requirements:
+            from lab.engine.packages import package_store
+
             package_store(self).prepare(None, shape.requirements, announce=announce)
         try:
             return create(self.home, cluster, requests, announce)
@@ -184,7 +197,7 @@ class LocalEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
-        from lab.engine.local.request import programs_first
+        from lab.engine.local.create import programs_first
         from lab.engine.local.state import packages_of
 
         folder = Path(node.handle).with_suffix("")
@@ -208,6 +221,7 @@ class LocalEngine:
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the nodes runs."""
         from lab.engine.local.state import packages_of, running_python
+        from lab.engine.packages import package_folders
 
         python = running_python(cluster.nodes[0]) or Path(sys.executable)
         packages = packages_of(cluster.nodes[0]) or self._packages(cluster.shape)

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.engine.local.channel import agent_pid, listens, paused_file
 from lab.engine.local.create import greet
-from lab.engine.local.layout import CONTROL, stopped_file
+from lab.engine.local.state import CONTROL, agent_pid, listens, paused_file, stopped_file
 from lab.engine.protocol import Announce
 from lab.errors import ClusterError
 from lab.node import processes

@@ -6,15 +6,17 @@ import fcntl
 import json
 import os
 import signal
+import socket
+import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import ownership
-from lab.engine.local.channel import agent_pid, listens, paused_pid
-from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, PACKAGES_VARIABLE, address, is_cluster, stopped_file
-from lab.engine.protocol import NodeState
-from lab.errors import EngineUnavailable
+from lab.engine.protocol import Channel, NodeState
+from lab.engine.ready import Stream
+from lab.errors import EngineUnavailable, NodeLost
 from lab.node import processes
 from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
@@ -128,3 +130,154 @@ def _holder_died(life: Path) -> bool:
     except OSError:  # it is locked, or gone
         return False
     return True
+
+
+MARK = "LAB_LOCAL_CLUSTER"
+"""Environment variable of every process of a cluster."""
+PACKAGES_VARIABLE = "LAB_PACKAGES"
+"""Environment variable that names the virtual environment of workers, where they have one."""
+DESCRIPTION = "cluster.json"
+DATA = "data"
+"""Holds a link to each folder of data, by its name."""
+LIFE = "zygote.lock"
+"""Locked while the process lives that holds the nodes."""
+CONTROL = "zygote.sock"
+"""Where that process is asked for another agent."""
+_NODES_OF_A_NETWORK = 250
+
+
+def mark(home: Path, cluster: str) -> str:
+    """The label of a cluster's processes."""
+    return f"{home}/{cluster}"
+
+
+def address(network: str, node_rank: int) -> str:
+    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
+    further, place = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + further)}.{place + 1}"
+
+
+def networks_for(nodes: int) -> int:
+    """How many networks, one after the other, so many nodes take."""
+    return -(-nodes // _NODES_OF_A_NETWORK)
+
+
+def network_number(network: str) -> int:
+    """Which of all networks it is, from its two middle octets."""
+    upper, lower = map(int, network.split("."))
+    return upper * 256 + lower
+
+
+def network_name(number: int) -> str:
+    """The two middle octets of a network."""
+    return f"{number // 256}.{number % 256}"
+
+
+def is_cluster(folder: Path) -> bool:
+    """Whether this engine made a folder, whole or half, and nobody put anything else there."""
+    try:
+        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site", DATA}
+    except OSError:
+        return False
+
+
+def count_nodes(folder: Path) -> int:
+    """How many nodes the cluster in a folder was made with; 0 where it does not say."""
+    try:
+        return int(json.loads(json.loads((folder / DESCRIPTION).read_text())["shape"])["nodes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def stopped_file(handle: str) -> Path:
+    """What is there as long as a node is stopped on purpose."""
+    return Path(f"{handle}.stopped")
+
+
+_ACCEPT_DEADLINE_S = 5
+"""An agent that is stopped accepts nobody; when so many wait as the kernel lets, a further one would wait for ever."""
+
+
+class LocalChannel(Stream):
+    """A Unix socket to an agent.
+
+    Raises:
+        BlockingIOError: whoever listens there does not take what waits: it is stopped.
+        OSError: nobody listens there.
+    """
+
+    def __init__(self, node: Node) -> None:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _ACCEPT_DEADLINE_S, 0))
+        try:
+            connection.connect(node.handle)
+        except OSError:
+            connection.close()
+            raise
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
+        super().__init__(node, connection)
+
+    def peer_pid(self) -> int:
+        """Pid of the agent."""
+        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", credentials)[0])
+
+
+def open_channels(cluster: str, nodes: Sequence[Node]) -> list[Channel]:
+    """A channel to each of these nodes of a cluster.
+
+    Raises:
+        NodeLost: one cannot be reached; none is open then.
+    """
+    channels: list[Channel] = []
+    for node in nodes:
+        try:
+            channels.append(LocalChannel(node))
+        except OSError as error:
+            for channel in channels:
+                channel.close()
+            raise NodeLost(f"{node.name} of cluster {cluster} cannot be reached: {error.strerror}") from error
+    return channels
+
+
+def paused_file(path: str) -> Path:
+    """What is there while a node stands still on purpose, with the pid of its agent; `path` is where that listens."""
+    return Path(f"{path}.paused")
+
+
+def paused_pid(path: str) -> int:
+    """Pid of an agent that stands still on purpose, 0 where it does not, without one of its few connections."""
+    try:
+        pid = int(paused_file(path).read_text())
+    except (OSError, ValueError):
+        return 0
+    return pid if processes.is_stopped(pid) else 0
+
+
+def listens(path: str) -> bool:
+    """Whether an agent listens at a path."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:  # it is stopped, and does not take what waits
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def agent_pid(node: Node) -> int:
+    """Pid of a node's agent.
+
+    Raises:
+        OSError: it does not run.
+    """
+    paused = paused_pid(node.handle)
+    if paused:
+        return paused
+    channel = LocalChannel(node)
+    try:
+        return channel.peer_pid()
+    finally:
+        channel.close()

@@ -12,8 +12,16 @@ from pathlib import Path
 from lab.engine.home import forget_cluster
 from lab.engine.protocol import Removed
 from lab.features.slurm.command import ask, give_back
-from lab.features.slurm.layout import DESCRIPTION, ENGINE, LIFE, is_cluster, read_description, shared_folder
-from lab.features.slurm.state import holder_died, jobs
+from lab.features.slurm.state import (
+    DESCRIPTION,
+    ENGINE,
+    LIFE,
+    holder_died,
+    is_cluster,
+    jobs,
+    read_description,
+    shared_folder,
+)
 from lab.node.remove import remove_tree
 from lab.waiting import wait_until
 
