@@ -13,10 +13,10 @@ from typing import Any
 
 from lab.engine import ownership as label
 from lab.engine.docker import boot, first
-from lab.engine.docker.addresses import introduce, make_network, with_addresses
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
+from lab.engine.docker.network import introduce, make_network, with_addresses
 from lab.engine.docker.request import NAME, plain_start
 from lab.engine.docker.state import filters, find, node_state
 from lab.engine.payload import part, sent_first

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
+from lab.engine.image.build import BuildLog
 from lab.engine.image.image import ImageInfo, build_from, inspect_image
-from lab.engine.image.progress import BuildLog
 from lab.engine.packages import ENVIRONMENT, Prepared
 from lab.errors import ImageUnfit
 from lab.features.packages.environments import key_of, making
