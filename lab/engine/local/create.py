@@ -14,6 +14,7 @@ from typing import Any
 
 from lab import __version__
 from lab.engine.capability import refuse_for_one_host
+from lab.engine.held import greet
 from lab.engine.home import new_folder
 from lab.engine.interrupts import may_outlive
 from lab.engine.local.state import (
@@ -23,7 +24,6 @@ from lab.engine.local.state import (
     LIFE,
     MARK,
     PACKAGES_VARIABLE,
-    LocalChannel,
     count_nodes,
     mark,
     network_name,
@@ -32,8 +32,7 @@ from lab.engine.local.state import (
     read_cluster,
 )
 from lab.engine.payload import write_node_files
-from lab.engine.protocol import Announce, Channel, Request
-from lab.engine.ready import HELLO, wait_ready
+from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.words import plural
@@ -74,39 +73,21 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     assert zygote.stdin is not None
     with suppress(BrokenPipeError), zygote.stdin:  # it may have ended, and has said why
         zygote.stdin.write(json.dumps(process["agents"]).encode())
-    greet(info.nodes, lambda: zygote.poll() is not None, folder, announce)
+    await_agents(info.nodes, lambda: zygote.poll() is not None, folder, announce)
     found = read_cluster(folder)
     assert found is not None
     return found
 
 
-def greet(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
+def await_agents(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
     """Wait until the agent of each node answers, or nobody is left who could start it.
 
     Raises:
         ClusterError: one did not start.
     """
-    import tenacity
-
-    def over(state: tenacity.RetryCallState) -> bool:
-        return ended() or state.seconds_since_start > _READY_TIMEOUT_S  # type: ignore[operator]
-
-    retry = tenacity.Retrying(
-        wait=tenacity.wait_fixed(0.005), stop=over, retry=tenacity.retry_if_exception_type(OSError), reraise=True
-    )
-    channels: list[Channel] = []
-    try:
-        for node in nodes:
-            channels.append(retry(LocalChannel, node))
-            channels[-1].send(HELLO)
-        lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
-    except OSError as error:
-        raise ClusterError(f"the local nodes did not start: {_last_words(folder)}") from error
-    finally:
-        for channel in channels:
-            channel.close()
+    lost = greet(nodes, ended, _READY_TIMEOUT_S, lambda: _last_words(folder), announce)
     if lost is not None:
-        raise ClusterError(f"{lost.node.name} ended while it was starting")
+        raise ClusterError(f"{lost.name} ended while it was starting")
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:

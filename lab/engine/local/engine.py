@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
+from lab.engine.held import LocalChannel, agent_pid, await_end, open_channels
 from lab.engine.home import local_home
 from lab.engine.interrupts import uninterrupted
 from lab.engine.local.state import (
     ENGINE,
     MARK,
-    LocalChannel,
-    agent_pid,
     mark,
     node_state,
     nodeless,
-    open_channels,
     read_cluster,
 )
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
@@ -160,10 +158,10 @@ class LocalEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        from lab.engine.local.power import await_end, kill
+        from lab.engine.local.power import ENDING_S, kill
 
         kill(node)
-        await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
+        await_end(node, ENDING_S)  # a busy machine takes its time; whoever looks then must not find it running
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""

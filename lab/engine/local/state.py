@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import signal
-import socket
-import struct
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import ownership
-from lab.engine.protocol import Channel, NodeState
-from lab.engine.ready import Stream
-from lab.errors import EngineUnavailable, NodeLost
+from lab.engine.held import KILLED, agent_pid, exit_code, holder_died, listens, paused_pid, stopped_file
+from lab.engine.protocol import NodeState
+from lab.errors import EngineUnavailable
 from lab.node import processes
-from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 
 ENGINE = "local"
 _DYING_S = 0.3
 """What a killed agent listens at may close so much later than its connections."""
-_TELLING_S = 1.0
-"""The parent of the agents may say so much later how one ended."""
 
 
 def read_cluster(folder: Path) -> ClusterInfo | None:
@@ -102,34 +93,13 @@ def node_state(node: Node) -> NodeState:
     if not wait_until(lambda: not listens(node.handle), _DYING_S):
         return NodeState(running=True)
     gone = not handle.exists()
-    if not gone and _holder_died(handle.parent / LIFE):
+    if not gone and holder_died(handle.parent / LIFE):
         raise EngineUnavailable(
             f"the process that holds the local nodes of cluster {handle.parent.name} was killed",
             "`lab down` removes the rest",
         )
-    return NodeState(running=False, exit_code=None if gone else _exit_code(node), gone=gone)
-
-
-def _exit_code(node: Node) -> int:
-    """How an agent ended, as its parent says."""
-
-    def told() -> int | None:
-        with suppress(OSError, ValueError):
-            return int(Path(ended_file(node.handle)).read_text())
-        return None
-
-    code = wait_until(told, _TELLING_S, enough=lambda code: code is not None)
-    return 128 + signal.SIGKILL if code is None else code
-
-
-def _holder_died(life: Path) -> bool:
-    """Whether the process was killed that holds a file locked as long as it lives."""
-    try:
-        with life.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or gone
-        return False
-    return True
+    code = None if gone else exit_code(node)
+    return NodeState(running=False, exit_code=code if gone or code is not None else KILLED, gone=gone)
 
 
 MARK = "LAB_LOCAL_CLUSTER"
@@ -187,97 +157,3 @@ def count_nodes(folder: Path) -> int:
         return int(json.loads(json.loads((folder / DESCRIPTION).read_text())["shape"])["nodes"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def stopped_file(handle: str) -> Path:
-    """What is there as long as a node is stopped on purpose."""
-    return Path(f"{handle}.stopped")
-
-
-_ACCEPT_DEADLINE_S = 5
-"""An agent that is stopped accepts nobody; when so many wait as the kernel lets, a further one would wait for ever."""
-
-
-class LocalChannel(Stream):
-    """A Unix socket to an agent.
-
-    Raises:
-        BlockingIOError: whoever listens there does not take what waits: it is stopped.
-        OSError: nobody listens there.
-    """
-
-    def __init__(self, node: Node) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _ACCEPT_DEADLINE_S, 0))
-        try:
-            connection.connect(node.handle)
-        except OSError:
-            connection.close()
-            raise
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
-        super().__init__(node, connection)
-
-    def peer_pid(self) -> int:
-        """Pid of the agent."""
-        credentials = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        return int(struct.unpack("3i", credentials)[0])
-
-
-def open_channels(cluster: str, nodes: Sequence[Node]) -> list[Channel]:
-    """A channel to each of these nodes of a cluster.
-
-    Raises:
-        NodeLost: one cannot be reached; none is open then.
-    """
-    channels: list[Channel] = []
-    for node in nodes:
-        try:
-            channels.append(LocalChannel(node))
-        except OSError as error:
-            for channel in channels:
-                channel.close()
-            raise NodeLost(f"{node.name} of cluster {cluster} cannot be reached: {error.strerror}") from error
-    return channels
-
-
-def paused_file(path: str) -> Path:
-    """What is there while a node stands still on purpose, with the pid of its agent; `path` is where that listens."""
-    return Path(f"{path}.paused")
-
-
-def paused_pid(path: str) -> int:
-    """Pid of an agent that stands still on purpose, 0 where it does not, without one of its few connections."""
-    try:
-        pid = int(paused_file(path).read_text())
-    except (OSError, ValueError):
-        return 0
-    return pid if processes.is_stopped(pid) else 0
-
-
-def listens(path: str) -> bool:
-    """Whether an agent listens at a path."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except BlockingIOError:  # it is stopped, and does not take what waits
-            return True
-        except OSError:
-            return False
-        return True
-
-
-def agent_pid(node: Node) -> int:
-    """Pid of a node's agent.
-
-    Raises:
-        OSError: it does not run.
-    """
-    paused = paused_pid(node.handle)
-    if paused:
-        return paused
-    channel = LocalChannel(node)
-    try:
-        return channel.peer_pid()
-    finally:
-        channel.close()

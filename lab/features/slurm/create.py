@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,11 @@ import lab
 from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
+from lab.engine.held import greet
 from lab.engine.home import new_folder, register_cluster
 from lab.engine.interrupts import may_outlive
-from lab.engine.local.state import LocalChannel
 from lab.engine.payload import sent_first
-from lab.engine.protocol import Announce, Channel, Request
-from lab.engine.ready import HELLO, wait_ready
+from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm import look
 from lab.features.slurm.command import allocate, ask, environment, last_word
@@ -43,6 +43,8 @@ from lab.words import listing, plural
 
 _READY_TIMEOUT_S = 300.0
 """Where torch lies on a file system of a network, the first import takes minutes."""
+_LISTENING_S = 10.0
+"""The process that holds the agents listens long before."""
 _HOLD = "import sys; sys.path.insert(0, {above!r}); from lab.features.slurm.holder import main; main()"
 _OF_SLURM = ("srun:", "slurmstepd")
 """How lines begin that Slurm adds to what a node said."""
@@ -80,7 +82,7 @@ def create(
     _hold(folder, job, argvs, steps[0].body["environment"])
     info = read_cluster(folder)
     assert info is not None
-    greet(folder, info.nodes, announce)
+    await_agents(folder, info.nodes, announce)
     found = read_cluster(folder)
     assert found is not None
     return found
@@ -150,33 +152,16 @@ def _hold(folder: Path, job: str, argvs: dict[str, list[str]], variables: dict[s
     may_outlive(holder)
 
 
-def greet(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
+def await_agents(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
     """Wait until the agent of each node answers.
 
     Raises:
         ClusterError: one did not start.
     """
-    import tenacity
-
-    retry = tenacity.Retrying(
-        wait=tenacity.wait_fixed(0.005),
-        stop=tenacity.stop_after_delay(10.0),
-        retry=tenacity.retry_if_exception_type(OSError),
-        reraise=True,
-    )
-    channels: list[Channel] = []
-    try:
-        for node in nodes:
-            channels.append(retry(LocalChannel, node))
-            channels[-1].send(HELLO)
-        lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
-    except OSError as error:
-        raise ClusterError(f"the nodes did not start: {_last_words(folder / LOG)}") from error
-    finally:
-        for channel in channels:
-            channel.close()
+    end = time.monotonic() + _LISTENING_S
+    lost = greet(nodes, lambda: time.monotonic() > end, _READY_TIMEOUT_S, lambda: _last_words(folder / LOG), announce)
     if lost is not None:
-        raise _explain(lost.node)
+        raise _explain(lost)
 
 
 def _explain(node: Node) -> ClusterError:

@@ -13,13 +13,13 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
+from lab.engine.held import open_channels, paused_file
 from lab.engine.interrupts import uninterrupted
-from lab.engine.local.state import open_channels
 from lab.engine.packages import package_folders, package_store
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import ask, refuse_absence
-from lab.features.slurm.state import ENGINE, fate_of, find, home_folder, job_of, node_state, nodeless, paused_file
+from lab.features.slurm.state import ENGINE, fate_of, find, home_folder, job_of, node_state, nodeless
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,19 +10,16 @@ from pathlib import Path
 from typing import IO
 
 from lab.engine.archive import empty
-from lab.engine.local.state import listens
+from lab.engine.held import ask_holder, await_end, listens, paused_file, stopped_file
 from lab.engine.protocol import Announce
 from lab.errors import ClusterError
 from lab.features.slurm.command import environment, last_word
-from lab.features.slurm.create import container_name, greet, step
-from lab.features.slurm.state import CONTROL, job_of, own_folder, paused_file, read_description, stopped_file
+from lab.features.slurm.create import await_agents, container_name, step
+from lab.features.slurm.state import CONTROL, job_of, own_folder, read_description
 from lab.node.beside import NOT_THERE, WILL_NOT
-from lab.node.config import ended_file
 from lab.plan.cluster import Node
-from lab.waiting import wait_until
 from lab.words import format_duration, plural
 
-_ANSWER_TIMEOUT_S = 10.0
 _ENDING_S = 15.0
 """Slurm has noticed that a step ended long before."""
 
@@ -35,7 +31,7 @@ def kill(node: Node) -> None:
         ClusterError: it does not run.
     """
     beside(node, "kill")
-    _await_end(node)
+    await_end(node, _ENDING_S)
     paused_file(node.handle).unlink(missing_ok=True)
 
 
@@ -57,10 +53,10 @@ def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
         return
     announce(f"starting {plural(len(nodes), 'node')} again, importing torch")
     for node in nodes:
-        _await_end(node)
-        _ask_for(folder, node)
+        await_end(node, _ENDING_S)
+        ask_holder(folder / CONTROL, node)
         stopped_file(node.handle).unlink(missing_ok=True)
-    greet(folder, nodes, announce)
+    await_agents(folder, nodes, announce)
 
 
 def pause(node: Node) -> None:
@@ -85,29 +81,6 @@ def resume(node: Node) -> None:
         with suppress(ClusterError):  # it does not run any more
             beside(node, "resume")
         paused_file(node.handle).unlink(missing_ok=True)
-
-
-def _await_end(node: Node) -> None:
-    """Wait until nobody listens there any more and it was said how its step ended, but not for ever."""
-    wait_until(lambda: not listens(node.handle) and Path(ended_file(node.handle)).exists(), _ENDING_S)
-
-
-def _ask_for(folder: Path, node: Node) -> None:
-    """Have the process that holds the agents start that of a node."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(_ANSWER_TIMEOUT_S)
-            asking.connect(str(folder / CONTROL))
-            asking.sendall(f"{node.name}\n".encode())
-            answer = asking.recv(1024).decode("utf-8", "replace").strip()
-    except OSError as error:
-        raise ClusterError(
-            f"{node.name} cannot be started: the process that holds the nodes of cluster {folder.name} "
-            f"does not answer ({error.strerror or error})",
-            "`lab down` removes the rest, and `lab up` makes it anew",
-        ) from error
-    if answer:
-        raise ClusterError(f"{node.name} cannot be started: {answer}", "see `lab status`")
 
 
 _DEADLINE_S = 60.0

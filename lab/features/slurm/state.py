@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lab.engine import ownership
 from lab.engine import ownership as label
-from lab.engine.local.state import listens
+from lab.engine.held import KILLED, exit_code, holder_died, listens, paused_file, stopped_file
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.features.slurm.command import ask
 from lab.features.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted, read_fate, read_hosts, read_jobs
-from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 
-_TELLING_S = 1.0
-"""How a step ended may be known so much later than that it did."""
 _FATE_S = 3.0
 """What became of a job may be known so much later than that its agents left."""
 _POLL_S = 0.05
@@ -159,26 +154,15 @@ def node_state(node: Node) -> NodeState:
         return NodeState(running=True)
     if not handle.exists():
         return NodeState(running=False, gone=True)
-    code = _exit_code(node)
-    if code is None and holder_died(handle.parent):
+    code = exit_code(node)
+    if code is None and holder_died(handle.parent / LIFE):
         raise EngineUnavailable(
             f"the process that holds the nodes of cluster {handle.parent.name} was killed, which gives their machines "
             "back",
             "`lab down` removes the rest",
         )
     said = "" if stopped_file(node.handle).exists() else _said(node, left=code in _LEFT)
-    return NodeState(running=False, exit_code=code if code is not None else 137, said=said)
-
-
-def _exit_code(node: Node) -> int | None:
-    """How the step of an agent ended, as the process says that holds it."""
-
-    def told() -> int | None:
-        with suppress(OSError, ValueError):
-            return int(Path(ended_file(node.handle)).read_text())
-        return None
-
-    return wait_until(told, _TELLING_S, enough=lambda code: code is not None)
+    return NodeState(running=False, exit_code=code if code is not None else KILLED, said=said)
 
 
 def _said(node: Node, *, left: bool) -> str:
@@ -206,16 +190,6 @@ def _said(node: Node, *, left: bool) -> str:
             reason = f" ({lost[0].reason})" if lost[0].reason else ""
             return f"was lost with its host {node.host}, which Slurm says is {lost[0].state}{reason}"
     return fate.told
-
-
-def holder_died(folder: Path) -> bool:
-    """Whether the process does not live that holds a file locked as long as it does."""
-    try:
-        with (folder / LIFE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or gone
-        return False
-    return True
 
 
 ENGINE = "slurm"
@@ -257,16 +231,6 @@ def own_folder(home: Path, cluster: str, node: str) -> str:
 def socket_path(folder: Path, node: str) -> str:
     """Where the agent of a node is reached from this machine."""
     return str(folder / f"{node}.sock")
-
-
-def stopped_file(handle: str) -> Path:
-    """What is there as long as a node is stopped on purpose."""
-    return Path(f"{handle}.stopped")
-
-
-def paused_file(handle: str) -> Path:
-    """What is there while a node stands still on purpose."""
-    return Path(f"{handle}.paused")
 
 
 def said_file(handle: str) -> Path:

@@ -13,8 +13,8 @@ from lab.engine import capability
 from lab.engine.capability import ImageMaker, ImageStore, LimitControl, PowerControl, PythonRunner, capable
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.engine import DockerEngine
+from lab.engine.held import LocalChannel
 from lab.engine.local.engine import LocalEngine
-from lab.engine.local.state import LocalChannel
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
 from lab.errors import ClusterUnfit
 from lab.features.slurm.engine import SlurmEngine
