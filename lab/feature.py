@@ -48,6 +48,10 @@ IN_TREE = (
 KEYS = {
     "predict": "lessons",
     "grade": "grade",
+    "network": "faults",
+    "faults": "faults",
+    "rerun": "faults",
+    "expect.detected_within": "faults",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
