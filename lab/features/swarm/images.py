@@ -1,4 +1,4 @@
-"""The image of the nodes, on every host that may get one: from a registry, or sent there."""
+"""The image of the nodes, from a registry or sent, on every host that may get one; and the folder that nodes share."""
 
 from __future__ import annotations
 
