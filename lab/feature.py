@@ -20,6 +20,7 @@ IN_TREE = (
     "watch",
     "html",
     "export",
+    "snapshots",
     "compare",
     "projection",
     "score",
@@ -174,7 +175,7 @@ def scenario_key(name: str) -> Any:
     """The dataclass that declares a key which a feature adds to scenarios; None where no feature that is there does."""
     if name not in KEYS:
         return _first("keys", name)
-    return load(_one(KEYS[name]).keys[name]) if _is_there(KEYS[name]) else None
+    return load(_one(KEYS[name]).keys[name]) if is_there(KEYS[name]) else None
 
 
 def scenario_keys() -> dict[str, Any]:
@@ -207,8 +208,9 @@ def _one(name: str) -> Feature:
     return feature
 
 
-def _is_there(name: str) -> bool:
-    return name in IN_TREE and all(map(_is_there, _one(name).needs))
+def is_there(name: str) -> bool:
+    """Whether a feature of the lab is there, and so is all that it needs; loads no other."""
+    return name in IN_TREE and all(map(is_there, _one(name).needs))
 
 
 def _installed() -> Iterable[Feature]:

@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", metavar="NAME", help="what carries the bytes, whatever the script names: gloo, mpi or nccl"
     )
-    shared.add_update(parser)
     parser.add_argument(
         "--launcher", choices=LAUNCHERS, help="what starts the workers (default: what the scenario says, else lab)"
     )

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from lab.diagnosis.evidence import Evidence
 from lab.errors import ScenarioError
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.calls import CallPattern, parse_calls
-from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import RankVariables
 from lab.spec.scenario import Expect
-from lab.trace.change_words import tell_changes
 from lab.trace.model import Call, Group, RankTrace
 from lab.trace.notation import Departure, first_departure, render_call
 from lab.trace.read import read_trace
-from lab.trace.sequence import settled_calls, texts_of
-from lab.trace.snapshot import Calls, counted
 from lab.words import plural
 
-_MOST_TOLD = 50
-_NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
+NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
 
 
 def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVariables]) -> Iterator[Expectation]:
     """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
     stated = expect.calls
-    if stated is None or stated == SNAPSHOT:
+    if stated is None or isinstance(stated, str):
         return
     trace = read_trace(record)
     by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
@@ -35,7 +29,7 @@ def check_calls(expect: Expect, record: Record, variables: Mapping[int, RankVari
         of_rank = trace.ranks.get(rank)
         try:
             if of_rank is None or not of_rank.recorded:
-                raise ScenarioError("no trace of this rank is on record" if trace.recorded else _NOT_RECORDED)
+                raise ScenarioError("no trace of this rank is on record" if trace.recorded else NOT_RECORDED)
             if of_rank.cut:
                 raise ScenarioError(f"recording ended early: {of_rank.cut}")
             patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
@@ -65,40 +59,3 @@ def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> 
 def _shown(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
     where = f" at {call.source}" if call.source else ""
     return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
-
-
-def not_comparable(evidence: Evidence) -> str:
-    """Why what ranks called cannot be held against a snapshot; empty where it can."""
-    trace = evidence.trace
-    if not trace.recorded:
-        return _NOT_RECORDED
-    cut = next((rank for rank in trace.ranks.values() if rank.cut), None)
-    return f"recording of rank {cut.rank} ended early: {cut.cut}" if cut is not None else ""
-
-
-def check_snapshot(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
-    """Whether the ranks called what a snapshot has: one expectation for all that they did otherwise in the same way.
-
-    Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
-    """
-    calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
-    ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
-    told = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
-    if told:
-        found = [
-            Expectation(
-                what="snapshot",
-                rank=one.ranks[0] if len(one.ranks) == 1 else None,
-                expected=name,
-                got=one.text,
-                met=False,
-            )
-            for one in told[:_MOST_TOLD]
-        ]
-        if len(told) > _MOST_TOLD:
-            more = f"and {len(told) - _MOST_TOLD} more differences"
-            found.append(Expectation(what="snapshot", expected=name, got=more, met=False))
-        return found
-    left = all(ended.get(rank, whole) for rank in before)
-    got = "the same" if left else "the same, as far as the ranks came"
-    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from lab.diagnosis.finding import Judgement
 from lab.diagnosis.judge import judge
 from lab.diagnosis.rank_facts import RankFacts
 from lab.errors import LabError
+from lab.feature import hook
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
@@ -56,7 +58,7 @@ def outcome(
         variables |= {rank.rank: _of_started(rank, started, variables) for rank in ranks if rank.parent is not None}
     expect, snapshot = plan.scenario.expect, None
     if expect.calls == SNAPSHOT:
-        snapshot = _snapshot(plan, evidence, update)
+        snapshot = partial(hook("hold_against_snapshot"), plan, evidence, update)
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
         from lab.diagnosis.attempts import restarts_used_up, with_story
@@ -145,13 +147,6 @@ def _of_started(rank: RankResult, started: Started, variables: Mapping[int, Rank
     """What expressions may use for a rank that a script started, of which no launcher has said anything else."""
     known = next(iter(variables.values()))
     return known._replace(rank=rank.rank, local_rank=rank.rank, world_size=started.world_size)
-
-
-def _snapshot(plan: Plan, evidence: Evidence, update: bool | None) -> Callable[[bool], Sequence[Expectation]]:
-    from lab.run.snapshot import beside, hold_against  # it reads traces: most runs need none of it
-
-    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
-    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
 
 
 def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:

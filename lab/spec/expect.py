@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from lab.errors import ScenarioError
+from lab.feature import is_there
 from lab.spec.expressions import RankVariables, evaluate, is_expression
 from lab.spec.kinds import MAX_RANK, NODE, Kind, World, list_of, node, rank, read_scalar, read_text, whole_number
 from lab.spec.reading import InvalidError, Value, did_you_mean
@@ -117,6 +118,8 @@ def calls() -> Kind:
 
     def read(value: Value) -> Any:
         if value.kind == "text" and value.raw == SNAPSHOT:
+            if not is_there("snapshots"):
+                raise value.problem(f"{SNAPSHOT!r} is of the feature snapshots, which is not there")
             return SNAPSHOT
         if value.kind == "text":
             raise value.refused(allowed, did_you_mean(value.raw, [SNAPSHOT]))

@@ -13,10 +13,10 @@ from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
+from lab.features.compare.sequence import SequenceChange, sequence_changes
 from lab.features.compare.settings import Setting, settings_changed
 from lab.record.read import Record
 from lab.trace.model import Trace
-from lab.trace.sequence import SequenceChange, sequence_changes
 from lab.trace.steps import Step, match
 from lab.trace.traffic import operations
 

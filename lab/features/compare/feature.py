@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="compare",
-    needs=("html",),
+    needs=("html", "snapshots"),
     verbs={
         "diff": ("lab.features.compare.verb", "show what two runs did differently"),
     },

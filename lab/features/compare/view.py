@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from lab.features.compare.compare import Comparison, Figures
+from lab.features.compare.sequence import SequenceChange
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.trace.sequence import SequenceChange
 from lab.words import format_bytes, format_duration, name_ranks
 
 _MOST_CHANGES = 12

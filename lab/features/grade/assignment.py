@@ -10,6 +10,7 @@ from typing import Any
 
 from lab.engine.select import OPENERS, Choice, select_engine
 from lab.errors import EngineUnavailable, UsageError
+from lab.feature import hook
 from lab.features.grade.keys import grading_of
 from lab.features.grade.run import Desk
 from lab.features.grade.stage import own_folder
@@ -18,7 +19,7 @@ from lab.features.grade.unzip import Room, unzip
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
-from lab.run.snapshot import with_stated_calls
+from lab.spec.expect import SNAPSHOT
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
 from lab.spec.reading import names_in
@@ -125,7 +126,8 @@ def open_desk(
         if trust or engine != "docker":
             raise
         raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
-    assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
+    if assignment.expect.calls == SNAPSHOT:
+        assignment = hook("with_stated_calls")(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
     if assignment.expect.check:
         apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
         options = replace(options, check_archive=apart)

@@ -11,8 +11,8 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.rank_facts import RankFacts
 from lab.errors import LabError, UsageError
+from lab.features.snapshots.file import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.record.result import Expectation
-from lab.run.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.spec.lessons import is_installed, library_folder
 from lab.spec.scenario import Expect, Scenario
 from tests.unit.traces import TraceMaker
