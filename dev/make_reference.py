@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lab.engine.select import OPENERS
+from lab.engine.select import engine_names
 from lab.feature import scenario_keys
 from lab.features.faults.fault import Fault
 from lab.features.faults.kind import fault_kinds
@@ -159,9 +159,10 @@ def _kinds_of_faults() -> Iterator[str]:
 
 def faults(page: str) -> str:
     """The page on faults, with what each engine can do."""
-    head = ["| fault | what it breaks | " + " | ".join(OPENERS) + " |", "|---|---|" + "---|" * len(OPENERS)]
+    engines = engine_names()
+    head = ["| fault | what it breaks | " + " | ".join(engines) + " |", "|---|---|" + "---|" * len(engines)]
     rows = [
-        f"| `{name}` | {kind.does} | {' | '.join(engine_cell(kind, engine) for engine in OPENERS)} |"
+        f"| `{name}` | {kind.does} | {' | '.join(engine_cell(kind, engine) for engine in engines)} |"
         for name, kind in fault_kinds().items()
     ]
     return _with(page, {"kinds by engine": "\n".join([*head, *rows])})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
-from lab.engine.select import Choice, select_engine
+from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
@@ -83,7 +83,7 @@ class Cluster(Featured):
         *,
         nproc_per_node: int | None = None,
         name: str | None = None,
-        engine: Choice | Engine = "auto",
+        engine: str | Engine = "auto",
         image: str | None = None,
         requirements: Sequence[str] = (),
         data: Mapping[str, str | Path] | None = None,

@@ -2,7 +2,7 @@
 
 A feature is a folder in `lab/features`, or a package of somebody else's that names its `Feature` as an entry point of
 the group `lab.features`. The kernel imports none of them: it reads their values only where it meets a name that is not
-its own (a verb, an option), so that they cost nothing where they are not used.
+its own (a verb, an option, an engine), so that they cost nothing where they are not used.
 """
 
 from __future__ import annotations
@@ -41,11 +41,18 @@ IN_TREE = (
     "notebook",
     "pictures",
     "pytest",
+    "packages",
+    "swarm",
+    "slurm",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
     "predict": "lessons",
     "grade": "grade",
+    "network": "faults",
+    "faults": "faults",
+    "rerun": "faults",
+    "expect.detected_within": "faults",
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
@@ -64,6 +71,7 @@ class Feature:
         exports: what `import lab` offers of it, by name.
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
+        engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
         keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
         hooks: functions that the kernel, or another feature, calls where they are there, by name.
         parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
@@ -81,6 +89,7 @@ class Feature:
         exports: Mapping[str, str] | None = None,
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
+        engines: Mapping[str, str] | None = None,
         keys: Mapping[str, str] | None = None,
         hooks: Mapping[str, str] | None = None,
         parts: tuple[str, ...] = (),
@@ -94,6 +103,7 @@ class Feature:
             exports=exports or {},
             views=views or {},
             cluster=cluster or {},
+            engines=engines or {},
             keys=keys or {},
             hooks=hooks or {},
             parts=parts,
@@ -108,6 +118,7 @@ class Feature:
         exports: Mapping[str, str]
         views: Mapping[str, str]
         cluster: Mapping[str, str]
+        engines: Mapping[str, str]
         keys: Mapping[str, str]
         hooks: Mapping[str, str]
         parts: tuple[str, ...]
@@ -169,6 +180,16 @@ def view(name: str) -> Any:
 def cluster_member(name: str) -> Any:
     """A method or property that `Cluster` has of a feature; None where no feature has one of that name."""
     return _first("cluster", name)
+
+
+def engine(name: str) -> Any:
+    """The class of an engine that a feature adds; None where none adds one of that name."""
+    return _first("engines", name)
+
+
+def engines() -> list[str]:
+    """The names of the engines of all features."""
+    return [name for feature in features() for name in feature.engines]
 
 
 def scenario_key(name: str) -> Any:

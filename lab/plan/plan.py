@@ -226,8 +226,8 @@ def _parts(
     scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
 ) -> tuple[Part, ...]:
     """What features add; none is asked where nothing is said that would make one add something."""
-    said = (scenario.faults, scenario.network, options.faults, options.network, scenario.expect.detected_within_s)
-    if all(one in ((), [], None) for one in said):
+    said = (scenario.extra, scenario.expect.extra, options.faults, options.network)
+    if not any(said):
         return ()
     from lab.feature import parts
 

@@ -162,7 +162,9 @@ def dump_keys(data: Any) -> dict[str, Any]:
     values = [(key, getattr(data, key.attribute)) for key in keys_of(data.__class__).values()]
     place = _place(data.__class__)
     if place is not None:
-        values += [(keys_of(scenario_key(f"{place}{name}"))[name], value) for name, value in data.extra.items()]
+        known = [*KEYS, *data.extra]  # in the order of the reference, whatever that of the file
+        extra = ((name, data.extra[name]) for name in sorted(data.extra, key=known.index))
+        values += [(keys_of(scenario_key(f"{place}{name}"))[name], value) for name, value in extra]
     return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}
 
 

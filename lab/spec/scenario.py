@@ -98,11 +98,6 @@ class Expect:
     """The verdict that the bare run must have."""
     culprit: int | str | None = key(None, expect.culprit(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
-    detected_within_s: float | None = key(
-        None, kinds.duration(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
-    )
-    """How long after each fault is in force something has to show it: an end, a loss, a time-out, data that nobody
-    acknowledges."""
     restarts: int | Sequence[int | str | None] | None = key(
         None, expect.restarts(), "restarts: [1, node2]", "not checked"
     )
@@ -125,9 +120,9 @@ class Expect:
             "check": self.check,
             "verdict": self.verdict != "passed",
             "culprit": self.culprit is not None,
-            "detected_within": self.detected_within_s is not None,
             "restarts": self.restarts is not None,
             "reason": self.reason,
+            **dict.fromkeys(self.extra, True),
         }
         ends = ["exit"] if self.verdict == "passed" or self.exit else []
         return [*ends, *(f"note {name}" for name in self.notes), *(what for what, stated in whole.items() if stated)]
@@ -198,21 +193,6 @@ class Scenario:
     outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
-    network: Any = key(
-        None, kinds.late("lab.features.faults.network", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
-    )
-    """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
-    a profile by name, on the docker engine; see networks."""
-    faults: tuple[Any, ...] = key(
-        (),
-        late("lab.features.faults.fault", "fault_list"),
-        "faults: [{kill: node2, when: {rank: 0, note: step}}]",
-        "none",
-    )
-    """What is broken on purpose while it runs, each when its event comes; see Faults."""
-    rerun: bool = key(False, kinds.boolean(), "rerun: true")
-    """Where its faults made it fail, run it once more without them, on what it left in the shared folder: then that run
-    has to pass, and is the one that is told."""
     trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)

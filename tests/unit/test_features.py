@@ -65,7 +65,8 @@ def test_what_a_feature_names_is_there(name: str) -> None:
     from lab.feature import load
 
     feature = BY_NAME[name]
-    entries = [*feature.options.values(), *feature.exports.values(), *feature.views.values(), *feature.keys.values()]
+    named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines)
+    entries = [entry for entries in named for entry in entries.values()]
     for entry in [*entries, *(module for module, _ in feature.verbs.values())]:
         assert load(entry)
 

@@ -74,7 +74,7 @@ class Breakable(Powered):
         with beside_runs(self, "lab fault"):
             info = self.place.existing()
             info.named(*wanted.nodes)
-            cannot = wanted.cannot.get(self.place.engine.name) or (wanted.strict_cannot if info.shape.strict else "")
+            cannot = wanted.why_not(self.place.engine.name) or (wanted.strict_cannot if info.shape.strict else "")
             if cannot:
                 raise UsageError(f"cluster {info.name} cannot have {wanted}, which {cannot}")
             breaker = Breaker(ClusterGround(self.place.engine, info))

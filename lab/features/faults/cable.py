@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from lab.features.faults.kind import Ground
 
-NO_CABLE: Mapping[str, str] = {
-    "local": "the local engine cannot do: its nodes share the network of this machine",
-    "slurm": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
-}
 _DEED = "cable"
 
 

@@ -18,6 +18,7 @@ from lab.features.faults.detection import check_detected, facts_of, find_detecti
 from lab.features.faults.fault_events import Printed, TooLong, printed_why, reached_why, triggers
 from lab.features.faults.ground import ClusterGround
 from lab.features.faults.held_ranks import HeldRanks
+from lab.features.faults.keys import detected_within
 from lab.features.faults.when import START
 from lab.node.messages.agent import Output, Started
 from lab.node.messages.fault import Done, Reached, Release
@@ -302,9 +303,10 @@ class Faults:
         done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
         told: tuple[Mapping[str, Any], ...] = tuple(one.told(self._began) for one in done)
         expected = [one.expectation() for one in self._armed]
-        if told or expect.detected_within_s is not None:
+        within_s = detected_within(expect)
+        if told or within_s is not None:
             found = find_detections(facts_of(record))
             told = with_detections(told, found)
-            if expect.detected_within_s is not None:
-                expected.append(check_detected(expect.detected_within_s, found))
+            if within_s is not None:
+                expected.append(check_detected(within_s, found))
         return told, expected

@@ -15,6 +15,12 @@ FEATURE = Feature(
         ),
         "start": ("lab.features.faults.verb_start", "start nodes that were stopped"),
     },
+    keys={
+        "network": "lab.features.faults.keys:FaultKeys",
+        "faults": "lab.features.faults.keys:FaultKeys",
+        "rerun": "lab.features.faults.keys:FaultKeys",
+        "expect.detected_within": "lab.features.faults.keys:DetectionKeys",
+    },
     options={"run": "lab.features.faults.run_option"},
     cluster={
         "fault": "lab.features.faults.by_hand:Breakable.fault",
@@ -32,7 +38,10 @@ FEATURE = Feature(
         "as_broken": "lab.features.faults.healing:as_broken",
         "beyond": "lab.features.faults.planning:beyond_engine",
         "fault_names": "lab.features.faults.verb_fault:names",
+        "doctor_probe": "lab.features.faults.doctor",
         "heal": "lab.features.faults.healing:heal_all",
+        "once_more": "lab.features.faults.planning:once_more",
     },
+    on_node="lab.features.faults.on_node",
     parts=("lab.features.faults.planning:plan_faults",),
 )

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.library import library
+from lab.engine.capability import LimitControl, PauseControl, PowerControl, capable
 from lab.engine.protocol import Engine
 from lab.errors import ClusterError
 from lab.features.faults.deed_line import ask_apart
 from lab.features.faults.fault_journal import HEALING, FaultJournal
+from lab.features.faults.library import library
+from lab.features.faults.on_node.library import LACKING
 from lab.node.deeds.apart import Asked
-from lab.node.deeds.library import LACKING
 from lab.node.messages.fault import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
 
@@ -43,11 +44,11 @@ class ClusterGround:
 
     def kill(self, node: str) -> None:
         """Cut its power."""
-        self._engine.kill(self._node(node))
+        capable(self._engine, PowerControl).kill(self._node(node))
 
     def start(self, node: str) -> None:
         """Start it."""
-        self._engine.start(self._info, [self._node(node)], announce=lambda _: None)
+        capable(self._engine, PowerControl).start(self._info, [self._node(node)], announce=lambda _: None)
         in_force = self.in_force()
         for told in self._addressed_anew(node) if in_force else ():
             for what in in_force:
@@ -62,29 +63,31 @@ class ClusterGround:
 
     def pause(self, node: str) -> None:
         """Have its processes stand still."""
-        self._engine.pause(self._node(node))
+        capable(self._engine, PauseControl).pause(self._node(node))
 
     def resume(self, node: str) -> None:
         """Have them go on."""
-        self._engine.resume(self._node(node))
+        capable(self._engine, PauseControl).resume(self._node(node))
 
     def paused(self, node: str) -> bool:
         """Whether they stand still."""
-        return self._engine.paused(self._node(node))
+        return isinstance(self._engine, PauseControl) and self._engine.paused(self._node(node))
 
     def limit(self, node: str, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
         """Let it use no more."""
-        self._engine.limit(self._node(node), cpus, memory_bytes)
+        capable(self._engine, LimitControl).limit(self._node(node), cpus, memory_bytes)
 
     def unlimit(self, node: str, *, cpus: bool = False, memory: bool = False) -> None:
         """Let it use what it was made with."""
         machine, info = self._engine.machine(), self._info
         made_cpus, made_bytes = info.shape.cpus or machine.cores, info.limits.memory_bytes or machine.memory_bytes
-        self._engine.limit(self._node(node), made_cpus if cpus else None, made_bytes if memory else None)
+        capable(self._engine, LimitControl).limit(
+            self._node(node), made_cpus if cpus else None, made_bytes if memory else None
+        )
 
     def throttle(self, node: str) -> Mapping[str, float]:
         """What it may use."""
-        return self._engine.throttle(self._node(node))._asdict()
+        return capable(self._engine, LimitControl).throttle(self._node(node))._asdict()
 
     def in_force(self) -> Sequence[FaultKind]:
         """What the journal says."""
@@ -92,22 +95,22 @@ class ClusterGround:
 
     def ask(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent do something."""
-        return self._answer(node, Do(_new_id(), deed, dict(said)))
+        return self._answer(node, Do(_new_id(), f"faults.{deed}", dict(said)))
 
     def take_back(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent undo something."""
-        return self._answer(node, Undo(_new_id(), deed, dict(said)))
+        return self._answer(node, Undo(_new_id(), f"faults.{deed}", dict(said)))
 
     def look_at(self, node: str, deed: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have its agent look at something."""
-        return self._answer(node, LookAt(_new_id(), deed, dict(said)))
+        return self._answer(node, LookAt(_new_id(), f"faults.{deed}", dict(said)))
 
     def _answer(self, node: str, asked: Asked) -> Mapping[str, Any]:
         if self.paused(node):
             raise ClusterError(f"{node} stands still, its agent too", "heal that first: `lab fault heal`")
         done = self._done(node, asked)
         if done.wrong == LACKING:
-            self._done(node, Do(_new_id(), "library", {"files": library()}))
+            self._done(node, Do(_new_id(), "faults.library", {"files": library()}))
             done = self._done(node, asked._replace(id=_new_id()))
         if done.wrong:
             raise ClusterError(f"{node}: {done.wrong}")

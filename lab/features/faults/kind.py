@@ -10,6 +10,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+from lab.engine.protocol import Need
+from lab.engine.select import traits_of
 from lab.features.faults import kinds
 from lab.spec.kinds import Kind
 
@@ -121,8 +123,8 @@ class FaultKind(ABC):
     """What a run may suffer from it at most, where it is healed after a while."""
     passes: ClassVar[bool] = False
     """Whether a search has it healed after a while, though it loses somebody: else those who try again try for ever."""
-    cannot: ClassVar[Mapping[str, str]] = {}
-    """By engine that cannot do it: why, as the end of a sentence that begins with the fault."""
+    needs: ClassVar[Need] = ""
+    """What it needs of the engine, beside that its nodes run."""
     strict_cannot: ClassVar[str] = ""
     """Why a strict cluster cannot have it, as such an end; empty: it can."""
 
@@ -130,6 +132,11 @@ class FaultKind(ABC):
     @abstractmethod
     def value(cls) -> Kind:
         """What the value of its key may be: read as this class, dumped as a file says it."""
+
+    @classmethod
+    def why_not(cls, engine: str) -> str:
+        """Why an engine cannot do it, as the end of a sentence that begins with the fault; empty: it can."""
+        return traits_of(engine).cannot.get(cls.needs, "")
 
     @classmethod
     def drawn(cls, _: Chance) -> FaultKind | None:

@@ -7,20 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
+from lab.engine.protocol import Need
 from lab.errors import LabError, MachineLacks
 from lab.features.faults.kind import FaultKind, Ground, Harm, ReadBack, key_of
 from lab.features.faults.links import Broken, Link, link, link_at_start, on_link, tables
-from lab.node.deeds.conditions import LATE, NO_NETEM
+from lab.features.faults.on_node.conditions import LATE, NO_NETEM
 from lab.spec import kinds
 from lab.spec.declare import dump_keys, key, keys_of, read_keys
 from lab.spec.reading import Value
 
 _HINT = "load the module sch_netem, or take another kernel; rate, loss, duplicate, partition and reset need none"
 DEED, PROBE = "links", "link_probe"
-NO_LINKS: Mapping[str, str] = {
-    "local": "the local engine cannot do: all its nodes have the one loopback of this machine",
-    "slurm": "the slurm engine cannot do: its nodes are no owners of the networks of their machines",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +26,7 @@ class LinkFault(FaultKind):
 
     shown_as: ClassVar[tuple[str, ...]] = ("slow_link", "cut_off", "straggler", "late", "time_out", "connection_lost")
     harm: ClassVar[Harm] = "slows"
-    cannot: ClassVar[Mapping[str, str]] = NO_LINKS
+    needs: ClassVar[Need] = "links"
 
     @abstractmethod
     def tables(self, addresses: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Links between nodes: which of them is meant, what condition they are in, and what each node is told of that. Pure.
 
-What a packet meets is done by the node that sends it or by the one that takes it (`lab.node.deeds.links`): rates,
-delays and what is sent twice by the sender; what is dropped, lost or reset by the receiver.
+What a packet meets is done by the node that sends it or by the one that takes it (`on_node.links`): rates, delays and
+what is sent twice by the sender; what is dropped, lost or reset by the receiver.
 """
 
 from __future__ import annotations

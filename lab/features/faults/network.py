@@ -20,7 +20,7 @@ from lab.features.faults.links import (
     link,
     tables,
 )
-from lab.node.deeds.conditions import together
+from lab.features.faults.on_node.conditions import together
 from lab.spec.declare import dump_keys, key, keys_of, read_keys
 from lab.spec.kinds import Kind, choice, list_of, node, read_text
 from lab.spec.reading import Reading, Value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
@@ -11,12 +10,6 @@ from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import Chance, FaultKind, Ground, ReadBack, key_of
 from lab.spec.declare import key
 from lab.spec.kinds import Kind, node
-
-NO_NEW_LIMIT: Mapping[str, str] = {
-    "local": "the local engine cannot do: its nodes are processes of this machine",
-    "slurm": "the slurm engine cannot do: what a job may use is settled when it begins",
-}
-"""Where nodes cannot be limited while they run, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)

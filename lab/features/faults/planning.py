@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lab.errors import UsageError
 from lab.features.faults.fault import Fault, fault_data, fault_sentence
+from lab.features.faults.keys import broken_in, detected_within, with_faults
 from lab.features.faults.kinds.network import WholeNetwork
 from lab.features.faults.network import Network, network_of
 from lab.features.faults.when import START
@@ -15,6 +17,7 @@ from lab.words import listing
 if TYPE_CHECKING:
     from lab.plan.cluster import ClusterInfo
     from lab.plan.options import PlanOptions
+    from lab.run.options import RunOptions
     from lab.spec.scenario import Scenario
 
 
@@ -61,8 +64,9 @@ def plan_faults(
         ScenarioError: what is asked for is no network.
         UsageError: the run cannot have it.
     """
-    faults = network_first(scenario.network, options.network, (*scenario.faults, *options.faults))
-    if not faults and scenario.expect.detected_within_s is None:
+    said = broken_in(scenario)
+    faults = network_first(said.network, options.network, (*said.faults, *options.faults))
+    if not faults and detected_within(scenario.expect) is None:
         return None
     off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
     unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
@@ -87,12 +91,21 @@ def network_first(
 
 def beyond(faults: Sequence[Fault], engine: str) -> str:
     """Why an engine cannot do what is to be broken, as a sentence that begins with the fault; empty where it can."""
-    return next((f"{fault}, which {fault.what.cannot[engine]}" for fault in faults if engine in fault.what.cannot), "")
+    return next((f"{fault}, which {why}" for fault in faults if (why := fault.what.why_not(engine))), "")
 
 
 def beyond_engine(scenario: Scenario, engine: str) -> str:
     """Why an engine cannot do what is to be broken in a scenario; empty where it can."""
-    return beyond(network_first(scenario.network, None, scenario.faults), engine)
+    said = broken_in(scenario)
+    return beyond(network_first(said.network, None, said.faults), engine)
+
+
+def once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
+    """A scenario without its faults, and options without any, where it says that it is run once more; else None."""
+    said = broken_in(scenario)
+    if not (said.rerun and said.faults):
+        return None
+    return with_faults(scenario, ()), replace(options, faults=(), fresh=False)
 
 
 def refuse_faults(

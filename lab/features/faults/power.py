@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from lab.engine.capability import PowerControl, capable
 from lab.errors import ClusterBusy
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
 from lab.run.lock import nodes_lock
@@ -40,7 +41,9 @@ class Powered:
             ClusterBusy: somebody makes it, changes it or removes it.
         """
         with _changing(self, "lab stop") as info:
-            self.place.engine.stop([node for node in info.named(*nodes) if node.state != STOPPED])
+            capable(self.place.engine, PowerControl).stop(
+                [node for node in info.named(*nodes) if node.state != STOPPED]
+            )
             return self.place.existing()
 
     def start(self, *nodes: str) -> ClusterInfo:
@@ -61,7 +64,7 @@ class Powered:
         with _changing(self, "lab start") as info:
             wanted = info.named(*nodes) if nodes else [node for node in info.nodes if node.state == STOPPED]
             down = [node for node in wanted if node.state != RUNNING]
-            self.place.engine.start(info, down, announce=self.place.announce)
+            capable(self.place.engine, PowerControl).start(info, down, announce=self.place.announce)
             return self.place.existing()
 
 

@@ -65,7 +65,7 @@ class OwnDeed(RankFault):
 
     @property
     def deed(self) -> Mapping[str, Any]:
-        """What `lab.node.recorder.own_deeds` is told."""
+        """What `lab.features.faults.on_node.own_deeds` is told."""
         raise NotImplementedError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lab.engine.select import OPENERS
+from lab.engine.select import engine_names
 from lab.features.faults.fault_journal import Standing
 from lab.features.faults.kind import FaultKind, fault_kinds
 from lab.report.style import Style
@@ -22,27 +22,32 @@ def kinds_json() -> list[dict[str, Any]]:
             "allowed": kind.value().allowed,
             "example": kind.example,
             "by_rank": kind.by_worker,
-            "cannot": dict(kind.cannot),
+            "cannot": cannot(kind),
         }
         for name, kind in fault_kinds().items()
     ]
 
 
+def cannot(kind: type[FaultKind]) -> dict[str, str]:
+    """The engines that cannot do a kind, and why not."""
+    return {engine: why for engine in engine_names() if (why := kind.why_not(engine))}
+
+
 def kinds_text(style: Style) -> str:
     """A table of the kinds, and below it why an engine cannot do some."""
-    kinds = fault_kinds().items()
-    rows = [[name, *(engine_cell(kind, engine) for engine in OPENERS), kind.does] for name, kind in kinds]
+    kinds, engines = fault_kinds().items(), engine_names()
+    rows = [[name, *(engine_cell(kind, engine) for engine in engines), kind.does] for name, kind in kinds]
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, kind in kinds:
-        for engine, why in kind.cannot.items():
+        for engine, why in cannot(kind).items():
             reasons.setdefault((engine, why), []).append(name)
     told = [f"not on {engine}: {listing(names)}, which {why}" for (engine, why), names in reasons.items()]
-    return "\n".join([table_text(["fault", *OPENERS, "what it breaks"], rows, style), *told])
+    return "\n".join([table_text(["fault", *engines, "what it breaks"], rows, style), *told])
 
 
 def engine_cell(kind: type[FaultKind], engine: str) -> str:
     """Whether an engine can do it, and whether only in a run."""
-    if engine in kind.cannot:
+    if kind.why_not(engine):
         return "no"
     return "in runs" if kind.by_worker else "yes"
 

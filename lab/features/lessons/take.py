@@ -137,7 +137,7 @@ class Lesson:
             LabError: the run could not begin.
         """
         said = self.question.understand(str(reply))
-        return self.take(said, Cluster(engine=engine), options=RunOptions(**options))  # type: ignore[arg-type]
+        return self.take(said, Cluster(engine=engine), options=RunOptions(**options))
 
     def __str__(self) -> str:
         from lab.features.lessons.text import question_text

@@ -117,7 +117,7 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
     if missing:
         return missing
-    if scenario.faults or scenario.network:
+    if scenario.extra:
         beyond = hook("beyond")  # few scenarios break anything
         wrong = beyond(scenario, engine) if beyond else ""
         if wrong:

@@ -37,7 +37,7 @@ def test_faults_are_read_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("")
     (tmp_path / "s.yaml").write_text(TEXT)
     scenario = load_scenario(tmp_path / "s.yaml")
-    assert scenario.faults == FAULTS
+    assert scenario.extra["faults"] == FAULTS
     assert TEXT.partition("\n")[2] in dump_scenario(scenario)
 
 

@@ -56,8 +56,8 @@ def read(folder: Path, fault: str) -> Fault:
     (folder / "s.yaml").write_text(f"script: s.py\nnodes: 2\nnproc_per_node: 1\nfaults: [{fault}]\n")
     scenario = load_scenario(folder / "s.yaml")
     (folder / "again.yaml").write_text(dump_scenario(scenario))
-    assert load_scenario(folder / "again.yaml").faults == scenario.faults
-    [found] = scenario.faults
+    assert load_scenario(folder / "again.yaml").extra == scenario.extra
+    [found] = scenario.extra["faults"]
     return found
 
 

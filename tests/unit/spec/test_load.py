@@ -132,13 +132,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=Path("/"), target="/host"),
         ),
         outputs=("out", "*.pt"),
-        network=Network(
-            profile="wan-40ms",
-            rate_bits_per_s=1e7,
-            links=((Link("node0", "->", "node1"), Condition(delay_s=0.005, jitter_s=0.001, loss=0.005)),),
-        ),
-        faults=(Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
-        rerun=True,
         trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},
@@ -154,12 +147,19 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             replicas="equal",
             verdict="failed",
             culprit=1,
-            detected_within_s=5.0,
             restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
+            extra={"detected_within": 5.0},
         ),
         extra={
+            "network": Network(
+                profile="wan-40ms",
+                rate_bits_per_s=1e7,
+                links=((Link("node0", "->", "node1"), Condition(delay_s=0.005, jitter_s=0.001, loss=0.005)),),
+            ),
+            "faults": (Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
+            "rerun": True,
             "predict": Question(
                 ask="What does rank 2 hold after the call?",
                 choices=("[10.0]", "[20.0]"),

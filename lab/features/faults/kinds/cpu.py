@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
+from lab.engine.protocol import Need
 from lab.features.faults.kind import Chance, FaultKind, Ground, Harm, ReadBack
-from lab.features.faults.node_fault import NO_NEW_LIMIT, NodeFault
+from lab.features.faults.node_fault import NodeFault
 from lab.spec.declare import key
 from lab.spec.kinds import number
 
@@ -20,7 +21,7 @@ class Cpu(NodeFault):
     example: ClassVar[str] = "cpu: {node: node1, cores: 0.2}"
     shown_as: ClassVar[tuple[str, ...]] = ("straggler", "late")
     harm: ClassVar[Harm] = "slows"
-    cannot: ClassVar[Mapping[str, str]] = NO_NEW_LIMIT
+    needs: ClassVar[Need] = "limits"
     cores: float = key(MISSING, number("cores, more than 0", above=0.0, high=4096.0), "cpu: {node: node1, cores: 0.2}")
     """How many, such as 0.5."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lab.features.faults.cable import NO_CABLE, is_out, plug_in, pull_out
+from lab.engine.protocol import Need
+from lab.features.faults.cable import is_out, plug_in, pull_out
 from lab.features.faults.kind import Ground, ReadBack
 from lab.features.faults.node_fault import NodeFault
 
@@ -21,7 +21,7 @@ class Disconnect(NodeFault):
     example: ClassVar[str] = "disconnect: node2"
     shown_as: ClassVar[tuple[str, ...]] = ("node_disconnected", "cut_off")
     passes: ClassVar[bool] = True
-    cannot: ClassVar[Mapping[str, str]] = NO_CABLE
+    needs: ClassVar[Need] = "cable"
 
     def apply(self, ground: Ground) -> None:
         """Pull the cable out."""

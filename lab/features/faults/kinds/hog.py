@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
+from lab.engine.protocol import Need
 from lab.features.faults.keyed import alone_or_mapping
 from lab.features.faults.kind import FaultKind, Ground, ReadBack
 from lab.spec.declare import key
@@ -26,10 +27,7 @@ class Hog(FaultKind):
     does: ClassVar[str] = "the memory of a node is eaten up, but for a little; its limit stays what it is"
     example: ClassVar[str] = "hog: {node: node2, leave: 64MiB}"
     shown_as: ClassVar[tuple[str, ...]] = ("out_of_memory", "node_lost")
-    cannot: ClassVar[Mapping[str, str]] = {
-        "local": "would eat the memory of this machine itself",
-        "slurm": "would eat the memory of a machine that others may share",
-    }
+    needs: ClassVar[Need] = "memory"
     node: str = key(MISSING, node(), "hog: {node: node2}")
     """The node."""
     leave_bytes: int = key(64 << 20, size(1 << 20, 1 << 40), "hog: {node: node2, leave: 64MiB}", "64MiB", name="leave")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
+from lab.engine.protocol import Need
 from lab.features.faults.kind import Chance, FaultKind, Ground, Harm, ReadBack
-from lab.features.faults.node_fault import NO_NEW_LIMIT, NodeFault
+from lab.features.faults.node_fault import NodeFault
 from lab.spec.declare import key
 from lab.spec.kinds import size
 from lab.words import format_limit
@@ -21,7 +22,7 @@ class Memory(NodeFault):
     example: ClassVar[str] = "memory: {node: node1, limit: 300MiB}"
     shown_as: ClassVar[tuple[str, ...]] = ("out_of_memory", "node_lost")
     harm: ClassVar[Harm] = "loses"
-    cannot: ClassVar[Mapping[str, str]] = NO_NEW_LIMIT
+    needs: ClassVar[Need] = "limits"
     limit_bytes: int = key(MISSING, size(6 << 20, 1 << 50), "memory: {node: node1, limit: 300MiB}", name="limit")
     """How much."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lab.features.faults.cable import NO_CABLE, pull_out
+from lab.engine.protocol import Need
+from lab.features.faults.cable import pull_out
 from lab.features.faults.kind import Ground
 from lab.features.faults.node_fault import PowerLost
 
@@ -18,7 +18,7 @@ class PowerOff(PowerLost):
     does: ClassVar[str] = "a node vanishes as in a power cut: no peer is told that its connections were closed"
     example: ClassVar[str] = "power_off: node2"
     shown_as: ClassVar[tuple[str, ...]] = ("node_lost", "cut_off")
-    cannot: ClassVar[Mapping[str, str]] = NO_CABLE
+    needs: ClassVar[Need] = "cable"
 
     def apply(self, ground: Ground) -> None:
         """Pull the cable out, then kill the node."""
