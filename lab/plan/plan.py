@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
-from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import chosen_backend, rendezvous
@@ -16,9 +15,8 @@ from lab.plan.fit import refuse_unfit
 from lab.plan.gpus import gpu_variables
 from lab.plan.options import PlanOptions
 from lab.plan.present import refuse_absence
-from lab.spec.backends import check_backend
-from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
-from lab.spec.reading import did_you_mean
+from lab.spec.backends import STARTED_BY, check_backend
+from lab.spec.launching import LAB, Launcher, Launching, Layout, Starter, find_launcher
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 if TYPE_CHECKING:
@@ -189,16 +187,14 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
 
 
 def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) -> Launching:
-    """What starts the workers: what was asked for wins over what the scenario says; MPI starts them itself."""
+    """What starts the workers: what was asked for, else what the scenario says; or what its backend needs."""
     name = options.launcher or scenario.launcher.name
-    if name not in LAUNCHERS:
-        raise UsageError(
-            f"the lab has no launcher {name!r}{did_you_mean(name, LAUNCHERS)}", f"allowed: {', '.join(LAUNCHERS)}"
-        )
-    if backend == "mpi" and name != MPIRUN:
+    find_launcher(name)
+    needed = STARTED_BY.get(backend or "", name)
+    if needed != name:
         if options.launcher or name != LAB:
-            raise UsageError(f"{name} cannot start the ranks of mpi, only {MPIRUN} can", f"--launcher {MPIRUN}")
-        name = MPIRUN
+            raise UsageError(f"{name} cannot start the ranks of {backend}, only {needed} can", f"--launcher {needed}")
+        name = needed
     return scenario.launcher if name == scenario.launcher.name else Launching(name=name)
 
 

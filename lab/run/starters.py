@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from lab.diagnosis.rank_facts import RankFacts
-from lab.launcher.protocol import Starter, find_launcher
 from lab.node.messages.agent import Exited, Output, Prepare
 from lab.node.messages.start import STARTER, WorkerStart
 from lab.plan.plan import Plan
+from lab.spec.launching import Starter, find_launcher
 
 _STDOUT = 1
 _LONGEST_LINE_BYTES = 1 << 16

@@ -19,10 +19,10 @@ from lab.features.faults.links import Condition, Link
 from lab.features.faults.network import Network
 from lab.features.faults.when import When
 from lab.features.grade.keys import Grading
+from lab.features.launchers.torchrun import Torchrun
 from lab.features.lessons.question import Noted, Question
 from lab.spec.declare import every_key
 from lab.spec.kinds import slug
-from lab.spec.launcher import Torchrun
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
@@ -113,8 +113,8 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         nodes=3,
         nproc_per_node=1,
         launcher=Launching(
-            name="torchrun",
-            torchrun=Torchrun(min_nodes=2, max_nodes=3, max_restarts=3, monitor_interval_s=0.5, last_call_s=5),
+            "torchrun",
+            Torchrun(min_nodes=2, max_nodes=3, max_restarts=3, monitor_interval_s=0.5, last_call_s=5),
         ),
         backend="gloo",
         needs=("monitored barrier",),
