@@ -163,8 +163,8 @@ def dump_keys(data: Any) -> dict[str, Any]:
     place = _place(data.__class__)
     if place is not None:
         known = [*KEYS, *data.extra]  # in the order of the reference, whatever that of the file
-        extra = ((name, data.extra[name]) for name in sorted(data.extra, key=known.index))
-        values += [(keys_of(scenario_key(f"{place}{name}"))[name], value) for name, value in extra]
+        names = sorted(data.extra, key=known.index)
+        values += [(keys_of(scenario_key(f"{place}{name}"))[name], data.extra[name]) for name in names]
     return {key.name: key.kind.dump(value) for key, value in values if key.always or value != key.default}
 
 
