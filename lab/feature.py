@@ -20,7 +20,8 @@ IN_TREE = (
     "watch",
     "html",
     "export",
-    "snapshots",
+    "calls",
+    "replicas",
     "compare",
     "projection",
     "score",
@@ -49,6 +50,8 @@ IN_TREE = (
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
     "predict": "lessons",
+    "expect.calls": "calls",
+    "expect.replicas": "replicas",
     "grade": "grade",
     "network": "faults",
     "faults": "faults",

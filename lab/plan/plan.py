@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
@@ -111,8 +112,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
-    calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
-    for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
+    for rank in chain(*scenario.expect.by_rank):
         if rank >= world_size:
             raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
     if options.interactive is not None and options.interactive >= world_size:

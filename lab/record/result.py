@@ -197,7 +197,7 @@ class Result:
     path: Path | None = None
     """Folder of the record."""
     recorded: ClassVar[Callable[[Result], Any] | None] = None
-    """What `calls` gives; it lies above this layer, so `lab.features.snapshots.recorded` sets it."""
+    """What `calls` gives; it lies above this layer, so `lab.features.calls.recorded` sets it."""
 
     @property
     def passed(self) -> bool:
@@ -228,7 +228,7 @@ class Result:
         """
         recorded = hook("calls_of_result")
         if recorded is None:
-            raise LabError("what ranks called is shown by the feature snapshots, which is not there")
+            raise LabError("what ranks called is shown by the feature calls, which is not there")
         return recorded(self)
 
     @classmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from lab.record.read import Record
 from lab.record.result import Attempt, Expectation, RankResult, Result
 from lab.record.write import LATEST, RecordWriter
 from lab.run.outputs import Outputs
-from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
@@ -56,9 +54,12 @@ def outcome(
     parents = tuple(_rank_result(rank, writer) for rank in facts.parents)
     if started is not None:
         variables |= {rank.rank: _of_started(rank, started, variables) for rank in ranks if rank.parent is not None}
-    expect, snapshot = plan.scenario.expect, None
-    if expect.calls == SNAPSHOT:
-        snapshot = partial(hook("hold_against_snapshot"), plan, evidence, update)
+    expect = plan.scenario.expect
+    of_features = [
+        judge_stated(stated, plan, evidence, variables, update)
+        for name, stated in expect.extra.items()
+        if (judge_stated := hook(f"expect.{name}"))
+    ]
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
         from lab.diagnosis.attempts import restarts_used_up, with_story
@@ -70,7 +71,8 @@ def outcome(
         tells, expects = companion.told(evidence.record, expect)
         told += tells
         others += expects
-    judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
+    everybody = (*parents, *ranks)
+    judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
         verdict=judgement.verdict,

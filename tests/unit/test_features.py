@@ -144,16 +144,6 @@ def test_without_a_feature_everything_else_is_there(name: str, tmp_path: Path) -
     assert valid.returncode == 0, valid.stdout
 
 
-def test_without_snapshots_a_scenario_that_expects_one_is_refused(tmp_path: Path) -> None:
-    scenario = scatter(tmp_path, *needed_by("snapshots"))
-    scenario.write_text("script: scatter.py\nexpect: {calls: snapshot}\n")
-
-    refused = lab(without(tmp_path, "snapshots"), tmp_path, "validate", str(scenario))
-
-    assert refused.returncode == 2
-    assert "expect.calls: 'snapshot' is of the feature snapshots, which is not there" in refused.stdout
-
-
 def test_without_any_feature_a_scenario_runs_on_the_local_engine(tmp_path: Path) -> None:
     environment = without(tmp_path, *IN_TREE)
     (tmp_path / "work").mkdir()

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="compare",
-    needs=("html", "snapshots"),
+    needs=("html", "calls"),
     verbs={
         "diff": ("lab.features.compare.verb", "show what two runs did differently"),
     },

@@ -38,8 +38,8 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     Raises:
         LabError: there are none of that name, or a snapshot cannot be read.
     """
+    from lab.features.calls.file import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import TOLERANCE, hold_against_calls, hold_against_runs
-    from lab.features.snapshots.file import SUFFIX, SnapshotFile
     from lab.record.read import list_records
     from lab.record.suite import earlier_records
 

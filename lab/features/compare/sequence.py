@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from lab.features.snapshots.align import stretches
+from lab.features.calls.align import stretches
 from lab.trace.model import Call, Trace
 from lab.trace.notation import render_call
 

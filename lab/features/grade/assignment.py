@@ -19,7 +19,6 @@ from lab.features.grade.unzip import Room, unzip
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
-from lab.spec.expect import SNAPSHOT
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
 from lab.spec.reading import names_in
@@ -126,8 +125,9 @@ def open_desk(
             f"submissions are graded on the {first} engine: {_WHY_DOCKER}",
             f"--trust grades on the {opened.name} engine all the same, and says so on every result",
         )
-    if assignment.expect.calls == SNAPSHOT:
-        assignment = hook("with_stated_calls")(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
+    with_stated_calls = hook("with_stated_calls")
+    if with_stated_calls:
+        assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
     if assignment.expect.check:
         apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
         options = replace(options, check_archive=apart)

@@ -285,7 +285,7 @@ SELDOM = {
     *(
         "lab.record.plan",
         "lab.record.started",
-        "lab.features.snapshots",
+        "lab.features.calls",
         "lab.trace",
         "lab.features.chaos",
     ),

@@ -47,7 +47,7 @@ def test_every_combination_is_a_case_with_its_place_in_its_id():
         Expect(exit={2: 1}),
         Expect(logs={2: "x"}),
         Expect(notes={"x": {0: 1, 2: 5}}),
-        Expect(calls={2: ["barrier"]}),
+        Expect(extra={"calls": {2: ["barrier"]}}),
         Expect(culprit=2),
     ],
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab.diagnosis.calls import NOT_RECORDED
 from lab.diagnosis.evidence import Evidence
 from lab.errors import LabError, UsageError
-from lab.features.snapshots.change_words import tell_changes
-from lab.features.snapshots.text import (
+from lab.features.calls.change_words import tell_changes
+from lab.features.calls.keys import SNAPSHOT, Stated, calls_of
+from lab.features.calls.stated import NOT_RECORDED, check_calls
+from lab.features.calls.text import (
     Calls,
     SnapshotDamaged,
     counted,
@@ -23,7 +25,7 @@ from lab.features.snapshots.text import (
 )
 from lab.plan.plan import Plan
 from lab.record.result import Expectation
-from lab.spec.expect import SNAPSHOT
+from lab.spec.expressions import RankVariables
 from lab.spec.lessons import is_installed
 from lab.spec.scenario import Scenario
 
@@ -143,7 +145,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
         UsageError: it has no snapshot of that size.
         LabError: that cannot be read.
     """
-    if scenario.expect.calls != SNAPSHOT:
+    if calls_of(scenario.expect) != SNAPSHOT:
         return scenario
     file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
     calls = file.read()
@@ -151,13 +153,22 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
         raise UsageError(
             f"{scenario.name} expects the calls of {file.name}, which is not there", f"{file.how} writes it"
         )
-    return replace(scenario, expect=replace(scenario.expect, calls={rank: tuple(of) for rank, of in calls.items()}))
+    stated = {**scenario.expect.extra, "calls": {rank: tuple(of) for rank, of in calls.items()}}
+    return replace(scenario, expect=replace(scenario.expect, extra=stated))
 
 
-def hold_plan_against(plan: Plan, evidence: Evidence, update: bool | None, fine: bool) -> list[Expectation]:
-    """Whether the run of a plan called what the snapshot of its scenario has; see `hold_against`."""
+def judge_calls(
+    stated: Stated,
+    plan: Plan,
+    evidence: Evidence,
+    variables: Mapping[int, RankVariables],
+    update: bool | None,
+) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
+    """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
+    if not isinstance(stated, str):
+        return check_calls(stated, evidence.record, variables)
     file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
-    return hold_against(file, evidence, update=update, fine=fine)
+    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
 
 
 def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lab.errors import ScenarioError
-from lab.features.snapshots.align import Stretch, stretches
-from lab.features.snapshots.text import Calls
-from lab.spec.calls import CallPattern, parse_calls
+from lab.features.calls.align import Stretch, stretches
+from lab.features.calls.pattern import CallPattern, parse_calls
+from lab.features.calls.text import Calls
 from lab.trace.notation import render_tensors
 from lab.words import format_bytes, listing, name_ranks, plural
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import RecordError
-from lab.features.snapshots.file import SnapshotFile, SnapshotHome, beside, hold_against
-from lab.features.snapshots.text import texts_of, write_calls
+from lab.features.calls.file import SnapshotFile, SnapshotHome, beside, hold_against
+from lab.features.calls.text import texts_of, write_calls
 from lab.record.read import Record
 from lab.record.result import Result
 

@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lab.errors import LabError, ScenarioError
+from lab.features.calls.pattern import ANYTHING, parse_calls
 from lab.record.layout import MOST_RANKS
-from lab.spec.calls import ANYTHING, parse_calls
 from lab.spec.reading import shown
 from lab.trace.fold import Repeated, fold
 from lab.trace.model import Call, RankTrace, Trace
