@@ -148,7 +148,11 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
-            extra={"detected_within": 5.0},
+            extra={
+                "calls": {0: ("send to 1",), 1: ("recv", "...")},
+                "replicas": "equal",
+                "detected_within": 5.0,
+            },
         ),
         extra={
             "network": Network(
