@@ -27,7 +27,7 @@ from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.data import checked_folders
-from lab.spec.requirements import checked_requirements
+from lab.spec.packages import checked_requirements
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -49,6 +49,7 @@ IN_TREE = (
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
+    "requirements": "packages",
     "predict": "lessons",
     "expect.calls": "calls",
     "expect.replicas": "replicas",

@@ -173,11 +173,6 @@ class Scenario:
     image: str | None = key(None, kinds.image(), "image: pytorch/pytorch:latest", "the lab's own")
     """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch. One that the engine does not
     have needs `lab run --pull`."""
-    requirements: tuple[str, ...] = key(
-        (), late("lab.spec.requirements", "requirement_list"), "requirements: [tqdm, 'accelerate>=1']", "none"
-    )
-    """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
-    one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
     data: Mapping[str, Path] = key(dict, late("lab.spec.data", "data_folders"), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped; see packages. What is
     not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
@@ -194,6 +189,12 @@ class Scenario:
     """What must come out."""
     extra: Mapping[str, Any] = of_features()
     """The values of keys that features add, by key; see `lab.spec.declare.said_of`."""
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """Packages that the script needs besides what its nodes have; see `lab.spec.packages`."""
+        named: tuple[str, ...] = self.extra.get("requirements", ())
+        return named
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from lab.errors import ClusterError, ClusterUnfit
+from lab.features.packages.requirements import wheel_path
 from lab.node.recorder.build import cache_folder
 from lab.node.remove import remove_tree
-from lab.spec.requirements import wheel_path
 from lab.waiting import wait_until
 from lab.words import format_bytes, format_duration, format_limit
 

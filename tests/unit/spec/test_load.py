@@ -125,7 +125,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         one_user=True,
         resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
         image="mine:1",
-        requirements=("accelerate>=1", "tqdm"),
         data={"mnist": folder / "data", "root": Path("/")},
         volumes=(
             Volume(source=folder / "data", target="/data", read_only=True),
@@ -155,6 +154,7 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             },
         ),
         extra={
+            "requirements": ("accelerate>=1", "tqdm"),
             "network": Network(
                 profile="wan-40ms",
                 rate_bits_per_s=1e7,
