@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from lab.diagnosis.finding import Finding
-from lab.node.messages.backend import Named
+from lab.node.messages.agent import Named
 from lab.words import clip, listing, name_ranks
 
 _LONGEST = 80

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding
-from lab.node.messages.tcp import BLINK_S, Connections
+from lab.node.messages.agent import BLINK_S, Connections
 from lab.trace.steps import Step
 from lab.words import format_duration, listing, name_link, name_ranks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.node.messages.joined import LeftRunning
+from lab.node.messages.agent import LeftRunning
 from lab.words import clip, plural
 
 _LONGEST_COMMAND = 80

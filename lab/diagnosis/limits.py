@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from lab.diagnosis.facts import RunFacts
-from lab.node.messages.agent import CHECK, FILES_IN, Limited
-from lab.node.messages.checked import Staged
+from lab.node.messages.agent import CHECK, FILES_IN, Limited, Staged
 from lab.words import format_bytes, format_limit
 
 _MOST_PATHS = 3

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 
 
 @dataclass

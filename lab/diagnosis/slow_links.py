@@ -10,7 +10,7 @@ from statistics import median
 from lab.diagnosis.cut import outside_of_most
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.finding import Finding
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 from lab.words import format_bytes, format_duration, listing, name_link, name_ranks, plural
 
 _LEAST_S = 0.01

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.rank_facts import RankFacts
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 from lab.words import clip, name_ranks, plural
 
 _LONGEST = 120

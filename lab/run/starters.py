@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from lab.diagnosis.rank_facts import RankFacts
-from lab.node.messages.agent import Exited, Output, Prepare
-from lab.node.messages.start import STARTER, WorkerStart
+from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.plan import Plan
 from lab.spec.launching import Starter, find_launcher
 

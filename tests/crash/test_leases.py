@@ -34,8 +34,8 @@ from lab.node.messages.agent import (
     Prepare,
     Refused,
     Request,
+    WorkerStart,
 )
-from lab.node.messages.start import WorkerStart
 from lab.plan.cluster import Node
 from tests.crash.conftest import DEADLINE_S, HOLD, Lab, wait_until
 

@@ -11,7 +11,7 @@ from lab.engine.docker.state import filters
 from lab.engine.protocol import Channel
 from lab.engine.ready import HELLO, wait_ready
 from lab.node.messages import wire
-from lab.node.messages.fault import Do
+from lab.node.messages.agent import Do
 
 FROM_NODES = 16
 """Fewer are 210 pairs at most, of the 1,024 that a kernel remembers where nobody says otherwise."""

@@ -6,7 +6,7 @@ import shlex
 from itertools import pairwise
 from pathlib import PurePath
 
-from lab.node.messages.start import PYTHON, STUB
+from lab.node.messages.agent import PYTHON, STUB
 from lab.node.rank import chosen_backend
 from lab.spec.launching import Layout, Starter
 

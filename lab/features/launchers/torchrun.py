@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.node.messages.start import PYTHON, STUB
+from lab.node.messages.agent import PYTHON, STUB
 from lab.spec import kinds
 from lab.spec.declare import key
 from lab.spec.launcher import RESTARTS

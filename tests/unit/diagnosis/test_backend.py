@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.diagnosis.backend import clause, find_named_backends
-from lab.node.messages.backend import Named
+from lab.node.messages.agent import Named
 
 
 def test_ranks_that_named_the_same_are_told_together_with_their_line():

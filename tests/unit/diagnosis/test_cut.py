@@ -7,7 +7,7 @@ from typing import Any
 
 from lab.diagnosis.cut import Cut, find_cut
 from lab.diagnosis.network import Network
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 
 
 def _network(nodes: int, *broken: tuple[int, int], told_by: set[int] | None = None, **more: Any) -> Network:

@@ -10,7 +10,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
 from lab.diagnosis.rank_facts import RankFacts
 from lab.diagnosis.threads import after_a_thread, find_ended_threads
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 from tests.unit.diagnosis.facts import stack, stopped, write_events
 from tests.unit.traces import TraceMaker
 

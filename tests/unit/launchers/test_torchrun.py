@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.features.launchers.torchrun import Torchrun
-from lab.node.messages.start import PYTHON, STUB
+from lab.node.messages.agent import PYTHON, STUB
 from lab.spec.launching import Launching, Layout, find_launcher, launcher_names
 
 
