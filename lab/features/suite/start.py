@@ -91,7 +91,7 @@ def _or_skipped(case: Case) -> Case:
     """A case, skipped where this machine lacks GPUs for it."""
     if case.skipped or not case.shape.gpus:
         return case
-    from lab.engine.gpus import refusal  # few scenarios want any
+    from lab.engine.doctor import refusal  # few scenarios want any
 
     return replace(case, skipped=refusal(case.shape.gpus))
 
