@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.replicas import sides
+from lab.frozen import dataclass
+from lab.plan.plan import Plan
 from lab.record.result import Expectation
+from lab.spec.declare import key
+from lab.spec.expressions import RankVariables
+from lab.spec.kinds import choice
 from lab.spec.scenario import Tolerance
 from lab.trace.model import RankTrace
 from lab.words import listing, name_ranks, ordinal, plural
@@ -24,6 +29,23 @@ class _Trained(NamedTuple):
     """Of its parameters, in their order."""
     norms: Mapping[int, Norms]
     """Of each parameter, after so many steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicasKeys:
+    """What scenarios say of replicas."""
+
+    replicas: str | None = key(None, choice(("equal",)), "replicas: equal", "not checked")
+    """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
+    DistributedDataParallel module and of each other optimizer, after its steps 1, 2, 4, 8, ... and the last, within
+    `tolerance`."""
+
+
+def judge_replicas(
+    _: str, plan: Plan, evidence: Evidence, variables: Mapping[int, RankVariables], __: bool | None
+) -> list[Expectation]:
+    """The expectation of a run's scenario."""
+    return [check_replicas(plan.scenario.expect.tolerance, evidence, len(variables))]
 
 
 def check_replicas(tolerance: Tolerance, evidence: Evidence, world_size: int) -> Expectation:
