@@ -8,11 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.finding import Judgement
-from lab.diagnosis.outside import blows
-from lab.diagnosis.peers import gave_up, lost_a_peer
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.errors import gave_up, lost_a_peer
+from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.judgement import Judgement
 from lab.record.result import Culprit
 
 _BY_ERROR = {
@@ -38,12 +36,6 @@ def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
 
 
 def _cause_of(culprit: Culprit, facts: RunFacts, *, hung: bool) -> str:
-    lost = any(node.node == culprit.node for node in facts.lost_nodes)
-    if lost and culprit.error.startswith(culprit.node):
-        return "node_lost"
-    for blow in blows(facts):
-        if blow.what == culprit.error:
-            return blow.cause
     rank = next((rank for rank in facts.ranks if rank.rank == culprit.rank), None)
     if rank is None:
         return ""

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lab.diagnosis.facts import RunFacts, read_facts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder
 
 if TYPE_CHECKING:
-    from lab.diagnosis.stacks import CodePlace
+    from lab.diagnosis.finding import CodePlace
     from lab.record.events import Dumped
     from lab.record.read import Record
     from lab.trace.critical import Piece

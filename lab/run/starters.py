@@ -6,7 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts
 from lab.launcher.protocol import Starter, find_launcher
 from lab.node.messages.agent import Exited, Output, Prepare
 from lab.node.messages.start import STARTER, WorkerStart

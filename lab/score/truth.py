@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lab.diagnosis.cut import outside_of_most
+from lab.diagnosis.links import outside_of_most
 from lab.errors import LabError
 from lab.fault.fault import Fault
 from lab.fault.kind import FaultKind, key_of

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab.features.compare.page import write_diff
 from playwright.sync_api import Page
 
+from lab.features.compare.page import write_diff
 from lab.features.grade.page import write_grades
 from lab.features.html.page import write_report
 from lab.features.suite.page import write_suite

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab.features.compare.page import write_diff
 from playwright.sync_api import Page, expect
 
+from lab.features.compare.page import write_diff
 from lab.record.read import Record
 from tests.browser.axe import violations
 from tests.browser.runs import crowd

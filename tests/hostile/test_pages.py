@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab.features.compare.page import write_diff
 from markdown_it import MarkdownIt
 
+from lab.features.compare.page import write_diff
 from lab.features.grade.grades import Grade, Grades, Score
 from lab.features.grade.page import write_grades
 from lab.features.grade.view import grades_csv

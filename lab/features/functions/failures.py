@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from lab.diagnosis.peers import is_loss
+from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
 from lab.features.functions.caught_as import Classes, caught_as, fill_in, known_exception
 from lab.node.messages.call import Failure, Place

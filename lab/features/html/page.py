@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.diagnosis.critical import describe_part
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
+from lab.diagnosis.wording import describe_part
 from lab.features.html.attempts import attempt_rows, with_pages
 from lab.features.html.bundle import pack, render
 from lab.features.html.columns import microseconds

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lab.diagnosis.waits import describe_call
+from lab.diagnosis.waits import call_facts
+from lab.diagnosis.wording import describe_call
 from lab.features.html.moments import end_text
 from lab.features.watch.now import CallNow, RankNow
 from lab.node.messages.agent import Exited
@@ -60,7 +61,7 @@ def call_words(call: Call, step_of: Mapping[int, Step]) -> str:
     """A call in words, also where its step is not known."""
     step = step_of.get(id(call))
     if step is not None:
-        return clip(describe_call(call, step), _LONGEST)
+        return clip(describe_call(call_facts(call, step)), _LONGEST)
     return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.diagnosis.explain import explain
-from lab.diagnosis.explanation import Explanation
-from lab.diagnosis.finding import Finding
+from lab.diagnosis.explain import Explanation, explain
+from lab.diagnosis.finding import Finding, FindingKind, Mismatch, Side
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
 from lab.report.explain_view import explanation_text
@@ -176,9 +175,9 @@ def test_the_text_has_80_columns_and_numbers_its_findings(hung: TraceMaker) -> N
 
 
 def test_ranks_and_lines_are_painted_and_nothing_else_changes() -> None:
-    finding = Finding(
-        kind="mismatch", sentence="Rank 1 called broadcast at train.py:22 where rank 0 did not.", ranks=(1,)
-    )
+    odd, other = Side(ranks=(1,), what="broadcast", lines=("train.py:22",)), Side(ranks=(0,), what="all_reduce")
+    facts = Mismatch(number=1, odd_sides=(odd,), sides=(other,), ranks=(1,))
+    finding = Finding(kind=FindingKind.MISMATCH, facts=facts)
     explanation = Explanation(run="r", scenario="s", verdict="hung", sentence="why", findings=(finding,))
     painted = explanation_text(explanation, Style(colour=True))
     assert "\x1b[33mRank 1\x1b[0m" in painted

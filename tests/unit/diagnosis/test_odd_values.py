@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.odd_values import find_odd_values
+from lab.diagnosis.values import find_odd_values
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

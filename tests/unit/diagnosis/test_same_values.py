@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.same_values import find_same_values
+from lab.diagnosis.values import find_same_values
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

@@ -9,7 +9,7 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.slips import find_slips
+from lab.diagnosis.rhythm import find_slips
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.ends import find_ended_threads
 from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
-from lab.diagnosis.threads import after_a_thread, find_ended_threads
 from lab.node.messages.thread import ThreadRaised
 from tests.unit.diagnosis.facts import stack, stopped, write_events
 from tests.unit.traces import TraceMaker
@@ -34,8 +34,6 @@ def test_one_rank_may_have_lost_several_threads_and_errors_of_many_lines_are_tol
     rank = RankFacts(rank=1, threads=[raised(1, "OSError: a\nb", at=""), raised(1, "OSError: a\nc", at="")])
     (finding,) = find_ended_threads([rank])
     assert finding.sentence == "2 threads of rank 1 raised OSError: a, and the script went on without them."
-    assert after_a_thread(rank) == ", after a thread of it had raised OSError: a"
-    assert after_a_thread(RankFacts(rank=0)) == ""
 
 
 def test_a_rank_that_waits_for_a_thread_that_has_ended_is_told_with_it(tmp_path: Path) -> None:

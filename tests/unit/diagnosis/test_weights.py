@@ -11,7 +11,7 @@ import pytest
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.glance import worth_reading
-from lab.diagnosis.weights import find_weights_apart
+from lab.diagnosis.replicas import find_weights_apart
 from lab.record.layout import TRACE
 from tests.unit.traces import TraceMaker
 

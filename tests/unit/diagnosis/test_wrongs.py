@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
-from lab.diagnosis.wrongs import find_wrong_results
+from lab.diagnosis.values import find_wrong_results
 from tests.unit.diagnosis.facts import exited, write_events
 from tests.unit.traces import TraceMaker
 

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from lab.features.compare.page import write_diff
 
 from lab.cli.main import main
 from lab.errors import RecordError
+from lab.features.compare.page import write_diff
 from lab.features.suite.page import write_suite
 from lab.record.layout import PLAN, REPORT
 from lab.record.suite import find_suite
