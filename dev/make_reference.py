@@ -119,7 +119,7 @@ def _with(page: str, parts: Mapping[str, str]) -> str:
 
 
 def _properties(declared: type) -> dict[str, Any]:
-    said = _docstrings(declared)
+    said = docstrings(declared)
     properties = {}
     for key in keys_of(declared).values():
         one: dict[str, Any] = {"description": _description(key, said[key.attribute]), **key.kind.schema}
@@ -167,7 +167,7 @@ def faults(page: str) -> str:
 
 
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:
-    said = _docstrings(declared)
+    said = docstrings(declared)
     for key in keys_of(declared).values():
         path = (*above, key.name)
         if key.example:
@@ -187,7 +187,7 @@ def _default(key: Key) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def _docstrings(declared: type) -> dict[str, str]:
+def docstrings(declared: type) -> dict[str, str]:
     """What stands under each field of a dataclass, on one line."""
     body = ast.parse(textwrap.dedent(inspect.getsource(declared))).body[0].body
     return {

@@ -149,5 +149,5 @@ def problems(evidence: Evidence) -> list[str]:
     if not evidence.trace.recorded:
         return [*missing, "the run has no trace: what its ranks called is not known"]
     killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
-    expected = tuple(f"rank {rank}: its trace ends before the worker did" for rank in killed)
-    return missing + [problem for problem in evidence.trace.problems if not problem.startswith(expected)]
+    expected = {evidence.trace.cut_short.get(rank) for rank in killed}
+    return missing + [problem for problem in evidence.trace.problems if problem not in expected]

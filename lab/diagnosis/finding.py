@@ -200,6 +200,13 @@ class Finding:
 
         return render_headline(self)
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether it says no more than its headline."""
+        from lab.diagnosis.wording import says_more
+
+        return not says_more(self)
+
     def to_json(self) -> dict[str, Any]:
         """As plain data: kind and sentence, what every finding tells, and under `facts` what this kind tells."""
         told = to_plain(self.facts)

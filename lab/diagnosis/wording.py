@@ -61,6 +61,11 @@ def render_headline(finding: Finding) -> str:
     return head[:1].lower() + head[1:]
 
 
+def says_more(finding: Finding) -> bool:
+    """Whether a finding says more than its headline."""
+    return any(_words(finding)[1:])
+
+
 def _words(finding: Finding) -> Words:
     return _RENDERERS[type(finding.facts)](finding.facts, finding.kind)
 

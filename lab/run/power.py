@@ -10,9 +10,6 @@ from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo
 from lab.run.lock import ClusterLock, nodes_lock
 from lab.run.place import Place
 
-_VERBS = "lab "
-"""How the purposes begin of those who make, change or remove the cluster itself."""
-
 
 class Powered:
     """What `Cluster` has that cuts the power of its nodes, and gives it back."""
@@ -78,8 +75,8 @@ class Powered:
         """Hold the cluster where nobody has it; not beside those who make, change or remove it."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._lock.held(purpose))
+                stack.enter_context(self._lock.held(purpose, exclusive=True))
             except ClusterBusy:
-                if str((self._lock.holder() or {}).get("purpose", "")).startswith(_VERBS):
+                if (self._lock.holder() or {}).get("exclusive"):
                     raise
             yield
