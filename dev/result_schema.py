@@ -1,4 +1,4 @@
-"""The JSON Schema of a result, as `result.json` and `lab run --json` have it, from the dataclasses that it is made of."""
+"""The JSON Schema of a result, as `result.json` and `lab run --json` have it, from its dataclasses."""
 
 from __future__ import annotations
 

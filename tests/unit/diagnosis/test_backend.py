@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from lab.diagnosis.backend import backend_finding, find_named_backends
 from lab.node.messages.backend import Named
+from tests.unit.diagnosis.facts import told_facts
 
 
 def test_ranks_that_named_the_same_are_told_together_with_their_line():
     named = [Named(rank, 1.0, "gloo", "mpi", instead=True, at="train.py:7") for rank in (2, 0, 1)]
     (finding,) = find_named_backends(named)
     assert finding.kind == "backend"
-    assert finding.sentence == "Ranks 0-2 named gloo at train.py:7, and got mpi instead, as was asked for."
+    assert told_facts(finding) == {
+        "named": "gloo",
+        "backend": "mpi",
+        "instead": True,
+        "at": ["train.py:7", "train.py:7", "train.py:7"],
+    }
     assert (finding.others, finding.lines) == ((0, 1, 2), ("train.py:7",))
 
 
