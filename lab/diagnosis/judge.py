@@ -100,11 +100,7 @@ def _judge_starters(evidence: Evidence) -> Judgement | None:
     )
     culprit = Culprit(node=first.node, error=finding.headline)
     return Judgement(
-        verdict="failed",
-        reason=finding.headline,
-        culprit=culprit,
-        findings=(finding,),
-        summary=finding.headline,
+        verdict="failed", reason=finding.headline, culprit=culprit, findings=(finding,), summary=finding.headline
     )
 
 

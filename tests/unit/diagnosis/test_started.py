@@ -18,7 +18,6 @@ from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.started import Started, ranks_of, read_started
 from lab.record.write import RecordWriter
-from tests.unit.diagnosis.facts import told_facts
 
 Said = tuple[int, int, int, int, str]
 """Worker, the how-manieth of it, rank, world size, place."""
@@ -50,7 +49,7 @@ def test_those_of_all_workers_that_meet_are_ranks_of_one_run(tmp_path: Path) -> 
     started = found(tmp_path, facts)
 
     numbers = [number_of(0, 0), number_of(0, 1), number_of(1, 0), number_of(1, 1)]
-    assert told_facts(started) == dict(enumerate(numbers))
+    assert told(started) == dict(enumerate(numbers))
     assert (started.world_size, started.aside) == (4, ())
     assert [one.node for one in started.ranks] == ["node0", "node0", "node1", "node1"]
 
@@ -60,14 +59,14 @@ def test_where_each_worker_starts_the_same_ranks_those_of_the_first_are_told(tmp
 
     started = found(tmp_path, facts)
 
-    assert told_facts(started) == {0: number_of(0, 1), 1: number_of(0, 0)}
+    assert told(started) == {0: number_of(0, 1), 1: number_of(0, 0)}
     assert {*started.aside} == {number_of(1, 0), number_of(1, 1)}
 
 
 def test_of_several_meetings_the_last_is_told(tmp_path: Path) -> None:
     facts = run_of(1, (0, 0, 0, 2, "p"), (0, 1, 1, 2, "p"), (0, 2, 1, 2, "p"), (0, 3, 0, 2, "p"), (0, 4, 0, 1, "q"))
 
-    assert told_facts(found(tmp_path, facts)) == {0: number_of(0, 4)}
+    assert told(found(tmp_path, facts)) == {0: number_of(0, 4)}
 
 
 @pytest.mark.parametrize(("size", "ranks"), [(2, [0, 1]), (3, [])])
