@@ -20,9 +20,9 @@ from multiprocessing import Pipe
 
 import torch
 import torch.distributed as dist
-from labnode.recorder import install
-from labnode.recorder.holds import holds
-from labnode.trace_file import TraceFile
+from labnode.node.recorder import install
+from labnode.node.recorder.holds import holds
+from labnode.node.trace_file import TraceFile
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset

@@ -13,14 +13,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lab.engine.select import OPENERS
-from lab.fault.fault import Fault
-from lab.fault.kind import fault_kinds
-from lab.fault.when import When
-from lab.keys.declare import Key, keys_of
+from lab.engine.select import engine_names
+from lab.feature import scenario_keys
+from lab.features.faults.fault import Fault
+from lab.features.faults.kind import fault_kinds
+from lab.features.faults.view import engine_cell
+from lab.features.faults.when import When
 from lab.record.layout import FILES
-from lab.report.fault_view import engine_cell
 from lab.spec.backends import NEEDS
+from lab.spec.declare import Key, every_key, keys_of
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
 from lab.spec.launcher import Lab, Torchrun
@@ -121,7 +122,7 @@ def _with(page: str, parts: Mapping[str, str]) -> str:
 def _properties(declared: type) -> dict[str, Any]:
     said = docstrings(declared)
     properties = {}
-    for key in keys_of(declared).values():
+    for key in every_key(declared).values():
         one: dict[str, Any] = {"description": _description(key, said[key.attribute]), **key.kind.schema}
         if key.section is not None:
             one |= _properties(key.section)
@@ -158,9 +159,10 @@ def _kinds_of_faults() -> Iterator[str]:
 
 def faults(page: str) -> str:
     """The page on faults, with what each engine can do."""
-    head = ["| fault | what it breaks | " + " | ".join(OPENERS) + " |", "|---|---|" + "---|" * len(OPENERS)]
+    engines = engine_names()
+    head = ["| fault | what it breaks | " + " | ".join(engines) + " |", "|---|---|" + "---|" * len(engines)]
     rows = [
-        f"| `{name}` | {kind.does} | {' | '.join(engine_cell(kind, engine) for engine in OPENERS)} |"
+        f"| `{name}` | {kind.does} | {' | '.join(engine_cell(kind, engine) for engine in engines)} |"
         for name, kind in fault_kinds().items()
     ]
     return _with(page, {"kinds by engine": "\n".join([*head, *rows])})
@@ -168,7 +170,7 @@ def faults(page: str) -> str:
 
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:
     said = docstrings(declared)
-    for key in keys_of(declared).values():
+    for key in every_key(declared).values():
         path = (*above, key.name)
         if key.example:
             yield path, key, said[key.attribute]
@@ -188,7 +190,12 @@ def _default(key: Key) -> str:
 
 
 def docstrings(declared: type) -> dict[str, str]:
-    """What stands under each field of a dataclass, on one line."""
+    """What stands under each field of a dataclass, and of those of features that add keys to it, on one line."""
+    more = scenario_keys().values() if every_key(declared) != keys_of(declared) else ()
+    return {field: text for one in (*more, declared) for field, text in _docstrings_in(one).items()}
+
+
+def _docstrings_in(declared: type) -> dict[str, str]:
     body = ast.parse(textwrap.dedent(inspect.getsource(declared))).body[0].body
     return {
         field.target.id: " ".join(under.value.value.split())

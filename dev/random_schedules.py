@@ -18,16 +18,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lab.engine.select import OPENERS
+from lab.engine.select import open_engine
 from lab.errors import LabError
 from lab.features.chaos.draw import Pool, Schedule, kinds_drawn
 from lab.features.chaos.moments import moments_of
 from lab.features.chaos.rule import anybody_failed
 from lab.features.chaos.search import Trial
 from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
+from lab.features.faults.truth import pairs_of
 from lab.record.result import Result
 from lab.run.options import RunOptions
-from lab.score.truth import pairs_of
 from lab.spec.load import open_scenario
 from lab.words import name_link
 
@@ -75,7 +75,7 @@ def main() -> int:
 
 def run_scenario(path: str, count: int, seed: int, until: float, arguments: argparse.Namespace) -> Any:
     """Schedules of one scenario, on one cluster; what became of each."""
-    scenario, engine = open_scenario(ROOT / f"{path}.yaml"), OPENERS[arguments.engine]()
+    scenario, engine = open_scenario(ROOT / f"{path}.yaml"), open_engine(arguments.engine)
     options, name = RunOptions(runs=arguments.runs), "schedules"
     found: list[dict[str, Any]] = []
     with trials_on(engine, name, scenario, asked={}, options=options, announce=lambda _: None) as trials:

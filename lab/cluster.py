@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Announce, Engine, Removed, Request
-from lab.engine.select import Choice, select_engine
+from lab.engine.select import select_engine
 from lab.errors import ClusterError, LabError
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import has_wishes, shape_for_all
-from lab.run.by_hand import Breakable
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
@@ -37,13 +36,17 @@ if TYPE_CHECKING:
     from lab.spec.volumes import Volume
 
 if TYPE_CHECKING:
-    from lab.features.functions.on_cluster import Calls as Featured
+    from lab.features.faults.by_hand import Breakable
+    from lab.features.functions.on_cluster import Calls
+
+    class Featured(Breakable, Calls):
+        """What features add; see `Feature.cluster`."""
 else:
     Featured = object
 DEFAULT_NODES = 3
 
 
-class Cluster(Breakable, Featured):
+class Cluster(Featured):
     """N nodes on one network.
 
     Used as a context manager it is made on entry (or taken over, if one of the same name and shape is there) and
@@ -80,7 +83,7 @@ class Cluster(Breakable, Featured):
         *,
         nproc_per_node: int | None = None,
         name: str | None = None,
-        engine: Choice | Engine = "auto",
+        engine: str | Engine = "auto",
         image: str | None = None,
         requirements: Sequence[str] = (),
         data: Mapping[str, str | Path] | None = None,
@@ -102,7 +105,7 @@ class Cluster(Breakable, Featured):
         self.engine, why = select_engine(engine, self.name) if isinstance(engine, str) else (engine, "")
         if why:
             announce(why)
-        self._lock = ClusterLock(self.engine.name, self.name)
+        self.lock = ClusterLock(self.engine.name, self.name)
         self.before_use: list[Callable[[], object]] = []
         """What features have to end before anybody else uses the cluster."""
         asked: dict[str, Any] = {
@@ -123,7 +126,7 @@ class Cluster(Breakable, Featured):
             "allocation": dict(allocation or {}),
         }
         said = {key: value for key, value in asked.items() if value not in (None, (), {})}
-        self._place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
+        self.place = Place(engine=self.engine, name=self.name, asked=said, announce=announce)
 
     if not TYPE_CHECKING:
 
@@ -146,11 +149,19 @@ class Cluster(Breakable, Featured):
 
     def info(self) -> ClusterInfo | None:
         """The cluster as the engine sees it now; None if there is none."""
-        return self._place.find()
+        return self.place.find()
+
+    def existing(self) -> ClusterInfo:
+        """The cluster as the engine sees it now, which has to be there.
+
+        Raises:
+            ClusterUnfit: it is not.
+        """
+        return self.place.existing()
 
     def busy(self) -> dict[str, Any] | None:
         """Who uses it now: `pid`, `purpose`, `since`; None if nobody does."""
-        return self._lock.holder()
+        return self.lock.holder()
 
     def up(self, *, wait_s: float = 0.0) -> tuple[ClusterInfo, bool]:
         """Make the cluster, unless it is there in the same shape; of one that is, start the nodes that were stopped.
@@ -167,10 +178,10 @@ class Cluster(Breakable, Featured):
         """
         with self._held("lab up", wait_s, exclusive=True) as lock:
             before = self.info()
-            existing = self._place.usable(lock)
+            existing = self.place.usable(lock)
             if existing is not None:
-                return self._place.all_started(existing), False
-            return self._place.make(self._shape(before), run=None), True
+                return self.place.all_started(existing), False
+            return self.place.make(self._shape(before), run=None), True
 
     def dry_up(self) -> list[Request]:
         """What `up` would ask of the engine; nothing where the cluster is there.
@@ -178,23 +189,23 @@ class Cluster(Breakable, Featured):
         Raises:
             ClusterError: a cluster of this name has another shape.
         """
-        if self._place.there() is not None:
+        if self.place.there() is not None:
             return []
         return self.engine.requests(self.name, self._shape(self.info()), run=None)
 
     def _shape(self, before: ClusterInfo | None) -> Shape:
         """What was asked for, or else the shape of what is left of a cluster, or else the defaults."""
         broken = vars(before.shape) if before is not None and before.run is None else {}
-        return Shape(**{"nodes": DEFAULT_NODES, **broken, **self._place.asked})
+        return Shape(**{"nodes": DEFAULT_NODES, **broken, **self.place.asked})
 
     def down(self) -> Removed:
         """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
         with uninterrupted():
             try:
                 with self._held("lab down", removes=True, exclusive=True) as lock:
-                    return self._place.remove(settle=lock.crashed)
+                    return self.place.remove(settle=lock.crashed)
             except ClusterError:
-                return self._place.remove(settle=True)
+                return self.place.remove(settle=True)
 
     def dry_run(self, scenarios: Sequence[Scenario], options: RunOptions | None = None) -> list[DryRun]:
         """What `run` (of one scenario) or `run_all` (of several) would do; nothing is made, removed or run.
@@ -203,7 +214,7 @@ class Cluster(Breakable, Featured):
             ClusterUnfit: the cluster is too small, or not as it was asked for.
         """
         options, made, found = options or RunOptions(), list[ClusterInfo](), list[DryRun]()
-        for plan, cluster in plan_all(scenarios, options, self._place.asked, self._place.there(), self.name):
+        for plan, cluster in plan_all(scenarios, options, self.place.asked, self.place.there(), self.name):
             new = not cluster.nodes and not any(cluster is earlier for earlier in made)
             made.append(cluster)
             run = None if options.keep else plan.run
@@ -242,7 +253,7 @@ class Cluster(Breakable, Featured):
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            result = run_one(self._place, self._usable(lock, options), scenario, options, observer or Silence())
+            result = run_one(self.place, self._usable(lock, options), scenario, options, observer or Silence())
         import lab.result  # noqa: F401, so that results show themselves; nobody waits for the ranks any more
 
         return result
@@ -282,7 +293,7 @@ class Cluster(Breakable, Featured):
         with self._held(f"{len(scenarios)} runs", options.wait_s) as lock:
             cluster = self._usable(lock, options)
             made_for = None if cluster or options.keep else f"{len(scenarios)}-runs"
-            several = Several(place=self._place, cluster=cluster, made_for=made_for)
+            several = Several(place=self.place, cluster=cluster, made_for=made_for)
             try:
                 for scenario, alone in options.in_turn(scenarios):
                     started(scenario)
@@ -304,7 +315,7 @@ class Cluster(Breakable, Featured):
     ) -> Result | LabError:
         from lab.run.several import outcome_of, run_apart
 
-        place, shared = self._place, several.cluster.shape if several.cluster else None
+        place, shared = self.place, several.cluster.shape if several.cluster else None
         if has_wishes(scenario):
             return outcome_of(lambda: run_apart(place, scenario, options, observer, shared))
         return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
@@ -316,16 +327,16 @@ class Cluster(Breakable, Featured):
         """The lock of the cluster, once what features hold it for has been ended."""
         for end in self.before_use:
             end()
-        with self._lock.held(purpose, wait_s, removes=removes, exclusive=exclusive) as lock:
+        with self.lock.held(purpose, wait_s, removes=removes, exclusive=exclusive) as lock:
             yield lock
 
     def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
         """Run a scenario on this cluster, which is held for that purpose."""
-        with self._lock.held(purpose, options.wait_s) as lock:
-            return self._place.run(self._usable(lock), scenario, options, observer)
+        with self.lock.held(purpose, options.wait_s) as lock:
+            return self.place.run(self._usable(lock), scenario, options, observer)
 
     def _usable(self, lock: ClusterLock, options: RunOptions | None = None) -> ClusterInfo | None:
-        cluster = self._place.usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))
+        cluster = self.place.usable(lock, remake=True, keep_faults=bool(options and options.keep_faults))
         if cluster is None and self._named:
-            self._place.tell_that_one_is_made()
+            self.place.tell_that_one_is_made()
         return cluster

@@ -2,7 +2,7 @@
 
 A feature is a folder in `lab/features`, or a package of somebody else's that names its `Feature` as an entry point of
 the group `lab.features`. The kernel imports none of them: it reads their values only where it meets a name that is not
-its own (a verb, an option), so that they cost nothing where they are not used.
+its own (a verb, an option, an engine), so that they cost nothing where they are not used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any, NoReturn
 
 IN_TREE = (
@@ -33,14 +33,28 @@ IN_TREE = (
     "image",
     "completion",
     "help",
+    "faults",
     "chaos",
     "functions",
     "network_model",
     "notebook",
     "pictures",
     "pytest",
+    "packages",
+    "swarm",
+    "slurm",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
+KEYS = {
+    "predict": "lessons",
+    "grade": "grade",
+    "network": "faults",
+    "faults": "faults",
+    "rerun": "faults",
+    "expect.detected_within": "faults",
+}
+"""The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
+the key loads. In a mapping that is not the whole file, it is `expect.key`."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
@@ -56,6 +70,12 @@ class Feature:
         exports: what `import lab` offers of it, by name.
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
+        engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
+        keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
+        hooks: functions that the kernel, or another feature, calls where they are there, by name.
+        parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
+        on_node: a package that nodes get as `labnode.features.NAME.on_node`, beside `lab.node`, which they get as
+            `labnode.node`; it imports that by relative imports, and needs Python 3.9, the standard library and torch.
     """
 
     def __init__(
@@ -68,6 +88,11 @@ class Feature:
         exports: Mapping[str, str] | None = None,
         views: Mapping[str, str] | None = None,
         cluster: Mapping[str, str] | None = None,
+        engines: Mapping[str, str] | None = None,
+        keys: Mapping[str, str] | None = None,
+        hooks: Mapping[str, str] | None = None,
+        parts: tuple[str, ...] = (),
+        on_node: str = "",
     ) -> None:
         self.__dict__.update(
             name=name,
@@ -77,6 +102,11 @@ class Feature:
             exports=exports or {},
             views=views or {},
             cluster=cluster or {},
+            engines=engines or {},
+            keys=keys or {},
+            hooks=hooks or {},
+            parts=parts,
+            on_node=on_node,
         )
 
     if TYPE_CHECKING:
@@ -87,6 +117,11 @@ class Feature:
         exports: Mapping[str, str]
         views: Mapping[str, str]
         cluster: Mapping[str, str]
+        engines: Mapping[str, str]
+        keys: Mapping[str, str]
+        hooks: Mapping[str, str]
+        parts: tuple[str, ...]
+        on_node: str
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a feature is not changed, and {name} is a part of {self.name}")
@@ -146,14 +181,55 @@ def cluster_member(name: str) -> Any:
     return _first("cluster", name)
 
 
+def engine(name: str) -> Any:
+    """The class of an engine that a feature adds; None where none adds one of that name."""
+    return _first("engines", name)
+
+
+def engines() -> list[str]:
+    """The names of the engines of all features."""
+    return [name for feature in features() for name in feature.engines]
+
+
+def scenario_key(name: str) -> Any:
+    """The dataclass that declares a key which a feature adds to scenarios; None where no feature that is there does."""
+    if name not in KEYS:
+        return _first("keys", name)
+    return load(_one(KEYS[name]).keys[name]) if _is_there(KEYS[name]) else None
+
+
+def scenario_keys() -> dict[str, Any]:
+    """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
+    found = {name: entry for feature in features() for name, entry in feature.keys.items()}
+    return {name: load(found[name]) for name in dict.fromkeys([*KEYS, *found]) if name in found}
+
+
+def hook(name: str) -> Any:
+    """A function that some feature offers to others; None where none does."""
+    return _first("hooks", name)
+
+
+def parts() -> list[Any]:
+    """What makes parts of plans."""
+    return [load(entry) for feature in features() for entry in feature.parts]
+
+
 def _first(kind: str, name: str) -> Any:
     found = next((entries[name] for feature in features() if name in (entries := getattr(feature, kind))), None)
     return load(found) if found else None
 
 
-def _in_tree() -> Iterator[Feature]:
-    for name in IN_TREE:
-        yield load(f"lab.features.{name}.feature:FEATURE")
+def _in_tree() -> Iterable[Feature]:
+    return map(_one, IN_TREE)
+
+
+def _one(name: str) -> Feature:
+    feature: Feature = load(f"lab.features.{name}.feature:FEATURE")
+    return feature
+
+
+def _is_there(name: str) -> bool:
+    return name in IN_TREE and all(map(_is_there, _one(name).needs))
 
 
 def _installed() -> Iterable[Feature]:

@@ -181,9 +181,9 @@ def engine_missing() -> str:
 @lru_cache(maxsize=1)
 def swarm_missing() -> str:
     """Return why no swarm can be used; empty if one answers that tests may break."""
-    from lab.engine.swarm.engine import SwarmEngine
-    from lab.engine.swarm.settings import settings_file
     from lab.errors import LabError
+    from lab.features.swarm.engine import SwarmEngine
+    from lab.features.swarm.settings import settings_file
 
     try:
         if '"made_by": "dev/hosts"' in settings_file().read_text() and len(SwarmEngine().hosts.known) > 1:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.errors import LabError
-from lab.keys.units import parse_age, parse_duration, parse_size
 from lab.spec.scenario import MAX_TRACE_VALUES
+from lab.spec.units import parse_age, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from lab.spec.volumes import Volume

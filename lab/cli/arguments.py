@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lab.cli import argument_types as types
-from lab.engine.select import CHOICES
+from lab.engine.select import AUTO, CHOICES
 from lab.record.layout import RUNS
 
 if TYPE_CHECKING:
@@ -33,7 +33,13 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     """`--name` and `--engine`."""
     name = parser.add_argument("--name", metavar="CLUSTER", help="cluster; default: the one of the current folder")
     completes(name, "clusters")
-    parser.add_argument("--engine", choices=CHOICES, default="auto", help="what provides nodes (default: auto)")
+    add_engine(parser, "what provides nodes (default: auto)")
+
+
+def add_engine(parser: argparse.ArgumentParser, text: str) -> None:
+    """`--engine`."""
+    engine = parser.add_argument("--engine", default=AUTO, metavar="", help=text)
+    engine.choices, engine.metavar = CHOICES, None  # not at once: argparse would ask for all that there are
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -90,7 +90,7 @@ def call(words: list[str]) -> int:
     own, rest = split_rest(words[1:], parser)
     run = module.run
     if not all(map(parser.knows, own)):
-        for options in options_of(verb):
+        for options in reversed(options_of(verb)):  # those of a feature see the arguments before those of who needs it
             options.add_arguments(parser)
             run = partial(options.run, verb=run)
         own, rest = split_rest(words[1:], parser)

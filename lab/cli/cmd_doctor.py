@@ -8,9 +8,10 @@ from dataclasses import asdict, replace
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
+from lab.engine.capability import Examiner
 from lab.engine.doctor import Check, Wanted, examine_machine
 from lab.engine.protocol import Engine
-from lab.engine.select import CHOICES, select_engine
+from lab.engine.select import select_engine
 from lab.errors import EngineUnavailable
 from lab.report.style import Style
 from lab.run.lock import holder_of
@@ -21,9 +22,7 @@ _SIGNS = {"ok": ("✔", "green"), "warning": ("!", "yellow"), "failed": ("✘", 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=types.positive, default=3, help="judge memory and cores for this many nodes")
     parser.add_argument("--nproc-per-node", type=types.positive, default=1, help="and this many workers on each")
-    parser.add_argument(
-        "--engine", choices=CHOICES, default="auto", help="engine to look at (default: what a run would use)"
-    )
+    shared.add_engine(parser, "engine to look at (default: what a run would use)")
     parser.add_argument("--image", help="image to look at (default: the lab's own)")
     parser.add_argument("--gpus", type=types.positive, default=0, help="GPUs that each node will want")
     parser.add_argument(
@@ -45,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine, why = select_engine(arguments.engine)
         if why:
             checks.append(Check("warning", "engine", why, "start Docker for real containers"))
-        checks += [*engine.examine(wanted), _leftovers(engine)]
+        checks += [*(engine.examine(wanted) if isinstance(engine, Examiner) else ()), _leftovers(engine)]
     except EngineUnavailable as error:
         checks.append(Check("failed", "engine", error.message, error.hint))
         exit_code = 3

@@ -12,10 +12,10 @@ from lab.cli.answer import answer
 from lab.cluster import Cluster
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed
-from lab.engine.select import Choice, available_engines, select_engine
+from lab.engine.select import available_engines, select_engine
 from lab.errors import EngineAbsent, EngineUnavailable
-from lab.keys.problems import did_you_mean
 from lab.run.lock import forget_faults, was_used
+from lab.spec.reading import did_you_mean
 from lab.words import listing, plural
 
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     return answer(arguments, lambda: asdict(removed), lambda _: _sentence(removed, arguments.name, engines))
 
 
-def _tell_of_the_silent(silent: Mapping[Choice, EngineUnavailable], cluster: str, removed: Removed) -> None:
+def _tell_of_the_silent(silent: Mapping[str, EngineUnavailable], cluster: str, removed: Removed) -> None:
     """Say that something may be left on an engine that does not answer; an error where nothing else was removed."""
     for engine, why in silent.items():
         if isinstance(why, EngineAbsent) and not was_used(engine, cluster):

@@ -7,6 +7,7 @@ import sys
 
 from lab.cli import arguments as shared
 from lab.cluster import Cluster
+from lab.engine.capability import Console, capable
 from lab.errors import ClusterUnfit, UsageError
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node
 
@@ -26,7 +27,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("there is no command to run", "write it after the node, as in `lab exec node0 hostname -i`")
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
-    return cluster.engine.execute(info, find_node(info, arguments.node), arguments.rest, tty=_on_terminal())
+    return capable(cluster.engine, Console).execute(
+        info, find_node(info, arguments.node), arguments.rest, tty=_on_terminal()
+    )
 
 
 def _on_terminal() -> bool:

@@ -6,6 +6,7 @@ import argparse
 
 from lab.cli.answer import answer
 from lab.cli.on_record import add_record, open_record
+from lab.feature import view
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Explain it; needs no engine."""
     from lab.diagnosis.explain import explain
-    from lab.report.broken_view import tell_broken
     from lab.report.explain_view import explanation_text
-    from lab.score.detection import facts_of
 
     record = open_record(arguments)
-    explanation, broken = explain(record), tell_broken(facts_of(record))
+    explanation, broken_in = explain(record), view("broken")
+    broken = broken_in(record) if broken_in else []
     return answer(
         arguments,
         lambda: {**explanation.to_json(), "broken": broken},

@@ -14,12 +14,12 @@ from typing import BinaryIO
 from lab.cli import arguments as shared
 from lab.cli.on_record import add_attempt, open_record
 from lab.errors import UsageError
-from lab.keys.problems import did_you_mean
 from lab.record.index import IndexReader, Piece
 from lab.record.output import read_output
 from lab.record.read import Record
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
+from lab.spec.reading import did_you_mean
 from lab.words import name_attempts, name_nodes
 
 _POLL_S = 0.1

@@ -42,11 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--launcher", choices=LAUNCHERS, help="what starts the workers (default: what the scenario says, else lab)"
     )
-    parser.add_argument(
-        "--network",
-        metavar="PROFILE",
-        help="have links as another network has them, by the name of a profile such as lan-1g or wan-40ms (on Docker)",
-    )
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(
         "--max-output",
@@ -59,19 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--one-user",
         action="store_true",
         help="let the ranks of a node be one user, as under torchrun: they may open each other's private files",
-    )
-    parser.add_argument(
-        "--fault",
-        dest="faults",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="break that on purpose, beside what the scenario breaks: 'kill: node2, when: {at: 2s}', or a YAML file",
-    )
-    parser.add_argument(
-        "--keep-faults",
-        action="store_true",
-        help="leave what `lab fault` has broken so, before and after the run",
     )
     parser.add_argument(
         "--outputs",
@@ -157,10 +139,6 @@ def read_arguments(arguments: argparse.Namespace) -> tuple[list[Scenario], RunOp
     env = shape.pop("env")  # that of the run, whatever the cluster was given
     scenarios = named_scenarios(arguments.scenarios, arguments.rest, env)
     options = RunOptions(**shared.fields_said(RunOptions, arguments))
-    if arguments.faults:
-        from lab.spec.fault_text import named_faults
-
-        options = replace(options, faults=named_faults(arguments.faults))
     return scenarios, options, shape
 
 

@@ -6,13 +6,14 @@ import argparse
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
+from lab.engine.capability import MemoryMeter
 from lab.engine.protocol import Engine
-from lab.engine.select import Choice, available_engines
+from lab.engine.select import available_engines
 from lab.errors import EngineAbsent, EngineUnavailable, LabError
-from lab.keys.problems import did_you_mean
 from lab.plan.cluster import ClusterInfo, Node
 from lab.report.cluster_view import cluster_json, cluster_text
 from lab.run.lock import holder_of
+from lab.spec.reading import did_you_mean
 
 _AT_ONCE = 8
 
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _nothing(name: str | None, engines: list[Engine], silent: dict[Choice, EngineUnavailable]) -> str:
+def _nothing(name: str | None, engines: list[Engine], silent: dict[str, EngineUnavailable]) -> str:
     meant = did_you_mean(name, [info.name for engine in engines for info in engine.find()]) if name else ""
     answering = ", ".join(engine.name for engine in engines) or "none"
     reasons = "".join(f"; {why.message}" for why in silent.values() if not isinstance(why, EngineAbsent))
@@ -45,6 +46,8 @@ def _nothing(name: str | None, engines: list[Engine], silent: dict[Choice, Engin
 
 def _memory(engine: Engine, info: ClusterInfo) -> dict[str, int | None]:
     """What each node uses; several are asked at once, for whoever answers waits most of the time."""
+    if not isinstance(engine, MemoryMeter):
+        return {node.name: None for node in info.nodes}
     from concurrent.futures import ThreadPoolExecutor
 
     def used(node: Node) -> int | None:

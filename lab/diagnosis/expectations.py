@@ -13,10 +13,10 @@ from lab.diagnosis.judgement import Judgement
 from lab.diagnosis.limits import left_out_told, told_besides
 from lab.diagnosis.patterns import Searches, TooLong
 from lab.errors import RecordError, ScenarioError
-from lab.keys.problems import near
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
+from lab.spec.reading import near
 from lab.spec.scenario import Expect
 
 _LONGEST_SHOWN = 200

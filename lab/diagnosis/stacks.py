@@ -21,8 +21,8 @@ _CRASHED = re.compile(r"^Current thread 0x[0-9a-f]+.*:$", re.MULTILINE)
 _OWN_FRAME = re.compile(r'^  File ".*/labnode/[\w/]+\.py", line .*\n?', re.MULTILINE)
 _OWN_START = re.compile(r'(?:^  File "<string>", line \d+ in .*\n?)+\Z', re.MULTILINE)
 """The outermost frames: a node's first program, or a cold worker's, is given to Python as a string."""
-_LEAVING = re.compile(r'^  File ".*labnode/rank/worker\.py", line \d+,? in _leave$', re.MULTILINE)
-_RETURNED = re.compile(r'^  File ".*labnode/rank/calls\.py", line \d+,? in await_call$', re.MULTILINE)
+_LEAVING = re.compile(r'^  File ".*labnode/(?:node/)?rank/worker\.py", line \d+,? in _leave$', re.MULTILINE)
+_RETURNED = re.compile(r'^  File ".*labnode/[\w/]*/calls\.py", line \d+,? in await_call$', re.MULTILINE)
 _FATAL = "Fatal Python error"
 _CHILD = re.compile(r"^Process \d+, started by this worker:\n", re.MULTILINE)
 """What the agent writes before the stack of a process that a worker forked, after the worker's own."""
@@ -32,7 +32,7 @@ _LOADER = "torch/utils/data/_utils/worker.py"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _PLUMBING = ("wrapper", "_time_logger", "inner")
 _COMMUNICATES = re.compile(
-    r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:recorder/|rank/rendezvous)"
+    r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:node/)?(?:recorder/|rank/rendezvous)"
 )
 
 

@@ -1,4 +1,4 @@
-"""Where engines that keep something of their own about a cluster do so: a folder each, an entry a cluster."""
+"""Where engines keep what they know of their clusters, and which engines of features have any."""
 
 from __future__ import annotations
 
@@ -18,26 +18,47 @@ def state_folder() -> Path:
     return Path(base) / "lab"
 
 
-def home_of(engine: str) -> Path:
-    """The folder of an engine in which an entry has the name of a cluster that is there, or half made."""
-    if engine == "local":
-        from lab.engine.local.layout import home_folder
+def register_cluster(engine: str, cluster: str, folder: Path | None = None) -> None:
+    """Note that an engine of a feature has a cluster, or begins to make it: such an engine is asked only then.
 
-        return home_folder()
-    if engine == "slurm":
-        from lab.engine.slurm import layout
+    Args:
+        engine: its name.
+        cluster: the cluster's name.
+        folder: where the cluster is on this machine; when that is gone, so is the cluster.
 
-        return layout.home_folder()
-    return state_folder() / engine
-
-
-def has_any(engine: str) -> bool:
-    """Whether there is any cluster in the folder of an engine."""
+    Raises:
+        ClusterError: it cannot be noted.
+    """
+    entry = _registered() / engine / cluster
     try:
-        with os.scandir(home_of(engine)) as entries:
-            return any(True for _ in entries)
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.unlink(missing_ok=True)
+        if folder is None:
+            entry.touch()
+        else:
+            entry.symlink_to(folder)
+    except OSError as error:
+        raise ClusterError(f"cannot write {entry}: {error.strerror}", "set XDG_STATE_HOME to another folder") from error
+
+
+def forget_cluster(engine: str, cluster: str | None = None) -> None:
+    """Note that an engine does not have the cluster of this name any more, or any."""
+    for entry in (_registered() / engine).glob(cluster or "*"):
+        entry.unlink(missing_ok=True)
+
+
+def registered_engines(cluster: str | None = None) -> list[str]:
+    """Names of engines of features that have the cluster of this name, or any."""
+    try:
+        engines = sorted(os.listdir(_registered()))
     except OSError:
-        return False
+        return []
+    return [name for name in engines if any(one.exists() for one in (_registered() / name).glob(cluster or "*"))]
+
+
+def _registered() -> Path:
+    """A folder for each engine, in it an entry for each cluster."""
+    return state_folder() / "engines"
 
 
 def new_folder(home: Path, cluster: str, variable: str) -> Path:

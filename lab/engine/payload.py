@@ -6,12 +6,15 @@ import io
 import tarfile
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+
+from lab.feature import features
 
 _SHIM = '''"""What `import lab` gives a script inside a node."""
 
-from labnode.rank.note import note
-from labnode.rank.read_output import OutputError, read_output
+from labnode.node.rank.note import note
+from labnode.node.rank.read_output import OutputError, read_output
 
 __all__ = ["OutputError", "note", "read_output"]
 '''
@@ -21,12 +24,17 @@ _SUFFIXES = (".py", ".cpp", ".hpp")
 
 
 def node_files() -> dict[str, bytes]:
-    """Path below the import root -> content."""
-    source = Path(__file__).parent.parent / "node"
-    paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
-    files = {f"labnode/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
-    files["lab/__init__.py"] = _SHIM.encode()
-    return files
+    """Path below the import root -> content: `lab/node` as `labnode/node`, and what features have."""
+    parts = {"labnode/node": Path(__file__).parent.parent / "node"}
+    for feature in features():
+        if feature.on_node:
+            parts[f"labnode/features/{feature.name}/on_node"] = Path(str(files(feature.on_node)))
+    packages = {"labnode", *(str(folder) for part in parts for folder in PurePosixPath(part).parents[:-1])}
+    found = {f"{package}/__init__.py": b"" for package in sorted(packages)}
+    for part, source in parts.items():
+        paths = sorted(path for path in source.rglob("*") if path.suffix in _SUFFIXES)
+        found |= {f"{part}/{path.relative_to(source).as_posix()}": path.read_bytes() for path in paths}
+    return {**found, "lab/__init__.py": _SHIM.encode()}
 
 
 @lru_cache(maxsize=1)

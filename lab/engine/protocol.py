@@ -1,18 +1,13 @@
-"""What an engine can do; everything above this layer knows engines only by this."""
+"""What every engine can do; what else one may be able to do is in `lab.engine.capability`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
 
 from lab.frozen import dataclass
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
-
-if TYPE_CHECKING:
-    from lab.engine.doctor import Check, Wanted
-    from lab.engine.packages.prepared import Prepared
-    from lab.engine.packages.target import Target
 
 _BY_A_SIGNAL = 128
 """An exit code above it tells of a signal."""
@@ -126,31 +121,29 @@ class Removed:
         return bool(self.nodes or self.networks or self.volumes or self.files)
 
 
-class Throttle(NamedTuple):
-    """What a node may use, as the engine has told the kernel."""
-
-    cpus: float
-    """Cores; as many as the machine has where nothing was said."""
-    memory_bytes: int
-    """What the machine has where nothing was said."""
+Need = Literal["", "limits", "memory", "links", "cable"]
+"""What a fault needs of an engine: other limits for a node that runs, a node's memory for itself, links that can be
+shaped, interfaces that can be taken down."""
 
 
-@runtime_checkable
-class HasImages(Protocol):
-    """An engine whose nodes are made of images, and which pulls those that it does not have."""
+class Traits(NamedTuple):
+    """What others want to know of an engine, whatever it is called."""
 
-    def has_image(self, image: str) -> bool:
-        """Whether nodes can be made of an image without pulling it.
-
-        Raises:
-            LabError: the engine does not answer, or no image can be called that.
-        """
+    isolates: bool = False
+    """Whether scripts that nobody trusts are kept from this machine, and from the next run."""
+    containers: bool = False
+    """Whether the handle of a node is the id of its container."""
+    divides_cores: bool = False
+    """Whether all clusters are on one machine, whose cores `cpus` divides among nodes."""
+    cannot: Mapping[Need, str] = {}
+    """What nodes cannot have done to them: why not, as the end of a sentence that begins with it."""
 
 
 class Engine(Protocol):
     """Makes, finds and removes clusters."""
 
     name: str
+    traits: Traits
 
     def find(self, cluster: str | None = None) -> list[ClusterInfo]:
         """The owner's clusters that exist, wholly or in part, by their labels; all, or the one of that name."""
@@ -212,100 +205,3 @@ class Engine(Protocol):
         Raises:
             EngineUnavailable: the engine does not answer.
         """
-
-    def memory_bytes(self, node: Node) -> int | None:
-        """Memory that a node uses; None where the engine does not say."""
-
-    def kill(self, node: Node) -> None:
-        """Kill a node at once, as a power cut would."""
-
-    def stop(self, nodes: Sequence[Node]) -> None:
-        """Kill nodes as `kill` does, where they run, and have them found as stopped until they are started.
-
-        Raises:
-            LabError: which node could not be stopped, and why.
-        """
-
-    def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
-        """Start nodes that do not run, as they were made, and wait until their agents can fork workers.
-
-        What a run had left in them that ended with them is gone; what is kept for all runs is there.
-
-        Raises:
-            LabError: what went wrong and on which node.
-        """
-
-    def pause(self, node: Node) -> None:
-        """Have every process of a node stand still; does nothing where they do.
-
-        Raises:
-            LabError: it does not run.
-        """
-
-    def resume(self, node: Node) -> None:
-        """Have them go on, where they stand still."""
-
-    def paused(self, node: Node) -> bool:
-        """Whether they stand still."""
-
-    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Let a node use no more than this from now on; what is None stays as it is.
-
-        Raises:
-            LabError: this engine, or its kernel, cannot do that.
-        """
-
-    def throttle(self, node: Node) -> Throttle:
-        """What a node may use now."""
-
-    def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
-        """Run a command in a node with this process's standard streams.
-
-        Returns:
-            Its exit code.
-        """
-
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready what nodes with these packages are made of; returns its name.
-
-        Args:
-            image: what the packages are added to; None: what nodes are made of by default.
-            requirements: as pip takes them.
-            announce: called with what is being done.
-            again: make it anew, with the latest packages.
-
-        Raises:
-            LabError: a package contradicts what is there, or cannot be fetched; nothing is left then.
-        """
-
-    def prepared(self) -> list[Prepared]:
-        """What is ready for nodes with packages, by name."""
-
-    def discard(self, prepared: Prepared) -> str:
-        """Remove one of these; returns why that cannot be, empty if it was done."""
-
-    def target(self, cluster: ClusterInfo) -> Target:
-        """The Python of its nodes: what it has, and what packages have to fit.
-
-        Raises:
-            ClusterError: it does not say.
-        """
-
-    def read_files(self, node: Node, path: str) -> IO[bytes]:
-        """A file or folder of a node, by its absolute path, as a tar whose entries begin with its name.
-
-        Raises:
-            ClusterError: there is none, or it cannot be read.
-        """
-
-    def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
-        """Unpack a tar into a folder of a node, which has to be there.
-
-        Raises:
-            ClusterError: it is not, or cannot be written.
-        """
-
-    def examine(self, wanted: Wanted) -> list[Check]:
-        """What `lab doctor` has to say about this engine."""

@@ -1,97 +1,140 @@
-"""Which engine to use."""
+"""Which engine to use: those of the kernel, and those that features add."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
-from lab.engine.home import has_any, home_of
-from lab.errors import EngineUnavailable
+from lab import feature
+from lab.engine.home import registered_engines
+from lab.errors import EngineAbsent, EngineUnavailable, UsageError
+from lab.feature import load
 
 if TYPE_CHECKING:
-    from lab.engine.protocol import Engine
+    from lab.engine.protocol import Engine, Traits
 
-Choice = Literal["auto", "docker", "local", "swarm", "slurm"]
-CHOICES: tuple[Choice, ...] = get_args(Choice)
-OF_SEVERAL_HOSTS: tuple[Choice, ...] = ("swarm", "slurm")
-"""Engines that are taken only where they are asked for, or have the cluster."""
+AUTO = "auto"
+"""Stands for the engine that has the cluster, or else for the first of `OPENERS` that answers."""
 
 
-def select_engine(choice: Choice, cluster: str | None = None) -> tuple[Engine, str]:
+_CLASSES = {
+    "docker": "lab.engine.docker.engine:DockerEngine",
+    "local": "lab.engine.local.engine:LocalEngine",
+}
+"""The kernel's own engines, in the order in which they are tried."""
+
+
+def _open(entry: str) -> Engine:
+    opened: Engine = load(entry)()
+    return opened
+
+
+OPENERS: dict[str, Callable[[], Engine]] = {name: partial(_open, entry) for name, entry in _CLASSES.items()}
+"""What opens each of them; see `open_engine`."""
+
+
+class Choices:
+    """What `--engine` takes; features are asked only for a name that is not the kernel's, and for all names."""
+
+    def __contains__(self, name: object) -> bool:
+        return name == AUTO or name in OPENERS or name in engine_names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((AUTO, *engine_names()))
+
+
+CHOICES = Choices()
+
+
+def engine_names() -> list[str]:
+    """The names of all engines: the kernel's, then those of features."""
+    return [*OPENERS, *feature.engines()]
+
+
+def engine_class(name: str) -> type[Engine] | None:
+    """The class of an engine, which need not answer; None where there is none of this name."""
+    found: type[Engine] | None = load(_CLASSES[name]) if name in _CLASSES else feature.engine(name)
+    return found
+
+
+def traits_of(name: str) -> Traits:
+    """What there is to know of an engine by its name; of one that is not known, nothing."""
+    from lab.engine.protocol import Traits
+
+    found = engine_class(name)
+    return found.traits if found is not None else Traits()
+
+
+def open_engine(name: str) -> Engine:
+    """The engine of this name.
+
+    Raises:
+        EngineUnavailable: it does not answer.
+        UsageError: there is none of this name.
+    """
+    if name in OPENERS:
+        return OPENERS[name]()
+    opener = engine_class(name)
+    if opener is None:
+        from lab.spec.reading import did_you_mean
+        from lab.words import listing
+
+        names = engine_names()
+        raise UsageError(f"there is no engine {name!r}{did_you_mean(name, names)}", f"there are {listing(names)}")
+    return opener()
+
+
+def select_engine(choice: str, cluster: str | None = None) -> tuple[Engine, str]:
     """The engine to use, and what a person should be told about the choice (empty: nothing).
 
     Args:
-        choice: `auto` takes the engine in whose folder the cluster is, else Docker if it answers, else local.
+        choice: its name, or `auto`: the engine that has the cluster, else Docker if it answers, else local.
         cluster: the cluster that is wanted.
 
     Raises:
         EngineUnavailable: the engine that was asked for does not answer, or none does.
+        UsageError: there is none of this name.
     """
-    if choice != "auto":
-        return OPENERS[choice](), ""
+    if choice != AUTO:
+        return open_engine(choice), ""
     there = _engine_with(cluster) if cluster is not None else None
     if there is not None:
-        return OPENERS[there](), ""
+        return open_engine(there), ""
+    first, second = OPENERS
     try:
-        return OPENERS["docker"](), ""
-    except EngineUnavailable as no_docker:
+        return OPENERS[first](), ""
+    except EngineUnavailable as no_first:
         try:
-            return OPENERS["local"](), f"using the local engine ({no_docker.message})"
-        except EngineUnavailable as no_local:
-            raise EngineUnavailable(f"{no_docker.message}; and {no_local.message}", no_local.hint) from None
+            return OPENERS[second](), f"using the {second} engine ({no_first.message})"
+        except EngineUnavailable as no_second:
+            raise EngineUnavailable(f"{no_first.message}; and {no_second.message}", no_second.hint) from None
 
 
-def available_engines(choice: Choice = "auto") -> tuple[list[Engine], dict[Choice, EngineUnavailable]]:
+def available_engines(choice: str = AUTO) -> tuple[list[Engine], dict[str, EngineUnavailable]]:
     """Every engine that answers, and by name why the others do not; of a choice that is not `auto`, that one.
 
-    Those of several hosts are asked where a cluster of theirs is: it may take long until they answer.
+    Those of features are asked where a cluster of theirs is: it may take long until they answer.
 
     Raises:
         EngineUnavailable: the engine that was asked for does not answer.
     """
-    if choice != "auto":
-        return [OPENERS[choice]()], {}
+    if choice != AUTO:
+        return [open_engine(choice)], {}
     engines: list[Engine] = []
-    silent: dict[Choice, EngineUnavailable] = {}
-    for name, open_engine in OPENERS.items():
-        if name in OF_SEVERAL_HOSTS and not has_any(name):
-            continue
+    silent: dict[str, EngineUnavailable] = {}
+    for name in (*OPENERS, *registered_engines()):
         try:
-            engines.append(open_engine())
+            engines.append(open_engine(name))
         except EngineUnavailable as why:
             silent[name] = why
+        except UsageError as none:  # the feature is not there any more
+            silent[name] = EngineAbsent(none.message, none.hint)
     return engines, silent
 
 
-def _docker() -> Engine:
-    from lab.engine.docker.engine import DockerEngine
-
-    return DockerEngine()
-
-
-def _local() -> Engine:
-    from lab.engine.local.engine import LocalEngine
-
-    return LocalEngine()
-
-
-def _swarm() -> Engine:
-    from lab.engine.swarm.engine import SwarmEngine
-
-    return SwarmEngine()
-
-
-def _slurm() -> Engine:
-    from lab.engine.slurm.engine import SlurmEngine
-
-    return SlurmEngine()
-
-
-OPENERS: dict[Choice, Callable[[], Engine]] = {"docker": _docker, "local": _local, "swarm": _swarm, "slurm": _slurm}
-"""What opens each engine; raises EngineUnavailable where it does not answer."""
-
-
-def _engine_with(cluster: str) -> Choice | None:
+def _engine_with(cluster: str) -> str | None:
     """The engine in whose folder a cluster is; half made counts too: somebody has to find it."""
-    known: tuple[Choice, ...] = ("local", *OF_SEVERAL_HOSTS)
-    return next((engine for engine in known if (home_of(engine) / cluster).exists()), None)
+    from lab.engine.local.layout import home_folder
+
+    return "local" if (home_folder() / cluster).exists() else next(iter(registered_engines(cluster)), None)

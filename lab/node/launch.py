@@ -13,16 +13,15 @@ import termios
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from . import inlet, processes, starter, statement, system_calls, trace_file, warm
 from .config import STRICT_OPEN_FILES
-from .deeds import write_filter
-from .deeds.write_filter import Served
 from .messages.agent import Claim
 from .messages.start import STARTER, WorkerStart
 from .messages.terminal import ANSWERS, CALLED, OWN, TERMINAL
-from .rank import calls, joining, worker
+from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users
 
@@ -68,6 +67,17 @@ class _Ends(NamedTuple):
     """Those that it is to hold back."""
     writes: socket.socket | None
     """Where it has its writes seen; None: nobody sees them."""
+
+
+class Served(NamedTuple):
+    """A process that sees the writes of one worker, and may refuse them or slow them down."""
+
+    pid: int = 0
+    """0: there is none."""
+    told: int = -1
+    """Where it is told what to do with writes."""
+    listener: socket.socket | None = None
+    """Where the worker sends it what it is to listen to."""
 
 
 def start_worker(start: WorkerStart, context: LaunchContext) -> Worker:
@@ -116,7 +126,12 @@ def _see_writes(start: WorkerStart, context: LaunchContext) -> Served:
     """Who is going to see the writes of a worker, if anybody."""
     if not any(one.get("writes") for one in start.triggers):
         return Served()
-    return write_filter.start_serving(*context.users.worker(start.local_rank))
+    served: Served = _write_filter().start_serving(*context.users.worker(start.local_rank))
+    return served
+
+
+def _write_filter() -> Any:
+    return import_module("..features.faults.on_node.write_filter", __package__)
 
 
 def _bind_notes(start: WorkerStart, context: LaunchContext) -> socket.socket:
@@ -171,7 +186,7 @@ def _become_worker(
         spec: dict[str, Any] = {
             "rank": start.rank,
             "argv": start.argv,
-            "script": calls.PROGRAM if start.stdin == CALLED else start.script or start.argv[0],
+            "script": os.path.join(context.import_root if start.stdin == CALLED else "", start.script or start.argv[0]),
             "folder": context.folder,
             "note_socket": context.note_socket,
             "stack_fd": stack,
@@ -190,14 +205,14 @@ def _become_worker(
         os.read(gate, 1)
         os.close(gate)
         if writes is not None:
-            write_filter.install(socket.socket(fileno=writes))
+            _write_filter().install(socket.socket(fileno=writes))
         if start.rank == STARTER:
             starter.run(start, changed, cold=context.claim.cold)
         if context.claim.cold:
             for fd in {*kept} - {gate, -1}:
                 os.set_inheritable(fd, True)
             os.environ[worker.SPEC_VARIABLE] = json.dumps(spec)
-            importing = f"import sys; sys.path.append({context.import_root!r}); from labnode.rank import worker"
+            importing = f"import sys; sys.path.append({context.import_root!r}); from labnode.node.rank import worker"
             code = f"{importing}; worker.start_cold()"
             os.execv(sys.executable, [sys.executable, "-u", "-c", code])
         spec["missing"] = warm.missing_modules()

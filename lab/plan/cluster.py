@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
-from lab.keys.problems import did_you_mean
 from lab.plan.limits import Limits
+from lab.spec.reading import did_you_mean
 from lab.words import format_limit, name_nodes
 
 if TYPE_CHECKING:
     from lab.spec.volumes import Volume
 
 State = Literal["ready", "partial", "dead"]
+GpuNumbers = Literal["node", "machine", "engine"]
 MASTER_PORT = 28411
 """Neither PyTorch's usual 29500 nor another one that scripts are likely to choose for a store of their own."""
 RUNNING = "running"
@@ -152,6 +153,8 @@ class ClusterInfo:
     """Where the nodes see their common volume."""
     data: str = "/data"
     """The folder in which the nodes see their data, each by its name."""
+    gpus: GpuNumbers = "node"
+    """How GPUs are numbered: on each node from 0, on the machine of all nodes, or as the engine alone knows."""
     limits: Limits = Limits()  # a tuple
     """What each node may use, whether asked for or not."""
 

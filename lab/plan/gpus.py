@@ -23,8 +23,8 @@ def gpu_variables(cluster: ClusterInfo, nproc_per_node: int, rank: int) -> dict[
     which a node has, by numbers that are known there only: its ranks see all of them, as under torchrun.
     """
     gpus = cluster.shape.gpus
-    if not gpus or VARIABLE in cluster.shape.env or cluster.engine == "slurm":
+    if not gpus or VARIABLE in cluster.shape.env or cluster.gpus == "engine":
         return {}
     node_rank, local_rank = divmod(rank, nproc_per_node)
-    before = node_rank * gpus if cluster.engine == "local" else 0
+    before = node_rank * gpus if cluster.gpus == "machine" else 0
     return {VARIABLE: ",".join(str(before + number) for number in visible_gpus(gpus, nproc_per_node, local_rank))}

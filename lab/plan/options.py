@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lab.frozen import dataclass
 from lab.plan.cluster import Shape
 from lab.spec.scenario import Scenario
-
-if TYPE_CHECKING:
-    from lab.fault.fault import Fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +40,7 @@ class PlanOptions:
     """What starts the workers."""
     network: str | Mapping[str, Any] | None = None
     """What the links between nodes are like, as the key `network` says it."""
-    faults: Sequence[Fault] = ()
+    faults: Sequence[Any] = ()
     """What is broken on purpose, beside what the scenario says."""
 
     def size_of_run(self, scenario: Scenario, shape: Shape) -> tuple[int, int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
-from lab.keys.problems import did_you_mean
 from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
@@ -19,10 +18,11 @@ from lab.plan.options import PlanOptions
 from lab.plan.present import refuse_absence
 from lab.spec.backends import check_backend
 from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
+from lab.spec.reading import did_you_mean
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 if TYPE_CHECKING:
-    from lab.fault.fault import Fault
+    from lab.plan.part import Part
 
 MAX_WORLD_SIZE = 4096
 
@@ -66,8 +66,8 @@ class Plan:
     """Patterns that name the files that are brought back; empty: all that the run makes; None: none."""
     interactive: int | None
     """The rank that has the terminal."""
-    faults: tuple[Fault, ...]
-    """What is broken on purpose, and when; first of all the network, where that is another than there is."""
+    parts: tuple[Part, ...]
+    """What features add."""
     workers: tuple[WorkerPlan, ...]
     launcher: Launching
     """What starts the workers."""
@@ -83,11 +83,13 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, as in `plan.json` and `--dry-run --json`."""
+        own = {name: value for name, value in vars(self).items() if name != "parts"}
         return {
-            **vars(self),
+            **own,
             "scenario": self.scenario.name,
             "trace": vars(self.trace),
-            "faults": _faults_data(self.faults),
+            "faults": [],
+            **{part.name: part.data() for part in self.parts},
             "workers": [worker._asdict() for worker in self.workers],
             "launcher": self.launcher.name,
             "starters": [starter._asdict() for starter in self.starters],
@@ -110,15 +112,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         raise UsageError(f"a run needs at least 1 node and 1 worker a node, not {nnodes} and {nproc_per_node}")
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
-    faults = (*scenario.faults, *options.faults)
-    if faults or scenario.network is not None or options.network is not None:
-        from lab.plan.faults import network_first, refuse_faults
-
-        faults = network_first(scenario.network, options.network, faults)
-        off = "LAB_RECORDER is off" if scenario.env.get("LAB_RECORDER") == "off" else ""
-        unrecorded = off if options.trace and scenario.trace.on else "its calls are not recorded"
-        strict = cluster.shape.strict
-        refuse_faults(faults, scenario.name, cluster.engine, nnodes, world_size, unrecorded, strict=strict)
+    parts = _parts(scenario, options, cluster, nnodes, world_size)
     calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
     for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
         if rank >= world_size:
@@ -152,7 +146,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         settings=_launching(scenario, options, backend),
     )
     launcher = find_launcher(layout.settings.name)
-    refuse_absence(scenario.name, cluster, nnodes, layout.settings, faults)
+    refuse_absence(scenario.name, cluster, nnodes, layout.settings, parts)
     starters = _starters(launcher, layout, options)
     workers = []
     for rank in range(world_size):
@@ -186,7 +180,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
         trace=Tracing(on=options.trace and scenario.trace.on, values=values),
         outputs=scenario.outputs,
         interactive=options.interactive,
-        faults=faults,
+        parts=parts,
         workers=tuple(workers),
         launcher=layout.settings,
         starters=starters,
@@ -228,12 +222,17 @@ def _addresses(cluster: ClusterInfo, nnodes: int) -> tuple[str, ...]:
     return tuple(f"node{rank}" for rank in range(nnodes))
 
 
-def _faults_data(faults: Sequence[Fault]) -> list[dict[str, Any]]:
-    if not faults:
-        return []
-    from lab.fault.fault import fault_data
+def _parts(
+    scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
+) -> tuple[Part, ...]:
+    """What features add; none is asked where nothing is said that would make one add something."""
+    said = (scenario.extra, scenario.expect.extra, options.faults, options.network)
+    if not any(said):
+        return ()
+    from lab.feature import parts
 
-    return [fault_data(fault) for fault in faults]
+    made = (make(scenario, options, cluster, nnodes, world_size) for make in parts())
+    return tuple(part for part in made if part is not None)
 
 
 def _torchrun_environment(

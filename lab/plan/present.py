@@ -11,41 +11,33 @@ from lab.spec.launching import Launching
 from lab.words import listing, name_nodes, plural
 
 if TYPE_CHECKING:
-    from lab.fault.fault import Fault
+    from lab.plan.part import Part
 
 HOST = "node0"
 """The node with the store at which all meet: nothing begins or goes on without it."""
 
 
-def present(cluster: ClusterInfo, nnodes: int, faults: Sequence[Fault]) -> list[str]:
-    """The nodes that run when it begins: not those that are stopped, and then what its own faults do before."""
+def present(cluster: ClusterInfo, nnodes: int, parts: Sequence[Part]) -> list[str]:
+    """The nodes that run when it begins: not those that are stopped, and then what its own parts do before."""
     there = {f"node{rank}": True for rank in range(nnodes)}
     there |= {node.name: node.state != STOPPED for node in cluster.nodes[:nnodes]}
-    there |= {node: bool(fault.what.leaves_running) for fault in before_it(faults) for node in fault.what.nodes}
+    for part in parts:
+        there |= part.before()
     return [name for name, runs in there.items() if runs]
 
 
-def before_it(faults: Sequence[Fault]) -> list[Fault]:
-    """Those that decide, before a run begins, which nodes run."""
-    if not faults:
-        return []
-    from lab.fault.when import START
-
-    return [fault for fault in faults if fault.when == START and fault.what.leaves_running is not None]
-
-
-def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Launching, faults: Sequence[Fault]) -> None:
+def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Launching, parts: Sequence[Part]) -> None:
     """Refuse a run that cannot begin, or not with what is to be broken, because of nodes that do not run.
 
     Raises:
         ClusterUnfit: too many nodes are stopped.
-        UsageError: its own faults stop too many before it begins, or start one that nothing takes in.
+        UsageError: its own parts stop too many before it begins, or start one that nothing takes in.
     """
     least = launching.least_nodes(nnodes)
     needs = plural(nnodes, "node") if least == nnodes else f"at least {plural(least, 'node')}, {HOST} among them"
-    there = present(cluster, nnodes, faults)
+    there = present(cluster, nnodes, parts)
     missing = [f"node{rank}" for rank in range(nnodes) if f"node{rank}" not in there]
-    stops = [str(fault) for fault in before_it(faults) if {*fault.what.nodes} & {*missing}]
+    stops = [one for part in parts for one in part.stopping(missing)]
     if (len(there) < least or HOST not in there) and stops:
         raise UsageError(
             f"{name} is to {listing(stops)} before it begins, and with the launcher {launching.name} it needs {needs}",
@@ -57,9 +49,9 @@ def refuse_absence(name: str, cluster: ClusterInfo, nnodes: int, launching: Laun
             f"{'is' if len(missing) == 1 else 'are'} stopped",
             f"`lab start {' '.join(missing)}`, or take fewer nodes with --nodes",
         )
-    for fault in faults:
-        if fault.what.leaves_running and fault not in before_it(faults) and least == nnodes:
+    for starts in (one for part in parts for one in part.starting()):
+        if least == nnodes:
             raise UsageError(
-                f"{name} is to {fault} in mid-run, and the launcher {launching.name} takes no node in",
+                f"{name} is to {starts} in mid-run, and the launcher {launching.name} takes no node in",
                 "say `launcher: {torchrun: {min_nodes: ...}}` for one that does",
             )

@@ -26,7 +26,6 @@ from lab.record.layout import (
     LOGS,
     MOST_RANKS,
     PLAN,
-    PREDICTION,
     RESULT,
     RUNS,
     SCENARIO,
@@ -54,7 +53,6 @@ from lab.words import name_attempts
 
 if TYPE_CHECKING:
     from lab.record.plan import RecordedPlan
-    from lab.record.prediction import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +128,7 @@ class Record:
 
     def result(self) -> Result:
         """The result; of a run that has none, what is known of it. What is damaged is left out."""
-        data, plan = self._json(RESULT, "ranks", "parents"), self.plan()
+        data, plan = self.json(RESULT, "ranks", "parents"), self.plan()
         known: dict[str, Any] = {"scenario": plan.scenario, "engine": plan.engine, "cluster": plan.cluster}
         known = {"run": self.run, **{name: value for name, value in known.items() if value}}
         try:
@@ -157,7 +155,7 @@ class Record:
         """The plan; what is missing or damaged has its default."""
         from lab.record.plan import RecordedPlan  # who makes a run knows its plan
 
-        found = read(RecordedPlan, self._json(PLAN, "workers") or {}, lenient=True)
+        found = read(RecordedPlan, self.json(PLAN, "workers") or {}, lenient=True)
         return replace(found, workers=tuple(one for one in found.workers if 0 <= one.rank < MOST_RANKS))
 
     def readable_plan(self) -> RecordedPlan:
@@ -168,13 +166,6 @@ class Record:
             from lab.record.plan import RecordedPlan
 
             return RecordedPlan()
-
-    def prediction(self) -> Prediction | None:
-        """What was predicted of it, where it was taken as a lesson; what is damaged is left out."""
-        from lab.record.prediction import Prediction  # no run has one while it is judged
-
-        data = self._json(PREDICTION)
-        return read(Prediction, data, lenient=True) if data else None
 
     def workers(self) -> dict[int, str]:
         """The node of each worker; empty where the record has no plan."""
@@ -246,7 +237,12 @@ class Record:
         reader = IndexReader(position)
         return [*read_output(self.path, reader, most_bytes)], reader.position
 
-    def _json(self, name: str, *of_ranks: str) -> dict[str, Any] | None:
+    def json(self, name: str, *of_ranks: str) -> dict[str, Any] | None:
+        """The JSON object in a file of it; None where there is none, empty where it is damaged.
+
+        Raises:
+            RecordError: it is refused, or one of the lists `of_ranks` is longer than any run has ranks.
+        """
         try:
             data = read_json(self.path, name)
         except (OSError, ValueError):

@@ -17,8 +17,8 @@ def scenario_keys(record: Record) -> Mapping[str, Any]:
 
     Its bounds are those of any scenario: so aliases, depth and size cannot make a view slow.
     """
-    from lab.keys.problems import InvalidError
     from lab.spec.document import MAX_BYTES, node_of
+    from lab.spec.reading import InvalidError
 
     text = record.scenario_text()
     if len(text) > MAX_BYTES:

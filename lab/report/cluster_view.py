@@ -8,6 +8,7 @@ from math import inf
 from statistics import median
 from typing import Any
 
+from lab.engine.select import traits_of
 from lab.plan.cluster import ClusterInfo
 from lab.report.alike import MANY, alike, range_text, span_text
 from lab.report.style import Style
@@ -17,13 +18,12 @@ from lab.words import NONE, format_bytes, name_nodes, plural
 _ODD_TIMES, _ODD_BYTES = 2, 64_000_000
 """A node that uses more than so many times what nodes mostly do, and more than so much, has a row of its own."""
 
-_WITHOUT_CONTAINERS = ("local", "slurm", "swarm")
-
 
 def cluster_json(info: ClusterInfo) -> dict[str, Any]:
     """A cluster as plain data."""
     data = asdict(info)
     data["state"] = info.state
+    del data["gpus"]
     data["limits"] = info.limits._asdict()
     for volume in data["shape"]["volumes"]:
         volume["source"] = str(volume["source"])
@@ -69,7 +69,7 @@ def cluster_text(
         used = format_bytes(memory_bytes.get(node.name) or None)
         rows.append([node.name, node.state, node.address or NONE, used, node.handle[:12], node.host or NONE])
     left_out = {
-        *(["container"] if info.engine in _WITHOUT_CONTAINERS else []),
+        *([] if traits_of(info.engine).containers else ["container"]),
         *(["host"] if not any(node.host for node in info.nodes) else []),
     }
     shown = [number for number, title in enumerate(rows[0]) if title not in left_out]

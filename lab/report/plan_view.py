@@ -60,10 +60,7 @@ def plan_text(plan: Plan, style: Style) -> str:
     tail = [f"packages: {', '.join(plan.scenario.requirements)}"] if plan.scenario.requirements else []
     tail += [f"data: {name} is {folder}" for name, folder in plan.scenario.data.items()]
     tail += [f"also in the environment: {name}={value}" for name, value in sorted(plan.scenario.env.items())]
-    if plan.faults:
-        from lab.fault.fault import fault_data, fault_sentence
-
-        tail += [f"fault: {fault_sentence(fault_data(fault))}" for fault in plan.faults]
+    tail += [sentence for part in plan.parts for sentence in part.sentences()]
     if not plan.trace.on:
         tail.append("trace: off")
     elif plan.trace.values is not None:

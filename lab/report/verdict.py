@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lab.feature import view
 from lab.report.alike import MANY, alike
 from lab.report.style import Style
 from lab.words import format_bytes, format_duration, listing, merge_ranks, name_nodes, name_ranks, plural
@@ -74,9 +75,8 @@ def _of_the_network(fault: Mapping[str, Any]) -> str:
 def _measured(found: Any) -> str:
     if not isinstance(found, Mapping) or not found:
         return ""
-    from lab.fault.found import found_words  # few runs break anything
-
-    return found_words(found)
+    words = view("measured")
+    return words(found) if words else ""
 
 
 def unmet_sentences(result: Result) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lab.diagnosis.facts import RunFacts
@@ -45,7 +46,7 @@ from lab.run.stdin import Stdin
 from lab.words import format_duration
 
 if TYPE_CHECKING:
-    from lab.run.faults import Faults
+    from lab.run.companion import Companion
     from lab.trace.now import Place, Whereabouts
 
 NO_RUN = "node"
@@ -86,8 +87,8 @@ class Collector:
         self.clocks = Clocks(self._tell_clock)
         self._whereabouts: tuple[int, Whereabouts] | None = None
         """Of which attempt, and where its ranks are."""
-        self.faults: Faults | None = None
-        """What the run's own notes and lines set off, where something is."""
+        self.companions: Sequence[Companion] = ()
+        """What goes along with the run, and hears what its agents say."""
         self.addresses: dict[str, str] = {}
         """By address: the names of the nodes."""
         self.heard = 0
@@ -141,10 +142,10 @@ class Collector:
             )
         elif isinstance(message, Refused):
             self._refused(node, message)
-        elif not isinstance(message, (Cleaning, Done, Reached)):  # these are for the faults of the run
+        elif not isinstance(message, (Cleaning, Done, Reached)):  # these are for what goes along
             self._misunderstood(node, message)
-        if self.faults is not None:
-            self.faults.hear(message)
+        for companion in self.companions:
+            companion.hear(message)
 
     def where(self) -> dict[int, Place]:
         """Where the ranks that run are, as far as their traces have come."""

@@ -29,7 +29,7 @@ from lab.run.stdin import SELDOM_S, Stdin
 from lab.words import name_nodes
 
 if TYPE_CHECKING:
-    from lab.run.faults import Faults
+    from lab.run.companion import Companion
     from lab.run.watched import Watched
 
 _ANSWER_DEADLINE_S = 60.0
@@ -63,7 +63,7 @@ class Driver:
         shared: str = "",
         watched: Watched | None = None,
         stdin: Stdin | None = None,
-        faults: Faults | None = None,
+        companions: Sequence[Companion] = (),
         cluster: ClusterInfo | None = None,
     ) -> None:
         self.plan = plan
@@ -87,8 +87,8 @@ class Driver:
         self.agents = Conversation(plan.run, engine, channels, self.collector, self._tick)
         self.agents.look_often = self.stdin.look
         self.starters.ask = self.agents.say
-        self.faults = self.collector.faults = faults
-        """What is broken on purpose."""
+        self.companions = self.collector.companions = companions
+        """What goes along with the run."""
         self.attempt = ""
         """See `Started`."""
         self.archive = b""
@@ -155,8 +155,8 @@ class Driver:
         plan = self.plan
         mine = [self.stdin.start(worker) for worker in plan.workers if worker.node == node]
         workers = tuple(worker._replace(attempt=self.attempt) for worker in mine)
-        held = self.faults.triggers if self.faults is not None else ()
-        prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=held))
+        held = [trigger for companion in self.companions for trigger in companion.triggers]
+        prepare = self.starters.prepare(node, Prepare(plan.run, workers, triggers=tuple(held)))
         if node == HOST:
             store = Store(plan.master_addr, plan.master_port, plan.world_size)
             prepare = prepare._replace(store=store, emptied=self.emptied)
@@ -188,16 +188,21 @@ class Driver:
         self._prepare(node, file_messages(self.plan.run, self.archive))
         self.agents.say(node, Go(self.plan.run))
 
+    @property
+    def changing(self) -> bool:
+        """Whether something that goes along is changing nodes just now."""
+        return any(companion.pending for companion in self.companions)
+
     def _look_for_nodes(self) -> None:
         """Take in nodes that have come, unless the run is about to end, or one is just being stopped or started."""
         ending = self.starters.ending or self.facts.timed_out or self._failed()
-        if not (ending or (self.faults is not None and self.faults.pending)):
+        if not (ending or self.changing):
             self.members.look()
 
     def _go(self) -> None:
         self.began = time.monotonic()
-        if self.faults is not None:
-            self.faults.attend(self.agents, self.collector.fact, self._look_for_nodes)
+        for companion in self.companions:
+            companion.attend(self.agents, self.collector.fact, self._look_for_nodes)
         self.agents.say_all(Go(self.plan.run))
         if self.watched is not None:
             self.watched.attend(self.agents)
@@ -227,7 +232,7 @@ class Driver:
         """The monotonic time at which the run has taken too long; it moves while none has started, or some are held."""
         if self.stdin.held:
             return time.monotonic() + SELDOM_S
-        held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, self.faults) if one is not None)
+        held_s = self.stdin.held_s + sum(one.held_s for one in (self.watched, *self.companions) if one is not None)
         return self.began + self.starters.took_s(self.began, self.facts.ranks) + self.plan.timeout_s + held_s
 
     def _await_culprit(self) -> None:
@@ -290,8 +295,8 @@ class Driver:
         self._note_duration()
 
     def _finish(self) -> None:
-        if self.faults is not None:
-            self.faults.finish()
+        for companion in self.companions:
+            companion.finish()
         wanted = None if self.facts.interrupted or not self.began else self.plan.outputs
         leave(self.agents, self.collector, self.outputs, wanted, self.shared)
         self.members.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from lab.spec.load import dump_scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.faults import Faults
+    from lab.run.companion import Companion
     from lab.run.stdin import Stdin
 
 _CHECK_DEADLINE_S = 60.0
@@ -41,7 +41,7 @@ def execute(
     writer: RecordWriter,
     observer: Observer,
     options: RunOptions,
-    faults: Faults | None = None,
+    companions: Sequence[Companion] = (),
 ) -> Result:
     """Run a plan on a cluster, through channels to the agents of the nodes that take part, and judge it.
 
@@ -77,7 +77,7 @@ def execute(
         shared=cluster.shared if cluster.run else "",
         watched=watched,
         stdin=_stdin(plan, options, observer),
-        faults=faults,
+        companions=companions,
         cluster=cluster,
     )
 
@@ -102,11 +102,11 @@ def execute(
 
         for fact in not_shipped(facts, scenario.script.parent):
             driver.collector.fact(fact)
-    if faults is not None:
-        faults.end()
+    for companion in companions:
+        companion.end()
     from lab.run.outcome import outcome
 
-    return outcome(plan, cluster, facts, writer, brought, options.update, faults)
+    return outcome(plan, cluster, facts, writer, brought, options.update, companions)
 
 
 def _driver_of(plan: Plan) -> type[Driver]:
@@ -132,7 +132,8 @@ def _stdin(plan: Plan, options: RunOptions, observer: Observer) -> Stdin | None:
     """What the ranks read; None: nothing."""
     if options.calls is not None:
         options.calls.timeout_s = plan.timeout_s
-        return options.calls
+        calls: Stdin = options.calls
+        return calls
     if options.stdin and not plan.ranks_planned:
         raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
     if options.stdin:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.protocol import Engine, HasImages
+from lab.engine.capability import ImageStore
+from lab.engine.protocol import Engine
 from lab.errors import UsageError
-from lab.keys.problems import shown
+from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
 from lab.words import listing
 
@@ -40,7 +41,7 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
     Raises:
         UsageError: it does not.
     """
-    if scenario.source is None or scenario.image is None or not isinstance(engine, HasImages):
+    if scenario.source is None or scenario.image is None or not isinstance(engine, ImageStore):
         return
     if not engine.has_image(scenario.image):
         raise UsageError(

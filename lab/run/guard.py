@@ -104,9 +104,9 @@ def _heard(keeper: int) -> dict[str, list[str]]:
 
 
 def _remove(engine_name: str, clusters: list[str], keeper: int) -> None:
-    from lab.engine.select import OPENERS
+    from lab.engine.select import open_engine
     from lab.run.keeper import remove_orphan
 
-    engine = OPENERS[engine_name]()  # type: ignore[index]
+    engine = open_engine(engine_name)
     for cluster in clusters:
         remove_orphan(engine, cluster, keeper)

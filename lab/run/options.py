@@ -20,7 +20,6 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.plan import Turn
-    from lab.run.calls import CallLine
     from lab.run.watched import Watched
 
 
@@ -54,7 +53,7 @@ class RunOptions(PlanOptions):
     """Leave in force what `lab fault` did, before the run and after it."""
     watched: Watched | None = None
     """Shared with whoever watches the run."""
-    calls: CallLine | None = None
+    calls: Any = None
     """Carries calls of functions to ranks, which run them in the place of the script; its folder is not shipped."""
 
     def __post_init__(self) -> None:

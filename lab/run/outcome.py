@@ -24,7 +24,7 @@ from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
     from lab.record.started import Started
-    from lab.run.faults import Faults
+    from lab.run.companion import Companion
 
 _EXIT_CODES = {"passed": 0, "failed": 1, "error": 1, "hung": 4}
 
@@ -36,7 +36,7 @@ def outcome(
     writer: RecordWriter,
     outputs: Outputs,
     update: bool | None = None,
-    faults: Faults | None = None,
+    companions: Sequence[Companion] = (),
 ) -> Result:
     """The result of a run that is over, which is written into its record.
 
@@ -62,15 +62,11 @@ def outcome(
 
         attempts = (*earlier, _attempt(bare, facts, len(earlier), writer))
         bare = with_story(bare, attempts, restarts_used_up(facts, plan.launcher.max_restarts))
-    told = faults.told() if faults is not None else ()
-    others = faults.expectations() if faults is not None else []
-    if told or expect.detected_within_s is not None:
-        from lab.score import detection  # most runs have no faults
-
-        found = detection.find_detections(detection.facts_of(evidence.record))
-        told = detection.with_detections(told, found)
-        if expect.detected_within_s is not None:
-            others = [*others, detection.check_detected(expect.detected_within_s, found)]
+    told, others = list[Mapping[str, Any]](), list[Expectation]()
+    for companion in companions:
+        tells, expects = companion.told(evidence.record, expect)
+        told += tells
+        others += expects
     judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
@@ -82,7 +78,7 @@ def outcome(
         parents=parents,
         expectations=expectations,
         duration_s=round(facts.duration_s, 6),
-        faults=told,
+        faults=tuple(told),
         outputs=tuple(outputs.brought),
         outputs_left_out=tuple(outputs.left_out),
         outputs_folder=outputs.folder if outputs.brought else None,

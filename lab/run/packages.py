@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.engine.packages import package_store
 from lab.engine.protocol import Engine
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo
@@ -23,8 +24,7 @@ def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -
     open_ones = [one for one in requirements if one not in known]
     if not open_ones:
         return ()
-    target = engine.target(cluster)
-    return tuple(one for one in open_ones if not target.meets(one))
+    return package_store(engine).lacking(cluster, open_ones)
 
 
 def refuse_lacking(engine: Engine, cluster: ClusterInfo, scenario: Scenario) -> None:

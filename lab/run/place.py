@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lab.engine.capability import PowerControl, capable
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
+from lab.feature import hook, load
 from lab.frozen import dataclass
-from lab.keys.problems import did_you_mean
 from lab.plan.cluster import STOPPED, ClusterInfo, Shape
 from lab.plan.fit import not_made, shape_for, with_asked
 from lab.plan.plan import make_plan
@@ -24,12 +25,13 @@ from lab.run.lock import ClusterLock, faults_file, forget_faults
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.unusable import not_running, why_unusable
+from lab.spec.reading import did_you_mean
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.plan.plan import Plan
     from lab.record.result import Result
-    from lab.run.faults import Faults
+    from lab.run.companion import Companion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +49,8 @@ class Place:
         """The cluster as the engine sees it now; None if there is none."""
         found = self.engine.find(self.name)
         if found and self._broken:
-            from lab.run.healing import as_broken
-
-            return as_broken(found[0])
+            as_broken = hook("as_broken")
+            return as_broken(found[0]) if as_broken else found[0]
         return found[0] if found else None
 
     @property
@@ -59,17 +60,16 @@ class Place:
 
     def _heal(self, info: ClusterInfo | None, *, keep_faults: bool) -> None:
         """Undo what was broken on purpose, by runs that are dead, and unless that is kept, by `lab fault`."""
-        if self._broken:
-            from lab.run.healing import heal_all
-
-            heal_all(self.engine, self.name, info, self.announce, by_hand=not keep_faults)
+        heal = hook("heal") if self._broken else None
+        if heal:
+            heal(self.engine, self.name, info, self.announce, by_hand=not keep_faults)
 
     def all_started(self, info: ClusterInfo) -> ClusterInfo:
         """The cluster with every node that was stopped running again."""
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
-        self.engine.start(info, stopped, announce=self.announce)
+        capable(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
 
     def existing(self) -> ClusterInfo:
@@ -250,14 +250,14 @@ class Place:
 
             make_room(plan, self.engine)
         removed_after = cluster.run == writer.run
-        faults = self._armed(plan, cluster, removed_after=removed_after)
+        companions = self._companions(plan, cluster, removed_after=removed_after)
         try:
-            if faults is not None:
-                faults.begin()
-            there = present(cluster, plan.nnodes, plan.faults)
+            for companion in companions:
+                companion.begin()
+            there = present(cluster, plan.nnodes, plan.parts)
             channels = self.engine.connect(cluster, [node for node in cluster.nodes if node.name in there])
             try:
-                return execute(plan, cluster, self.engine, channels, writer, observer, options, faults)
+                return execute(plan, cluster, self.engine, channels, writer, observer, options, companions)
             finally:
                 for channel in channels:
                     channel.close()
@@ -271,15 +271,11 @@ class Place:
                 raise
             raise told from error
         finally:
-            if faults is not None:
-                faults.close()
+            for companion in companions:
+                companion.close()
             if not removed_after:
                 self._heal(cluster, keep_faults=options.keep_faults)
 
-    def _armed(self, plan: Plan, cluster: ClusterInfo, *, removed_after: bool) -> Faults | None:
-        """The faults of a run; most have none."""
-        if not plan.faults:
-            return None
-        from lab.run.faults import Faults
-
-        return Faults(plan, self.engine, cluster, removed=removed_after)
+    def _companions(self, plan: Plan, cluster: ClusterInfo, *, removed_after: bool) -> list[Companion]:
+        """What goes along with the run; most have nothing."""
+        return [load(part.companion)(part, plan, self.engine, cluster, removed=removed_after) for part in plan.parts]

@@ -44,9 +44,8 @@ class RestartingDriver(Driver):
         return left and self._failed() and not hopeless and HOST in self.agents.alive and self._all_over()
 
     def _begin_anew(self) -> None:
-        if self.faults is not None:  # what cut a node's power is done before it gets it back
-            faults = self.faults
-            self.agents.listen_for(lambda: not faults.pending, _FAULT_DEADLINE_S)
+        if self.companions:  # what cut a node's power is done before it gets it back
+            self.agents.listen_for(lambda: not self.changing, _FAULT_DEADLINE_S)
         there = list(self.agents.alive)
         self._plan_attempt(self._restarts)
         self.collector.attempts.number(self.attempt)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lab.errors import EngineUnavailable, Interrupted, LabError
+from lab.feature import hook
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, own_name, shape_for
 from lab.run.foreign_wishes import refuse_foreign_wishes
@@ -43,12 +44,12 @@ class Several:
         """
         self.ready(shape)
         first = outcome_of(lambda: self.place.run(self.cluster, scenario, options, observer))
-        if isinstance(first, LabError) or not (scenario.rerun and scenario.faults and first.verdict == "failed"):
+        again = None if isinstance(first, LabError) or first.verdict != "failed" else _once_more(scenario, options)
+        if again is None:
             return first
         self.ready(shape)
-        self.place.announce(f"{scenario.name} {first.verdict} under its faults, and is run once more without them")
-        scenario, options = replace(scenario, faults=()), replace(options, faults=(), fresh=False)
-        return outcome_of(lambda: self.place.run(self.cluster, scenario, options, observer))
+        self.place.announce(f"{scenario.name} failed under its faults, and is run once more without them")
+        return outcome_of(lambda: self.place.run(self.cluster, *again, observer))
 
     def ready(self, shape: Callable[[], Shape]) -> None:
         """Have the cluster there: make it, unless all its nodes run.
@@ -79,7 +80,7 @@ def run_one(
     Raises:
         LabError: it could not begin.
     """
-    if not (scenario.rerun and scenario.faults):
+    if _once_more(scenario, options) is None:
         return place.run(cluster, scenario, options, observer)
     if cluster is None:
         refuse_foreign_wishes(scenario, place.engine, place.asked, options)
@@ -120,3 +121,10 @@ def outcome_of(run: Callable[[], Result]) -> Result | LabError:
         raise
     except LabError as error:
         return error
+
+
+def _once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
+    """What is run once more where a scenario fails; None: nothing is."""
+    ask = hook("once_more") if scenario.extra else None
+    again: tuple[Scenario, RunOptions] | None = ask(scenario, options) if ask else None
+    return again

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.errors import UsageError
-from lab.keys.kinds import Kind, choice, list_of
-from lab.keys.problems import did_you_mean
+from lab.spec.kinds import Kind, choice, list_of
+from lab.spec.reading import did_you_mean
 from lab.words import listing
 
 BACKENDS = ("gloo", "mpi", "nccl")

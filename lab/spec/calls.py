@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.errors import ScenarioError
-from lab.keys.problems import did_you_mean, shown
 from lab.operations import OPERATIONS, REDUCTIONS
 from lab.spec.expressions import VARIABLES, RankVariables, evaluate, is_expression
+from lab.spec.reading import did_you_mean, shown
 
 DTYPES = (
     "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32",

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.keys.kinds import Kind, read_text
-from lab.keys.problems import names_in, near, shown
-from lab.keys.value import Value
+from lab.spec.kinds import Kind, read_text
+from lab.spec.reading import Value, names_in, near, shown
 
 _NAME = "[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _NAMES = "letters, digits, '.', - and _, up to 63, a letter or digit first"

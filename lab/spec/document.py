@@ -1,7 +1,7 @@
 """From the bytes of a YAML file to a tree of nodes that know their place, within bounds.
 
-Nothing is constructed: a node holds the text that the person wrote, and `lab.keys.value` says what it is. So no tag can
-make an object, and no alias, depth or size can make the lab slow. libyaml reads the file where PyYAML comes with it;
+Nothing is constructed: a node holds the text that the person wrote, and `lab.spec.reading` says what it is. So no tag
+can make an object, and no alias, depth or size can make the lab slow. libyaml reads the file where PyYAML has it;
 where it refuses, PyYAML's own parser, ten times slower, says what is wrong: its words are the better ones.
 """
 
@@ -19,7 +19,7 @@ from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, No
 from yaml.nodes import Node, ScalarNode
 from yaml.reader import ReaderError
 
-from lab.keys.problems import InvalidError, Position, holding, missing_file, names_in, odd_space, shown
+from lab.spec.reading import InvalidError, Position, holding, missing_file, names_in, odd_space, shown
 
 MAX_BYTES = 1024 * 1024
 MAX_NODES = 20_000

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lab.keys.kinds import Kind, text_or_number
-from lab.keys.problems import shown
-from lab.keys.value import Value
+from lab.spec.kinds import Kind, text_or_number
+from lab.spec.reading import Value, shown
 
 LAB_VARIABLES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_NAME", "ROLE_RANK",

@@ -8,11 +8,9 @@ from functools import partial
 from typing import Any
 
 from lab.errors import ScenarioError
-from lab.keys.kinds import Kind, list_of, read_scalar, read_text, whole_number
-from lab.keys.problems import InvalidError, did_you_mean
-from lab.keys.value import Value
-from lab.keys.world import MAX_RANK, NODE, World, node, rank
 from lab.spec.expressions import RankVariables, evaluate, is_expression
+from lab.spec.kinds import MAX_RANK, NODE, Kind, World, list_of, node, rank, read_scalar, read_text, whole_number
+from lab.spec.reading import InvalidError, Value, did_you_mean
 
 SNAPSHOT = "snapshot"
 """What `calls` says where they are in a file beside the scenario."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from lab.errors import ScenarioError
-from lab.keys.problems import did_you_mean, shown
+from lab.spec.reading import did_you_mean, shown
 
 FUNCTIONS = ("abs", "float", "int", "len", "list", "max", "min", "range", "round", "str", "sum")
 MAX_LENGTH = 2000

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lab.keys import kinds
-from lab.keys.declare import dump_keys, key, keys_of, read_keys
-from lab.keys.problems import did_you_mean
-from lab.keys.value import Value
+from lab.spec import kinds
+from lab.spec.declare import dump_keys, key, keys_of, read_keys
 from lab.spec.launching import LAB, LAUNCHERS, TORCHRUN, Launching
+from lab.spec.reading import Value, did_you_mean
 
 _MAX_NODES = 1024
 _NODES = kinds.whole_number(1, _MAX_NODES)

@@ -1,17 +1,17 @@
-"""Lessons by name: those in `scenarios` of the current folder, and those that come with the lab."""
+"""Which files are scenarios, and lessons by name: those in `scenarios` of the current folder, and those of the lab."""
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 from lab.carried import carried
 from lab.errors import UsageError
-from lab.keys.problems import did_you_mean
-from lab.spec.regular import read_head
+from lab.spec.reading import did_you_mean, near
 
 SIGN = "@"
 """`@scatter`, in the place of a file, is the lesson of that name."""
@@ -23,6 +23,14 @@ _HEAD = 1000
 """Bytes of a file in which it says its name."""
 _MOST_FILES = 20_000
 """YAML files below a folder; the largest repositories of YAML have fewer."""
+_SCRIPT = rb"""(?m)^['"]?script['"]?[ \t]*:[ \t]+(?:'([^'\n]+)'|"([^"\n]+)"|([^\s'"#][^#\n]*))"""
+_EXPECT = rb"""(?m)^['"]?expect['"]?[ \t]*:[ \t\r]*(?:[{#]|$)"""
+_KEY = rb"""(?m)^['"]?([^\s#'"{\[-][^\n:'"]*?)['"]?[ \t]*:(?:\s|$)"""
+_NEXT_DOCUMENT = rb"(?m)^(?:---|\.\.\.)(?:\s|$)"
+_HEAD_BYTES = 65536
+_SIZES = ("nodes", "nproc_per_node")
+_NEAR = 0.8
+"""Keys of others are not that like those of scenarios: `stage` is as like `trace` as many a slip of the pen."""
 
 
 def library_folder() -> Path:
@@ -104,3 +112,46 @@ def is_installed(path: Path) -> bool:
     """Whether a file is, or would be, one of the lessons of an installed lab; those of a checkout are not."""
     library = library_folder().resolve()
     return library.parent == Path(__file__).resolve().parents[1] and path.resolve().is_relative_to(library)
+
+
+def read_head(path: Path, most_bytes: int) -> bytes:
+    """The first bytes of a regular file; none of anything else, or where it cannot be read. It never waits."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY), "rb") as file:
+            return file.read(most_bytes) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except (OSError, ValueError):
+        return b""
+
+
+def looks_like_one(path: Path) -> bool:
+    """Whether a YAML file is meant for a scenario.
+
+    It is if it names a script that is there. One that is not there, or has another name, is a slip of the pen only
+    among keys that scenarios have: files of others have a `script:` or an `expect:`, too.
+    """
+    head = read_head(path, _HEAD_BYTES)
+    head = next((part for part in re.split(_NEXT_DOCUMENT, head) if re.search(_KEY, part)), b"")
+    found, expects = re.search(_SCRIPT, head), re.search(_EXPECT, head) is not None
+    if found is None:
+        return expects and _has_keys_of_scenarios(head, "script", *_SIZES)
+    name = (found[1] or found[2] or found[3]).decode("utf-8", "replace").strip()
+    if (path.parent / name).is_file():
+        return True
+    is_script = name.endswith(".py") and not any(map(str.isspace, name))
+    return (is_script or expects) and _has_keys_of_scenarios(head, "script")
+
+
+def _has_keys_of_scenarios(head: bytes, *one_of: str) -> bool:
+    """Whether all keys at the top level are those of a scenario, or nearly; and one of these is among them."""
+    from lab.spec.declare import every_key
+    from lab.spec.scenario import Scenario
+
+    known, keys = every_key(Scenario), re.findall(_KEY, head)
+    if len(keys) > 2 * len(known):
+        return False
+    meant = set()
+    for key in keys:
+        meant.add(near(key.decode("utf-8", "replace"), known, _NEAR))
+        if None in meant:
+            return False
+    return not meant.isdisjoint(one_of)

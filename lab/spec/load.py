@@ -11,13 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.keys.declare import dump_keys, read_keys
-from lab.keys.kinds import slug
-from lab.keys.problems import Position, Reading
-from lab.keys.value import Value
+from lab.spec.declare import dump_keys, read_keys
+from lab.spec.kinds import slug
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
 from lab.spec.paths import missing_script, script_problem
-from lab.spec.predict import Size, wrong_with_answer
+from lab.spec.reading import Position, Reading, Value
 from lab.spec.requirements import merged
 from lab.spec.scenario import Scenario
 
@@ -33,7 +31,7 @@ def find_scenarios(paths: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(named_file, paths):
         if path.is_dir():
-            from lab.spec.recognise import looks_like_one
+            from lab.spec.lessons import looks_like_one
 
             inside = list(islice(filter(looks_like_one, files_below(path)), _MOST_SCENARIOS + 1))
             if len(inside) > _MOST_SCENARIOS:
@@ -72,19 +70,7 @@ def load_scenario(path: Path) -> Scenario:
             raise root.problem(missing_script(source))
     reading.raise_if_any()
     data["requirements"] = merged(_named_by(data["script"]), data.get("requirements", ()))
-    scenario = Scenario(**data)
-    wrong = _wrong_with_question(scenario)
-    if wrong:
-        reading.add(next(name.where for name, _ in root.pairs("") if name.raw == "predict"), wrong)
-        reading.raise_if_any()
-    return scenario
-
-
-def _wrong_with_question(scenario: Scenario) -> str:
-    if scenario.predict is None:
-        return ""
-    size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1) if scenario.nodes else None
-    return wrong_with_answer(scenario.predict, scenario.expect.notes, size)
+    return Scenario(**data)
 
 
 def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> Scenario:

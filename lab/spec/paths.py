@@ -6,9 +6,8 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 
-from lab.keys.kinds import Kind, list_of, read_text
-from lab.keys.problems import did_you_mean, holding, missing_file, names_in, near, shown
-from lab.keys.value import TRUE, Value
+from lab.spec.kinds import Kind, list_of, read_text
+from lab.spec.reading import TRUE, Value, did_you_mean, holding, missing_file, names_in, near, shown
 
 _SCRIPT = "the path of a script beside this file, such as train.py"
 _CHECK = "file.py:function, both in the folder of the script"

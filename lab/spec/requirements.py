@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.errors import ScenarioError, UsageError
-from lab.keys.kinds import Kind, list_of, read_text
-from lab.keys.problems import Position, Reading, missing_file, shown
-from lab.keys.value import Value
+from lab.spec.kinds import Kind, list_of, read_text
+from lab.spec.reading import Position, Reading, Value, missing_file, shown
 
 ONE = "a requirement as pip takes it, such as tqdm or 'accelerate>=1'"
 _ALL = "a file such as requirements.txt, or a list of requirements such as [tqdm, 'accelerate>=1']"

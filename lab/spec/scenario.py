@@ -1,7 +1,7 @@
 """The data of a scenario: frozen, validated where it enters (`lab.spec.load`), trusted afterwards.
 
 Each key of a scenario file is declared here, once, and nowhere else: the data that it becomes, its default, what it may
-be, and, under it, the line that the reference and the JSON Schema say of it (`lab.keys.declare`). After a change,
+be, and, under it, the line that the reference and the JSON Schema say of it (`lab.spec.declare`). After a change,
 `dev/reference` writes both.
 """
 
@@ -13,16 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from lab.frozen import dataclass
-from lab.keys import kinds
-from lab.keys.declare import key
-from lab.keys.kinds import late
-from lab.spec import backends, expect, paths
+from lab.spec import backends, expect, kinds, paths
+from lab.spec.declare import key, of_features
+from lab.spec.kinds import late
 from lab.spec.launching import Launching
 
 if TYPE_CHECKING:
-    from lab.fault.fault import Fault
-    from lab.fault.network import Network
-    from lab.spec.predict import Question
     from lab.spec.volumes import Volume
 
 Verdict = Literal["passed", "failed", "error", "hung"]
@@ -102,11 +98,6 @@ class Expect:
     """The verdict that the bare run must have."""
     culprit: int | str | None = key(None, expect.culprit(), "culprit: 1", "not checked")
     """The rank that must be named as the first culprit; or the node that has to be, or that has the one that is."""
-    detected_within_s: float | None = key(
-        None, kinds.duration(MAX_TIMEOUT_S), "detected_within: 5s", "not checked", name="detected_within"
-    )
-    """How long after each fault is in force something has to show it: an end, a loss, a time-out, data that nobody
-    acknowledges."""
     restarts: int | Sequence[int | str | None] | None = key(
         None, expect.restarts(), "restarts: [1, node2]", "not checked"
     )
@@ -116,6 +107,8 @@ class Expect:
     """What must be found in the run's reason."""
     tolerance: Tolerance = key(Tolerance)
     """How far a float that was noted may be from the expected one; the larger of the two counts."""
+    extra: Mapping[str, Any] = of_features("expect")
+    """The values of keys that features add, by key."""
 
     @property
     def graded(self) -> list[str]:
@@ -127,23 +120,12 @@ class Expect:
             "check": self.check,
             "verdict": self.verdict != "passed",
             "culprit": self.culprit is not None,
-            "detected_within": self.detected_within_s is not None,
             "restarts": self.restarts is not None,
             "reason": self.reason,
+            **dict.fromkeys(self.extra, True),
         }
         ends = ["exit"] if self.verdict == "passed" or self.exit else []
         return [*ends, *(f"note {name}" for name in self.notes), *(what for what, stated in whole.items() if stated)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grading:
-    """What `lab grade` gives for what, and what it gives to submissions."""
-
-    points: Mapping[str, float] = key(dict, late("lab.spec.grading", "points"), "points: {exit: 2}", "1 for each")
-    """What each expectation is worth, by the name that verdicts give it."""
-    files: tuple[str, ...] = key((), late("lab.spec.grading", "files"), "files: [helper.py]", "none")
-    """Files and folders beside the script that each submission gets, and cannot replace. Nothing else of that folder is
-    shipped: neither the scenario nor its check, nor the script, in whose place each submission stands; see grading."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,13 +141,6 @@ class Scenario:
     """The YAML file; None for a plain script."""
     learn: str = key("", kinds.text(), "learn: Every rank ends with the sum.", "none")
     """One or two sentences: the idea that the scenario teaches, told after the run."""
-    predict: Question | None = key(
-        None,
-        late("lab.spec.predict", "question"),
-        "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}",
-        "none",
-    )
-    """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
     nodes: int | None = key(None, _COUNT, "nodes: 3", "as many as the cluster has; 1 where the run makes its own")
     """How many nodes take part."""
     nproc_per_node: int | None = key(
@@ -218,24 +193,12 @@ class Scenario:
     outputs: tuple[str, ...] | None = key((), paths.outputs(), "outputs: [out, '*.pt']", "all files but caches")
     """Files in the working folder that are brought back if ranks make or change them: names of files or folders, or
     patterns with `*`; `false`: none. At most 64 MiB of a run; what is larger is left out and named."""
-    network: Network | None = key(
-        None, kinds.late("lab.fault.network", "network"), "network: {rate: 100mbit, delay: 5ms}", "as it is"
-    )
-    """What the links between nodes are like while it runs: rate, delay, jitter and loss of all of them, or of some, or
-    a profile by name, on the docker engine; see networks."""
-    faults: tuple[Fault, ...] = key(
-        (), late("lab.fault.fault", "fault_list"), "faults: [{kill: node2, when: {rank: 0, note: step}}]", "none"
-    )
-    """What is broken on purpose while it runs, each when its event comes; see Faults."""
-    rerun: bool = key(False, kinds.boolean(), "rerun: true")
-    """Where its faults made it fail, run it once more without them, on what it left in the shared folder: then that run
-    has to pass, and is the one that is told."""
     trace: Tracing = key(Tracing, example="trace: false")
     """Whether collectives are recorded, and how; see traces."""
     expect: Expect = key(Expect)
     """What must come out."""
-    grade: Grading = key(Grading)
-    """What `lab grade` gives for what, and what it gives to submissions."""
+    extra: Mapping[str, Any] = of_features()
+    """The values of keys that features add, by key; see `lab.spec.declare.said_of`."""
 
     @property
     def needed(self) -> tuple[str, ...]:

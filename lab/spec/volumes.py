@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from lab.keys.kinds import Kind, list_of, read_text
-from lab.keys.problems import names_in, near, shown
-from lab.keys.value import Value
+from lab.spec.kinds import Kind, list_of, read_text
+from lab.spec.reading import Value, names_in, near, shown
 
 _OWN = frozenset(
     [

@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from lab.errors import LabError, ScenarioError
-from lab.keys.problems import shown
 from lab.record.layout import MOST_RANKS
 from lab.spec.calls import ANYTHING, parse_calls
+from lab.spec.reading import shown
 from lab.trace.fold import Repeated, fold
 from lab.words import plural, rank_spans
 

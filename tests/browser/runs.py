@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lab.features.lessons.prediction import Prediction
 from lab.record.layout import EVENTS, INDEX, LOGS, OUTPUTS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
-from lab.record.prediction import Prediction
 from lab.record.read import Record
 from tests.unit.traces import TraceMaker
 

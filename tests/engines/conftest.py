@@ -106,9 +106,8 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
     """Runs a script of the folder `scripts`, or one at a path, on the shared cluster or another one."""
 
     def run(script: str | Path, *args: object, on: Cluster | None = None, **options: Any) -> Result:
-        scenario = scenario_of(
-            script, *args, **_pick(options, "expect", "env", "timeout_s", "cold", "launcher", "faults")
-        )
+        said = _pick(options, "expect", "env", "timeout_s", "cold", "launcher")
+        scenario = scenario_of(script, *args, extra=_pick(options, "faults"), **said)
         options.setdefault("nodes", None if on else 3)
         result = (on or cluster).run(scenario, runs=tmp_path / "runs", **options)
         judge_again(result)

@@ -13,7 +13,7 @@ import pytest
 from lab import Cluster, Result
 from lab.engine.gpus import refusal
 from lab.errors import MachineLacks
-from lab.plan.faults import beyond, network_first
+from lab.features.faults.planning import beyond_engine
 from lab.spec.load import find_scenarios, load_scenario
 from lab.spec.scenario import Scenario
 
@@ -54,7 +54,7 @@ def own_size(name: str) -> tuple[int, int]:
 def runs_on(engine: str, name: str) -> bool:
     """Whether a lesson breaks nothing that an engine cannot break."""
     scenario = loaded(name)
-    return not beyond(network_first(scenario.network, None, scenario.faults), engine)
+    return not beyond_engine(scenario, engine)
 
 
 def runs_locally(name: str) -> bool:

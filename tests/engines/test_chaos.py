@@ -13,7 +13,7 @@ import pytest
 
 from lab import Cluster
 from lab.cli.main import main
-from lab.engine.select import OPENERS
+from lab.engine.select import open_engine
 from lab.spec.load import load_scenario
 
 PLANTED = Path(__file__).parent / "planted"
@@ -30,7 +30,7 @@ def search(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     def search(scenario: str, *words: str) -> tuple[int, dict[str, Any]]:
         code = main(["run", scenario, "--chaos", "--json", "--engine", engine, "--name", name, *words])
         told = json.loads(capsys.readouterr().out)
-        assert not OPENERS[engine]().find(f"{name}-chaos")  # type: ignore[index]
+        assert not open_engine(engine).find(f"{name}-chaos")
         return code, told
 
     return search

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab import Result
-from lab.fault.fault import Fault
-from lab.fault.kinds.disk_full import DiskFull
-from lab.fault.kinds.disk_slow import DiskSlow
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.disk_full import DiskFull
+from lab.features.faults.kinds.disk_slow import DiskSlow
+from lab.features.faults.when import When
 from tests.engines.conftest import written
 
 Run = Callable[..., Result]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.select import OPENERS
+from lab.engine.select import open_engine
 from tests.pytest_process import pytest_environment, pytest_words
 
 BODY = """(rank, world_size, given):
@@ -140,7 +140,7 @@ def test_without_pytest_a_call_makes_a_cluster_and_leaves_nothing(engine: str, t
     argv = [sys.executable, "plain.py"]
     ended = subprocess.run(argv, cwd=tmp_path, env=pytest_environment(), capture_output=True, text=True, timeout=120)
     assert ended.stdout == "[(0, 2, 'x'), (1, 2, 'x')]\n", ended.stderr
-    assert not [info for info in OPENERS[engine]().find() if tmp_path.name[:10] in info.name]
+    assert not [info for info in open_engine(engine).find() if tmp_path.name[:10] in info.name]
 
 
 SUITES = Path(__file__).parents[2] / "bench" / "suites"

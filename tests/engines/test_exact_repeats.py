@@ -12,12 +12,12 @@ import pytest
 
 from lab import Result
 from lab.errors import MachineLacks
-from lab.fault.fault import Fault
-from lab.fault.kind import fault_kinds
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kind import fault_kinds
+from lab.features.faults.text import parse_kind
+from lab.features.faults.when import When
 from lab.record import events
 from lab.record.read import Record
-from lab.spec.fault_text import parse_kind
 from lab.trace.model import Call, Trace
 from tests.engines.conftest import Run, each_recorder, trace_of, written
 

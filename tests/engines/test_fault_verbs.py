@@ -10,8 +10,9 @@ import pytest
 
 from lab import Cluster
 from lab.cli.main import main
-from lab.engine.select import OPENERS
-from lab.fault.kind import fault_kinds
+from lab.engine.select import engine_names
+from lab.features.faults.kind import fault_kinds
+from lab.features.faults.view import cannot
 
 Typed = Callable[..., Any]
 
@@ -49,8 +50,8 @@ def test_what_is_broken_for_a_while_is_healed_by_the_same_command(typed: Typed) 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)
 def test_all_kinds_are_told_with_the_engines_that_cannot_do_them(typed: Typed) -> None:
     told = {one["kind"]: one["cannot"] for one in typed("kinds")}
-    assert told == {name: dict(kind.cannot) for name, kind in fault_kinds().items()}
-    assert {engine for cannot in told.values() for engine in cannot} == {"local", "slurm"} <= OPENERS.keys()
+    assert told == {name: cannot(kind) for name, kind in fault_kinds().items()}
+    assert {engine for whys in told.values() for engine in whys} == {"local", "slurm"} <= {*engine_names()}
 
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)

@@ -205,10 +205,10 @@ def test_what_ranks_print_is_printed_here(called: Cluster, capsys: pytest.Captur
 )
 def test_answers_that_are_none_end_the_call_with_a_sentence(called: Cluster, forged: bytes) -> None:
     def forges() -> None:
-        from labnode.rank import calls  # type: ignore[import-not-found]
+        from labnode.node.rank import called as ends  # type: ignore[import-not-found]
 
         if dist.get_rank() == 1:
-            os.write(calls._ends[1], forged)
+            os.write(ends.ends[1], forged)
         time.sleep(600)
 
     with pytest.raises(RanksFailed, match=r"^rank 1 answered what cannot be read: "):
@@ -223,11 +223,11 @@ def test_a_value_that_names_what_it_should_run_is_refused(called: Cluster, tmp_p
     def forges() -> None:
         import json
 
-        from labnode.rank import calls
+        from labnode.node.rank import called as ends
 
         plain = json.dumps(["fields", "subprocess", "Popen", {"args": ["touch", str(proof)]}]).encode()
         body = (2).to_bytes(8, "big") + b"{}" + len(plain).to_bytes(8, "big") + plain
-        os.write(calls._ends[1], b"V" + len(body).to_bytes(8, "big") + body)
+        os.write(ends.ends[1], b"V" + len(body).to_bytes(8, "big") + body)
         time.sleep(600)
 
     with pytest.raises(LabError, match=r"^what rank 0 returned cannot be read: it holds a subprocess.Popen"):

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.fault.fault import Fault
-from lab.fault.kind import FaultKind
-from lab.fault.kinds.hog import Hog
-from lab.fault.kinds.memory import Memory
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kind import FaultKind
+from lab.features.faults.kinds.hog import Hog
+from lab.features.faults.kinds.memory import Memory
+from lab.features.faults.when import When
 from tests.engines.conftest import written
 
 SCRIPT = """\

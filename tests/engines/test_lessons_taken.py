@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import lab
+from lab.features.lessons.prediction import prediction_of
 from lab.record.read import Record
 from lab.run.options import RunOptions
 from tests.engines.conftest import NODES, MakeCluster
@@ -37,7 +38,7 @@ def test_a_lesson_says_whether_a_prediction_held(
     assert "scatter #1" in str(taken)
     assert "Rank 0 splits a list of tensors" in taken._repr_html_()
     assert taken.result.path is not None
-    assert Record(path=taken.result.path).prediction() == taken.prediction
+    assert prediction_of(Record(path=taken.result.path)) == taken.prediction
 
 
 @pytest.mark.parametrize("engine", ["local"], indirect=True)

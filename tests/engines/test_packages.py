@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from lab.engine.packages.prepared import Prepared
+from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from tests.engines.conftest import written
 from tests.wheel_files import make_wheel
@@ -41,7 +41,7 @@ def prepared(
 ) -> Iterator[Callable[[], list[Prepared]]]:
     """What a test makes of packages; it is removed afterwards."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    subject = select_engine(engine)[0]  # type: ignore[arg-type]
+    subject = package_store(select_engine(engine)[0])  # type: ignore[arg-type]
     before = {one.name for one in subject.prepared()}
 
     def made() -> list[Prepared]:
@@ -75,7 +75,7 @@ def test_a_script_names_its_packages_and_they_are_fetched_once(
 
     for path in index.iterdir():
         path.unlink()
-    name = select_engine(engine)[0].prepare(None, one.requirements, announce=pytest.fail)  # type: ignore[arg-type]
+    name = package_store(select_engine(engine)[0]).prepare(None, one.requirements, announce=pytest.fail)  # type: ignore[arg-type]
     assert prepared() == [one]
     assert name == one.name
 
@@ -89,7 +89,7 @@ def test_what_cannot_be_had_is_said_and_nothing_is_left(
     evil.write_bytes(b"not even an archive")
     make_wheel(index, "labtestone", requires=["torch<2"])
     make_wheel(index, "labtesttwo", requires=[f"labtestevil @ {evil.as_uri()}"])
-    subject = select_engine(engine)[0]  # type: ignore[arg-type]
+    subject = package_store(select_engine(engine)[0])  # type: ignore[arg-type]
     said = []
 
     for asked in (["torch<2"], ["labtestone"], ["labtestnone"], ["labtesttwo"]):
@@ -155,4 +155,4 @@ def test_an_index_that_answers_has_what_scripts_name(
     assert result.passed, result.reason
     assert any("tqdm" in wheel for one in prepared() for wheel in one.added)
     for one in prepared():
-        assert select_engine(engine)[0].discard(one) == ""  # type: ignore[arg-type]
+        assert package_store(select_engine(engine)[0]).discard(one) == ""  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.select import OPENERS
+from lab.engine.select import open_engine
 from tests.pytest_process import pytest_environment, pytest_words
 
 HELLO = """
@@ -114,7 +114,7 @@ def test_a_session_with_tests_and_scenarios(engine: str, project: Path):
     assert len(results) == len(list(project.glob("records/*/report.html"))) == 7
     used = {result["cluster"] for result in results}
     assert len(used) == 2  # the one that all share, and that of the scenario with a limit of its own
-    assert not used & {info.name for info in OPENERS[engine]().find()}
+    assert not used & {info.name for info in open_engine(engine).find()}
 
 
 SIDE_BY_SIDE = """
@@ -145,8 +145,8 @@ def test_workers_side_by_side_have_clusters_of_their_own_which_the_next_session_
     assert "needs GPU: 64 GPUs a node, and this machine has" in first.said
     kept = set(re.findall(r"kept for the next session; to remove it: lab down --name (\S+)", first.said))
     assert len(kept) == 2
-    assert kept <= {info.name for info in OPENERS[engine]().find()}
+    assert kept <= {info.name for info in open_engine(engine).find()}
     second = session(project, *more)
     assert "10 passed, 2 skipped" in second.said, second.said
     assert "kept" not in second.said
-    assert not kept & {info.name for info in OPENERS[engine]().find()}
+    assert not kept & {info.name for info in open_engine(engine).find()}

@@ -17,10 +17,10 @@ import pytest
 from lab import Cluster, Result
 from lab.engine.ready import whole
 from lab.engine.select import select_engine
-from lab.engine.slurm.command import ask
-from lab.engine.slurm.layout import LIFE, home_folder, shared_folder
-from lab.engine.slurm.state import job_of
 from lab.errors import ClusterError
+from lab.features.slurm.command import ask
+from lab.features.slurm.layout import LIFE, home_folder, shared_folder
+from lab.features.slurm.state import job_of
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import written
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.select import OPENERS
+from lab.engine.select import open_engine
 from lab.features.suite.matrix import Matrix
 from lab.features.suite.start import Asked, start
 from lab.run.options import RunOptions
@@ -30,7 +30,7 @@ def test_cases_run_side_by_side_on_clusters_that_are_gone_at_the_end(engine: str
     (tmp_path / "s" / "train.py").write_text(SCRIPT)
     (tmp_path / "s" / "train.yaml").write_text("script: train.py\n")
     (tmp_path / "s" / "small.yaml").write_text("script: train.py\nnodes: 1\nresources: {memory: 1GiB}\n")
-    before = {info.name for info in OPENERS[engine]().find()}  # type: ignore[index]
+    before = {info.name for info in open_engine(engine).find()}
     found = start(
         Asked(
             scenarios=[open_scenario(tmp_path / "s" / name) for name in ("train.yaml", "small.yaml")],
@@ -54,5 +54,5 @@ def test_cases_run_side_by_side_on_clusters_that_are_gone_at_the_end(engine: str
     assert len({result.cluster for result in results}) == 2
     assert {result.ranks[0].log for result in results} == {"seed 41\n"}
     clusters = {result.cluster for result in results}
-    after = {info.name for info in OPENERS[engine]().find()}  # type: ignore[index]
+    after = {info.name for info in open_engine(engine).find()}
     assert not clusters & (before | after)

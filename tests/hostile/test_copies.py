@@ -21,10 +21,11 @@ from lab import Cluster, Result
 from lab.cli.main import main
 from lab.engine.archive import MOST_ENTRIES, pack, stream_pieces, unpack
 from lab.errors import UsageError
+from lab.features.grade.keys import Grading
 from lab.features.grade.stage import staged
 from lab.features.grade.submissions import Submission
 from lab.run.ship import pack_folder
-from lab.spec.scenario import Grading, Scenario
+from lab.spec.scenario import Scenario
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -473,7 +474,7 @@ def test_files_of_an_assignment_are_given_without_their_modes(tmp_path: Path) ->
     script, own = tmp_path / "ring.py", tmp_path / "handed.py"
     script.write_text("")
     own.write_text("")
-    assignment = Scenario(name="ring", script=script, grade=Grading(files=("given", "helper.py")))
+    assignment = Scenario(name="ring", script=script, extra={"grade": Grading(files=("given", "helper.py"))})
     with staged(Submission(name="a", path=own), assignment) as there:
         modes = {
             path.name: stat.S_IMODE(path.stat().st_mode) for path in there.script.parent.rglob("*") if path.is_file()

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, LabError
-from lab.engine.packages.contents import check_wheels
-from lab.engine.packages.pip import ask_python
-from lab.engine.packages.prepared import Prepared
-from lab.engine.packages.store import store
-from lab.engine.packages.target import Target
+from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit
+from lab.features.packages.contents import check_wheels
+from lab.features.packages.pip import ask_python
+from lab.features.packages.store import store
+from lab.features.packages.target import Target
 from tests.engines.conftest import scenario_of, written
 from tests.wheel_files import make_wheel
 
@@ -80,7 +80,7 @@ def prepared(
 ) -> Iterator[Callable[[], list[Prepared]]]:
     """What a test makes of packages; it is removed afterwards."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    subject = select_engine(engine)[0]  # type: ignore[arg-type]
+    subject = package_store(select_engine(engine)[0])  # type: ignore[arg-type]
     before = {one.name for one in subject.prepared()}
 
     def made() -> list[Prepared]:
@@ -106,7 +106,7 @@ def alone(engine: str, *names: str, nodes: int = 2) -> Cluster:
 def refused(engine: str, *asked: str) -> str:
     """What is said where packages are refused."""
     with pytest.raises(LabError) as error:
-        select_engine(engine)[0].prepare(None, asked, announce=lambda _: None)  # type: ignore[arg-type]
+        package_store(select_engine(engine)[0]).prepare(None, asked, announce=lambda _: None)  # type: ignore[arg-type]
     assert error.value.exit_code == 2, error.value
     assert error.value.message.isprintable()
     return error.value.message
@@ -140,17 +140,17 @@ def test_what_a_wheel_runs_by_itself_runs_as_the_user_of_a_rank_alone(
 
 
 ATTACKS = [
-    "sys.modules.get('labnode.rank.worker', sys).__dict__.update(_exit_code=lambda value: 0)",
-    "import labnode.rank.worker as w\nfor n in ('_run_script', '_run_once'): setattr(w, n, lambda *_: 0)",
-    "import labnode.rank.worker as w; w._leave = lambda *_, **__: w.native_exit.leave(0)",
-    "import labnode.rank.native_exit as n; n.leave = lambda code: n._exit(0)",
+    "sys.modules.get('labnode.node.rank.worker', sys).__dict__.update(_exit_code=lambda value: 0)",
+    "import labnode.node.rank.worker as w\nfor n in ('_run_script', '_run_once'): setattr(w, n, lambda *_: 0)",
+    "import labnode.node.rank.worker as w; w._leave = lambda *_, **__: w.native_exit.leave(0)",
+    "import labnode.node.rank.native_exit as n; n.leave = lambda code: n._exit(0)",
     "real = os._exit; os._exit = lambda code: real(0)",
     "import atexit; atexit.register(os._exit, 0)",
     "import threading; threading._shutdown = lambda: os._exit(0)",
     "import builtins; real = builtins.exec\n"
     "def mine(*args):\n    try: real(*args)\n    except SystemExit: pass\nbuiltins.exec = mine",
     "sys.excepthook = lambda *_: os._exit(0)",
-    "import labnode.rank.note as n, atexit; n.send = lambda *_: None; atexit.register(os._exit, 0)",
+    "import labnode.node.rank.note as n, atexit; n.send = lambda *_: None; atexit.register(os._exit, 0)",
     "os.waitpid = lambda pid, options: (pid, 0)\nos.WEXITSTATUS = lambda status: 0",
 ]
 """What a wheel does in an interpreter that reads its folder."""
@@ -181,7 +181,7 @@ OVERLAPS = {
     "json.py": "json.py",
     "os/__init__.py": "os/__init__.py",
     "lab/__init__.py": "lab/__init__.py",
-    "labnode/agent.py": "labnode/agent.py",
+    "labnode/node/agent.py": "labnode/node/agent.py",
     "sitecustomize.py": "sitecustomize.py",
     "usercustomize.py": "usercustomize.py",
     "lab-below.pth": "lab-below.pth",
@@ -265,7 +265,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
             assert data.count(said) == 2
             wheel.write_bytes(data.replace(said, struct.pack("<I", 0xFFFFFFF0)))
     elif kind == "crowd":
-        monkeypatch.setattr("lab.engine.packages.contents.MAX_FILES", 3)
+        monkeypatch.setattr("lab.features.packages.contents.MAX_FILES", 3)
     elif kind == "no metadata":
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr(f"{NAME}.py", "")
@@ -273,7 +273,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
         wheel.write_bytes(b"")
 
     with pytest.raises(LabError) as error:
-        select_engine(engine)[0].prepare(None, [NAME], announce=lambda _: None)  # type: ignore[arg-type]
+        package_store(select_engine(engine)[0]).prepare(None, [NAME], announce=lambda _: None)  # type: ignore[arg-type]
 
     assert NAME in error.value.message
     assert error.value.message.isprintable()
@@ -287,7 +287,7 @@ def test_modes_of_a_wheel_do_not_reach_this_machine(
     data = {f"{NAME}.py": b"", f"{NAME}-1.0.data/scripts/labtestsu": b"#!/bin/sh\n"}
     raw_wheel(index, data, mode=stat.S_IFREG | 0o6777)
 
-    assert select_engine(engine)[0].prepare(None, [NAME], announce=lambda _: None)  # type: ignore[arg-type]
+    assert package_store(select_engine(engine)[0]).prepare(None, [NAME], announce=lambda _: None)  # type: ignore[arg-type]
 
     modes = [os.lstat(path).st_mode for path in tmp_path.rglob("*")]
     assert len(prepared()) == 1

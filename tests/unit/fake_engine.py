@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
+from lab.engine.capability import Throttle
 from lab.engine.doctor import Check, Wanted
-from lab.engine.packages.prepared import Prepared
-from lab.engine.packages.target import Package, Target
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.packages import Prepared
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
+from lab.features.packages.target import Package, Target
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
 from lab.node.messages.clock import AskTime, TimeTold
@@ -194,6 +195,7 @@ class FakeEngine:
     """
 
     name = "fake"
+    traits = Traits(isolates=True, containers=True)
 
     def __init__(
         self,
@@ -330,9 +332,13 @@ class FakeEngine:
     def discard(self, prepared: Prepared) -> str:
         return ""
 
-    def target(self, cluster: ClusterInfo) -> Target:
-        self._called("target")
-        return python_with(self.packages, f"cluster {cluster.name}")
+    def name_of(self, image: str | None, requirements: Sequence[str]) -> str:
+        return f"{image} with {' '.join(requirements)}"
+
+    def lacking(self, cluster: ClusterInfo, requirements: Sequence[str]) -> tuple[str, ...]:
+        self._called("lacking")
+        target = python_with(self.packages, f"cluster {cluster.name}")
+        return tuple(one for one in requirements if not target.meets(one))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         self._called("read_files")

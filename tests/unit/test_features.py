@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lab.feature import IN_TREE, Feature, features
+from lab.feature import IN_TREE, KEYS, Feature, features
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FEATURES = ROOT / "lab" / "features"
@@ -63,9 +65,14 @@ def test_what_a_feature_names_is_there(name: str) -> None:
     from lab.feature import load
 
     feature = BY_NAME[name]
-    entries = [*feature.options.values(), *feature.exports.values(), *feature.views.values()]
+    named = (feature.options, feature.exports, feature.views, feature.keys, feature.engines)
+    entries = [entry for entries in named for entry in entries.values()]
     for entry in [*entries, *(module for module, _ in feature.verbs.values())]:
         assert load(entry)
+
+
+def test_the_table_of_keys_is_that_of_the_features() -> None:
+    assert {key: name for name, feature in BY_NAME.items() for key in feature.keys} == KEYS
 
 
 def test_a_feature_is_not_changed() -> None:
@@ -102,6 +109,15 @@ def lab(environment: dict[str, str], folder: Path, *words: str) -> subprocess.Co
     )  # fmt: skip
 
 
+def scatter(folder: Path, *without: str) -> Path:
+    """The scenario `scatter` without the keys of these features, beside its script."""
+    said = yaml.safe_load((ROOT / "scenarios" / "scatter.yaml").read_text())
+    shutil.copy(ROOT / "scenarios" / "scatter.py", folder)
+    path = folder / "scatter.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in said.items() if KEYS.get(key) not in without}))
+    return path
+
+
 @pytest.mark.parametrize("name", IN_TREE)
 def test_without_a_feature_everything_else_is_there(name: str, tmp_path: Path) -> None:
     environment = without(tmp_path, name)
@@ -111,19 +127,27 @@ def test_without_a_feature_everything_else_is_there(name: str, tmp_path: Path) -
     assert helped.returncode == 0, helped.stderr
     for other, feature in BY_NAME.items():
         for verb in feature.verbs:
-            assert (f"  {verb} " in helped.stdout) == (other not in gone), verb
+            assert bool(re.search(rf"^  {verb}  ", helped.stdout, re.MULTILINE)) == (other not in gone), verb
     for verb in BY_NAME[name].verbs:
         refused = lab(environment, tmp_path, verb)
         assert refused.returncode == 2
         assert f"there is no verb '{verb}'" in refused.stderr
-    assert lab(environment, tmp_path, "validate", str(ROOT / "scenarios" / "scatter.yaml")).returncode == 0
+    for key in BY_NAME[name].keys:
+        *above, last = key.split(".")
+        scenario = tmp_path / "scenario.yaml"
+        scenario.write_text("script: scatter.py\n" + "".join(f"{one}:\n  " for one in above) + f"{last}: 1\n")
+        refused = lab(environment, tmp_path, "validate", str(scenario))
+        assert refused.returncode == 2
+        assert f"the key '{last}' is one of the feature {name}, which is not there" in refused.stdout
+    valid = lab(environment, tmp_path, "validate", str(scatter(tmp_path, *gone)))
+    assert valid.returncode == 0, valid.stdout
 
 
 def test_without_any_feature_a_scenario_runs_on_the_local_engine(tmp_path: Path) -> None:
     environment = without(tmp_path, *IN_TREE)
     (tmp_path / "work").mkdir()
 
-    done = lab(environment, tmp_path / "work", "run", str(ROOT / "scenarios" / "scatter.yaml"), "--engine", "local")
+    done = lab(environment, tmp_path / "work", "run", str(scatter(tmp_path, *IN_TREE)), "--engine", "local")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout

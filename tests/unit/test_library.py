@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from lab.features.lessons.catalogue import catalogue_text, read_path
+from lab.features.lessons.question import LETTERS, Size, question_of
 from lab.spec.load import find_scenarios, load_scenario
-from lab.spec.predict import LETTERS, Size
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "scenarios"
@@ -30,15 +30,15 @@ def test_every_lesson_asks_and_teaches() -> None:
     for name, path in FILES.items():
         scenario = load_scenario(path)
         assert scenario.learn, name
-        assert scenario.predict is not None, name
+        assert question_of(scenario).ask, name
 
 
 def test_every_question_has_an_answer_at_the_lessons_own_size() -> None:
     places: Counter[int] = Counter()
     for name, path in FILES.items():
         scenario = load_scenario(path)
-        asked = scenario.predict
-        assert asked is not None, name
+        asked = question_of(scenario)
+        assert asked.ask, name
         assert scenario.nodes is not None, name
         size = Size(nnodes=scenario.nodes, nproc_per_node=scenario.nproc_per_node or 1)
         right = asked.right_answer(scenario.expect.notes, size)
@@ -55,10 +55,11 @@ def test_what_is_computed_is_an_answer_or_unknown_at_other_sizes_too() -> None:
     computed = 0
     for name, path in FILES.items():
         scenario = load_scenario(path)
-        assert scenario.predict is not None, name
-        for nnodes, nproc_per_node in ((1, 1), (2, 1), (5, 1), (2, 2), (4, 3)) if scenario.predict.computed else ():
-            right = scenario.predict.right_answer(scenario.expect.notes, Size(nnodes, nproc_per_node))
-            assert scenario.predict.understand(right) == right, name
+        asked = question_of(scenario)
+        assert asked.ask, name
+        for nnodes, nproc_per_node in ((1, 1), (2, 1), (5, 1), (2, 2), (4, 3)) if asked.computed else ():
+            right = asked.right_answer(scenario.expect.notes, Size(nnodes, nproc_per_node))
+            assert asked.understand(right) == right, name
             computed += bool(right)
     assert computed > 50
 

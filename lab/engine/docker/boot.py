@@ -48,10 +48,10 @@ def main() -> None:
     sys.path[0] = config["import_root"]  # not the working folder, where a volume could have the name of a module
     sys.path.append(config["import_root"])
     if ZYGOTE in config:
-        from labnode.zygotes.container import main as become_zygote  # type: ignore[import-not-found]
+        from labnode.node.zygotes.container import main as become_zygote  # type: ignore[import-not-found]
 
         become_zygote(sent)
-    from labnode.agent import main as become_agent  # type: ignore[import-not-found]
+    from labnode.node.agent import main as become_agent  # type: ignore[import-not-found]
 
     become_agent()
 

@@ -11,32 +11,19 @@ from lab.engine.docker.state import nodeless
 from lab.engine.doctor import Check, Wanted
 from lab.engine.gpus import gpu_checks, look, self_test_command, told_steps
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
-from lab.engine.library import library
 from lab.engine.payload import node_files, tar
 from lab.errors import LabError
+from lab.feature import hook
 from lab.node.recorder import build
 
-_FOLDER, _LENT = "/lab-probe", "lent.json"
+_FOLDER = "/lab-probe"
 _PROBE = f"""
 import glob, json, sys
-sys.path.insert(0, "{_FOLDER}")
-from labnode.deeds import library
-with open("{_FOLDER}/{_LENT}") as lent:
-    library.apply(None, {{"files": json.load(lent)}})
+folder = "{_FOLDER}"
+sys.path.insert(0, folder)
 can = {{"recorder": bool(glob.glob("{build.IMAGE_FOLDER}/*-{build.source_hash()}.so"))}}
-try:
-    from labnode.deeds import filtering, shaping
-    with shaping.route() as route:
-        can |= {{kind: shaping.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
-    with filtering.filters() as filters:
-        asked = {{"loss": 0.5, "reset": 1}}
-        filtering.replace(filters, filtering.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
-        can["filters"] = True
-except OSError:
-    pass
-print(json.dumps(can))
 """
-"""What is in an image, and what the kernel lets a container do to its own network: tried in one that has none."""
+"""What is in an image; features have more tried in it."""
 _ANY_PYTHON = 'for python in python3 python; do command -v $python >/dev/null && exec $python -c "$0"; done; echo {}'
 _PROBE_DEADLINE_S = 30
 _GPU_DEADLINE_S = 300
@@ -122,29 +109,31 @@ def _gpu_test(connection: Connection, image: str) -> list[Check]:
 def _inside(connection: Connection, image: str) -> list[Check]:
     """What is in the image, and what a container that is allowed to can do to its network, tried out."""
     host_config = connection.api.create_host_config(cap_drop=["ALL"], cap_add=["NET_ADMIN"], network_mode="none")
+    more = hook("doctor_probe")
+    program = f"{_PROBE}{more.PROGRAM if more else ''}print(json.dumps(can))\n"
     probe = connection.call(
         lambda: connection.api.create_container(
             image,
-            entrypoint=["/bin/sh", "-c", _ANY_PYTHON, _PROBE],
+            entrypoint=["/bin/sh", "-c", _ANY_PYTHON, program],
             user="0:0",
             host_config=host_config,
             labels={label.OWNER: label.owner(), label.CLUSTER: "doctor"},
         )
     )["Id"]
     try:
-        connection.call(lambda: connection.api.put_archive(probe, "/", _sent()))
+        connection.call(lambda: connection.api.put_archive(probe, "/", _sent(more.sent() if more else {})))
         connection.call(lambda: connection.api.start(probe))
         connection.call(lambda: connection.api.wait(probe, timeout=_PROBE_DEADLINE_S))
         can = json.loads(connection.call(lambda: connection.api.logs(probe, stderr=False)) or b"{}")
     finally:
         connection.call(lambda: connection.api.remove_container(probe, force=True, v=True))
     recorder = _recorder(image, built=can.get("recorder", False))
-    return [recorder, *_links(can)]
+    return [recorder, *(more.checks(can) if more else ())]
 
 
-def _sent() -> bytes:
+def _sent(more: Mapping[str, bytes]) -> bytes:
     """What the probe needs, as a tar."""
-    files = {**node_files(), _LENT: json.dumps(library()).encode()}
+    files = {**node_files(), **more}
     return tar({f"{_FOLDER.strip('/')}/{path}": content for path, content in files.items()})
 
 
@@ -155,34 +144,3 @@ def _recorder(image: str, *, built: bool) -> Check:
         found = f"the one in Python, which is slower: {image} has no compiled one that fits this version of the lab"
         return Check("warning", "recorder", found, "lab image build, then lab down and lab up")
     return Check("ok", "recorder", f"the one in Python; {image} has no compiled one")
-
-
-def _links(can: Mapping[str, bool]) -> list[Check]:
-    """What links of nodes can be made to do."""
-    return [
-        Check("ok", name, f"{works} of links can be had")
-        if can.get(kind)
-        else Check(
-            "warning",
-            name,
-            f"this kernel lacks it, so {lost} cannot be had",
-            f"load the module {module}, or use another kernel",
-        )
-        for kind, name, works, lost, module in (
-            ("htb", "htb", "rates", "rates of links", "sch_htb"),
-            (
-                "netem",
-                "netem",
-                "delay, jitter, corrupt and reorder",
-                "delay, jitter, corrupt and reorder of links",
-                "sch_netem",
-            ),
-            (
-                "filters",
-                "nf_tables",
-                "loss, duplicate, partition, reset and dns",
-                "loss, duplicate, partition, reset and dns",
-                "nf_tables",
-            ),
-        )
-    ]

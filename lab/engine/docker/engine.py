@@ -8,12 +8,14 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
+from lab.engine.capability import Throttle
 from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.interrupts import uninterrupted
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
+from lab.engine.packages import ENVIRONMENT, package_folders, package_store
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
@@ -23,10 +25,14 @@ if TYPE_CHECKING:
     import docker
 
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.packages.prepared import Prepared
-    from lab.engine.packages.target import Target
 
 _SETTLE_S = 1.0
+NO_TORCH = 71
+FIND_PYTHON = (
+    "for python in python3 python; do "
+    "$python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec(\"torch\"))' 2>/dev/null && "
+    f'exec $python -c "$0" "$@"; done; exit {NO_TORCH}'
+)
 
 
 class DockerEngine:
@@ -38,6 +44,7 @@ class DockerEngine:
     """
 
     name = state.ENGINE
+    traits = Traits(isolates=True, containers=True, divides_cores=True)
 
     def __init__(self, client: docker.DockerClient | None = None, connection: Connection | None = None) -> None:
         self.connection = connection or Connection(client)
@@ -76,17 +83,8 @@ class DockerEngine:
         machine = self.machine()
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_crowd(shape.nodes, shape.nproc_per_node, machine.room, cost_of(shape))
-        image = self._packaged_name(shape) if shape.requirements else None
+        image = package_store(self).name_of(shape.image, shape.requirements) if shape.requirements else None
         return requests_for(cluster, shape, owner=label.owner(), run=run, machine=machine, image=image)
-
-    def _packaged_name(self, shape: Shape) -> str:
-        """What the image with the packages of a shape is called."""
-        from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
-        from lab.engine.image.packaged import REPOSITORY, packaged_name
-
-        base = shape.image or DEFAULT_IMAGE
-        there = inspect_image(self.connection.client, base)
-        return packaged_name(there, shape.requirements) if there else f"{REPOSITORY} upon {base}, which is not here yet"
 
     def machine(self) -> Machine:
         """The machine that nodes run on."""
@@ -111,7 +109,7 @@ class DockerEngine:
             refuse_missing(shape.gpus)
         image = shape.image or DEFAULT_IMAGE
         if shape.requirements:
-            self.prepare(image, shape.requirements, announce=announce)
+            package_store(self).prepare(image, shape.requirements, announce=announce)
         else:
             ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
         if shape.volumes and image != DEFAULT_IMAGE:
@@ -133,34 +131,15 @@ class DockerEngine:
                 raise ClusterUnfit(said, "use another name with --name") from error
             raise ClusterError(said, error.hint) from error
 
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready the image that nodes with these packages are made of; returns its name."""
-        from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
-        from lab.engine.image.packaged import ensure_packages
-
-        client = self.connection.client
-        base = ensure_image(client, image or DEFAULT_IMAGE, lambda progress: announce(progress.text))
-        return self.connection.call(lambda: ensure_packages(client, base, requirements, announce, again=again)).name
-
     def has_image(self, image: str) -> bool:
         """Whether nodes can be made of an image without pulling it."""
         from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 
         return image == DEFAULT_IMAGE or inspect_image(self.connection.client, image) is not None
 
-    def prepared(self) -> list[Prepared]:
-        """The images with packages, by name."""
-        from lab.engine.image.packaged import packaged_images
-
-        return self.connection.call(lambda: packaged_images(self.connection.client, self.name))
-
-    def discard(self, prepared: Prepared) -> str:
-        """Remove an image with packages; returns why that cannot be, empty if it was done."""
-        from lab.engine.image.packaged import remove_packaged
-
-        return self.connection.call(lambda: remove_packaged(self.connection.client, prepared.name))
+    def image_connection(self) -> Connection:
+        """To the Docker engine that makes images."""
+        return self.connection
 
     # -- using
 
@@ -225,18 +204,15 @@ class DockerEngine:
         except Refused as refused:
             raise ClusterError(f"{node.name} cannot run {argv[0]!r}: {refused.explanation}") from refused
 
-    def target(self, cluster: ClusterInfo) -> Target:
-        """The Python of the nodes."""
-        from lab.engine.image.packaged import FIND_PYTHON
-        from lab.engine.packages.layout import ENVIRONMENT, package_folders
-        from lab.engine.packages.target import Target, probe_text
+    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
+        """What a program prints that the first Python with torch of a node runs."""
+        command = ["/bin/sh", "-c", FIND_PYTHON, program, package_folders(ENVIRONMENT)]
 
         def ask() -> str:
-            command = ["/bin/sh", "-c", FIND_PYTHON, probe_text(), package_folders(ENVIRONMENT)]
             started = self.connection.api.exec_create(cluster.nodes[0].handle, command, stderr=False)
             return bytes(self.connection.api.exec_start(started["Id"])).decode("utf-8", "replace")
 
-        return Target.told(f"cluster {cluster.name}", self.connection.call(ask))
+        return self.connection.call(ask)
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node as a tar, which comes while it is read."""

@@ -12,7 +12,7 @@ from lab.engine.docker import boot
 from lab.engine.docker.volumes import DATA, SHARED, refuse_targets
 from lab.engine.docker.zygote import NAME, uses_zygote, zygote_body
 from lab.engine.image.image import DEFAULT_IMAGE
-from lab.engine.packages.layout import ENVIRONMENT
+from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lab.engine.capability import Throttle
 from lab.engine.docker.connection import Connection
-from lab.engine.protocol import Throttle
 from lab.plan.cluster import Node
 from lab.plan.limits import Machine
 

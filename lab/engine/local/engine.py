@@ -19,16 +19,19 @@ from lab.engine.interrupts import uninterrupted
 from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
 from lab.engine.local.layout import MARK, home_folder, mark
 from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Throttle, Trouble
-from lab.errors import ClusterError, ClusterUnfit, EngineAbsent, UsageError
+from lab.engine.packages import package_folders, package_store
+from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
+from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import memory, processes
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
+from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.engine.doctor import Check, Wanted
-    from lab.engine.packages.prepared import Prepared
-    from lab.engine.packages.target import Target
+
+_PYTHON_S = 60.0
+"""A Python that does nothing else has answered long before."""
 
 
 class LocalEngine:
@@ -39,6 +42,14 @@ class LocalEngine:
     """
 
     name = ENGINE
+    traits = Traits(
+        cannot={
+            "limits": "the local engine cannot do: its nodes are processes of this machine",
+            "memory": "would eat the memory of this machine itself",
+            "links": "the local engine cannot do: all its nodes have the one loopback of this machine",
+            "cable": "the local engine cannot do: its nodes share the network of this machine",
+        }
+    )
 
     def __init__(self) -> None:
         if not sys.platform.startswith("linux"):
@@ -101,11 +112,7 @@ class LocalEngine:
 
     def _packages(self, shape: Shape) -> str:
         """The virtual environment that the workers of a cluster use."""
-        if not shape.requirements:
-            return ""
-        from lab.engine.local.environment import environment_for
-
-        return str(environment_for(shape.requirements))
+        return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -122,7 +129,7 @@ class LocalEngine:
         if shape.processes:
             announce("warning: the local engine does not limit --max-processes")
         if shape.requirements:
-            self.prepare(None, shape.requirements, announce=announce)
+            package_store(self).prepare(None, shape.requirements, announce=announce)
         try:
             return create(self.home, cluster, requests, announce)
         except Taken:
@@ -131,28 +138,6 @@ class LocalEngine:
             with uninterrupted():
                 self.remove(cluster)
             raise
-
-    def prepare(
-        self, image: str | None, requirements: Sequence[str], *, announce: Announce, again: bool = False
-    ) -> str:
-        """Make ready the virtual environment of nodes with these packages; returns its folder."""
-        from lab.engine.local.environment import ensure_environment
-
-        if image is not None:
-            raise ClusterUnfit(f"the local engine has no images, so not {image}", "leave the image out")
-        return str(ensure_environment(requirements, announce, again=again))
-
-    def prepared(self) -> list[Prepared]:
-        """The virtual environments, by name."""
-        from lab.engine.local.environment import environments
-
-        return environments()
-
-    def discard(self, prepared: Prepared) -> str:
-        """Remove a virtual environment; returns why that cannot be, empty if it was done."""
-        from lab.engine.local.environment import remove_environment
-
-        return remove_environment(prepared.name)
 
     # -- using
 
@@ -197,14 +182,6 @@ class LocalEngine:
 
         return paused(node)
 
-    def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
-        """Refuse it."""
-        raise ClusterError(f"the local engine cannot limit {node.name}: its nodes are processes of this machine")
-
-    def throttle(self, node: Node) -> Throttle:
-        """All of the machine."""
-        return Throttle(self.machine().cores, self.machine().memory_bytes)
-
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
         from lab.engine.local.request import programs_first
@@ -228,16 +205,18 @@ class LocalEngine:
         except FileNotFoundError:
             raise ClusterError(f"there is no command {argv[0]!r} on {node.name}") from None
 
-    def target(self, cluster: ClusterInfo) -> Target:
-        """The Python of the nodes."""
+    def ask_python(self, cluster: ClusterInfo, program: str) -> str:
+        """What a program prints that the Python of the nodes runs."""
         from lab.engine.local.state import packages_of, running_python
-        from lab.engine.packages.layout import package_folders
-        from lab.engine.packages.pip import ask_python
 
         python = running_python(cluster.nodes[0]) or Path(sys.executable)
         packages = packages_of(cluster.nodes[0]) or self._packages(cluster.shape)
-        folders = [package_folders(packages)] if packages else []
-        return ask_python(str(python), f"cluster {cluster.name}", self.home, *folders)
+        command = [str(python), "-c", program, *([package_folders(packages)] if packages else [])]
+        try:
+            done = subprocess.run(command, cwd=self.home, capture_output=True, timeout=_PYTHON_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(f"{python} did not answer within {format_duration(_PYTHON_S)}") from None
+        return done.stdout.decode("utf-8", "replace")
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of this machine as a tar, which comes while it is read."""

@@ -48,6 +48,7 @@ def read_cluster(folder: Path) -> ClusterInfo | None:
         run=data.get("run"),
         version=data.get("version", ""),
         limits=shape.limits,
+        gpus="machine",
         master_addr=address(network, 0),
         shared=str(folder / "shared"),
         data=str(folder / DATA),

@@ -10,10 +10,10 @@ from random import Random
 from typing import TypeVar
 
 from lab.errors import UsageError
-from lab.fault.fault import Fault, fault_data
-from lab.fault.kind import FaultKind, fault_kinds
-from lab.fault.when import When
-from lab.keys.problems import did_you_mean
+from lab.features.faults.fault import Fault, fault_data
+from lab.features.faults.kind import FaultKind, fault_kinds
+from lab.features.faults.when import When
+from lab.spec.reading import did_you_mean
 
 T = TypeVar("T")
 Schedule = tuple[Fault, ...]
@@ -77,10 +77,10 @@ def kinds_drawn(
     """
     trial = Pool(random=Random(0), kinds=(), moments=(), nodes=nodes, ranks=ranks)
     drawable = {name: kind for name, kind in fault_kinds().items() if kind.drawn(trial) is not None}
-    possible = {name: kind for name, kind in drawable.items() if engine not in kind.cannot}
+    possible = {name: kind for name, kind in drawable.items() if not kind.why_not(engine)}
     for name in named:
         if name in drawable and name not in possible:
-            raise UsageError(f"{name} cannot be drawn: it {drawable[name].cannot[engine]}")
+            raise UsageError(f"{name} cannot be drawn: it {drawable[name].why_not(engine)}")
         if name not in drawable:
             raise UsageError(
                 f"no fault {name!r} is drawn for such a run{did_you_mean(name, possible)}",

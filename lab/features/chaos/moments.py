@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lab.fault.when import PHASES, When
+from lab.features.faults.when import PHASES, When
 from lab.node.messages.agent import Note
 from lab.operations import OPERATIONS
 from lab.record.read import Record

@@ -141,7 +141,7 @@ def _counted(options: RunOptions) -> tuple[RunOptions, int]:
 
 
 def _beginning(duration_s: float, pool: Any, timeout_s: float, again: bool) -> str:
-    from lab.fault.kind import key_of
+    from lab.features.faults.kind import key_of
     from lab.words import format_duration, plural
 
     kinds = ", ".join(key_of(kind) for kind in pool.kinds)
@@ -164,8 +164,8 @@ def _line(trial: Trial, number: int, count: int, style: Style) -> str:
 
 
 def _summary(found: Found, path: Path, seconds: float, style: Style) -> str:
-    from lab.fault.fault import fault_data, fault_sentence
     from lab.features.chaos.search import PROOFS
+    from lab.features.faults.fault import fault_data, fault_sentence
     from lab.report.summary import counts_text
     from lab.words import plural
 
@@ -180,7 +180,7 @@ def _summary(found: Found, path: Path, seconds: float, style: Style) -> str:
 
 
 def _data(found: Found, scenario: Scenario, seed: int, path: Path) -> dict[str, Any]:
-    from lab.fault.fault import fault_data
+    from lab.features.faults.fault import fault_data
 
     return {
         "scenario": scenario.name,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.fault.kind import Harm
+from lab.features.faults.kind import Harm
 from lab.record.result import Result
 
 _NOTE = "note "

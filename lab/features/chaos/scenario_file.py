@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.errors import UsageError
-from lab.fault.fault import fault_data, fault_sentence
 from lab.features.chaos.search import PROOFS, Found
+from lab.features.faults.fault import fault_data, fault_sentence
+from lab.features.faults.keys import broken_in, with_faults
 from lab.spec.load import dump_scenario
-from lab.spec.scenario import Grading, Scenario
+from lab.spec.scenario import Scenario
 from lab.words import clip
 
 _LONGEST_LINE = 200
@@ -43,19 +44,18 @@ def place_for(scenario: Scenario, seed: int, out: Path | None) -> Path:
 
 def scenario_of(scenario: Scenario, found: Found, path: Path, timeout_s: float, size: tuple[int, int]) -> Scenario:
     """The scenario with the faults that were found; where the next run is what fails, it is to be run once more."""
-    return replace(
+    again = any(trial.after for trial in found.trials if trial.step == "proof")
+    bare = replace(
         scenario,
         name=path.stem,
         source=path,
         learn="",
-        predict=None,
-        grade=Grading(),
+        extra={name: value for name, value in scenario.extra.items() if name == "network"},
         nodes=size[0],
         nproc_per_node=size[1],
         timeout_s=timeout_s,
-        faults=found.schedule or (),
-        rerun=any(trial.after for trial in found.trials if trial.step == "proof"),
     )
+    return with_faults(bare, found.schedule or (), rerun=again)
 
 
 def write_scenario(scenario: Scenario, found: Found, command: str) -> None:
@@ -67,7 +67,7 @@ def write_scenario(scenario: Scenario, found: Found, command: str) -> None:
     assert scenario.source is not None
     told = [
         f"Found by `{command}`.",
-        *(fault_sentence(fault_data(fault)) for fault in scenario.faults),
+        *(fault_sentence(fault_data(fault)) for fault in broken_in(scenario).faults),
         f"In {found.proofs} of {PROOFS} runs: {found.broken}",
     ]
     head = "".join(f"# {clip(' '.join(line.split()), _LONGEST_LINE)}\n" for line in told)

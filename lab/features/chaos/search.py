@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from lab.fault.fault import fault_data, fault_sentence
 from lab.features.chaos.draw import Pool, Schedule
 from lab.features.chaos.shrink import shrink
+from lab.features.faults.fault import fault_data, fault_sentence
 
 PROOFS = 3
 """A schedule that was found breaks something so often, one run after the other."""

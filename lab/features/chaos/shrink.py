@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from lab.fault.fault import Fault
 from lab.features.chaos.draw import DURATIONS_S, Schedule, said
 from lab.features.chaos.moments import earliest
+from lab.features.faults.fault import Fault
 
 
 def shrink(schedule: Schedule, breaks: Callable[[Schedule], bool], most: int) -> list[Schedule]:

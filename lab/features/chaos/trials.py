@@ -10,11 +10,12 @@ from typing import Any
 
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.fault.fault import Fault
-from lab.fault.kind import Harm
 from lab.features.chaos.draw import Schedule
 from lab.features.chaos.rule import anybody_failed, broken_after, broken_by
 from lab.features.chaos.search import Trial
+from lab.features.faults.fault import Fault
+from lab.features.faults.keys import broken_in, with_faults
+from lab.features.faults.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
@@ -87,7 +88,7 @@ class Trials:
         return replace(trial, step=step, seconds=round(time.monotonic() - began, 3))
 
     def _tried(self, schedule: Schedule) -> Trial:
-        result, after = self._run(replace(self.scenario, faults=schedule), fresh=True), None
+        result, after = self._run(with_faults(self.scenario, schedule), fresh=True), None
         broken = broken_by(result, harms_done(result, schedule))
         if not broken and self.again and anybody_failed(result):
             after = self._run(self.scenario, fresh=False)
@@ -148,7 +149,7 @@ def refuse_unfit_for_search(scenario: Scenario) -> None:
         raise UsageError(
             f"{scenario.name} expects to be {scenario.expect.verdict}", "a search begins with a scenario that passes"
         )
-    if scenario.faults:
+    if broken_in(scenario).faults:
         raise UsageError(f"{scenario.name} has faults of its own", "leave them out: the search draws its own")
     if not scenario.trace.on:
         raise UsageError(f"{scenario.name} records no calls", "leave `trace: false` out: faults are drawn from them")

@@ -52,9 +52,10 @@ def _topics() -> Iterable[str]:
 
 
 def _faults() -> Iterable[str]:
-    from lab.fault.kind import fault_kinds
+    from lab.feature import hook
 
-    return {"heal", "kinds", "list", *(name for name, kind in fault_kinds().items() if not kind.by_worker)}
+    names = hook("fault_names")
+    return names() if names else ()
 
 
 NAMES: Mapping[str, Callable[[], Iterable[str]]] = {

@@ -13,6 +13,7 @@ from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
 from lab.engine.archive import pack, unpack
 from lab.engine.arrival import LIMIT_BYTES
+from lab.engine.capability import FileAccess, capable
 from lab.errors import UsageError
 from lab.node.config import FIRST_UID
 from lab.node.users import GROUP
@@ -69,7 +70,7 @@ def _copy_from(cluster: Cluster, info: ClusterInfo, node: str, path: str, target
     there, here = PurePosixPath(info.shared, path), Path(target)
     if target.endswith("/") or here.is_dir():
         here /= there.name
-    with cluster.engine.read_files(find_node(info, node), str(there)) as archive:
+    with capable(cluster.engine, FileAccess).read_files(find_node(info, node), str(there)) as archive:
         return unpack(archive, here, most_bytes=most_bytes)
 
 
@@ -80,5 +81,5 @@ def _copy_to(cluster: Cluster, info: ClusterInfo, source: Path, node: str, path:
         there /= source.resolve().name
     owner = (FIRST_UID, GROUP)
     with pack(source, there.name, owner, most_bytes=most_bytes, left_out=left_out) as archive:
-        cluster.engine.write_files(find_node(info, node), str(there.parent), archive)
+        capable(cluster.engine, FileAccess).write_files(find_node(info, node), str(there.parent), archive)
     return left_out

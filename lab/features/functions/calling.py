@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import LabError, UsageError
+from lab.features.functions import on_node
+from lab.features.functions.call_line import CallLine
 from lab.features.functions.lend import is_own
 from lab.features.functions.printed import Printed
 from lab.features.functions.session import Failed, Session, decode
-from lab.node.rank import calls as node_calls
 from lab.record.result import Result
-from lab.run.calls import CallLine
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.backends import check_backend
@@ -50,6 +50,10 @@ class How:
     """Whether failures tell local variables."""
     write: Callable[[BaseException], str] | None = None
     """Writes an exception with its traceback."""
+
+
+_PROGRAM = Path(on_node.__path__[0], "call_program.py")
+"""What stands for the script of a function that has no file of its own."""
 
 
 class Calling:
@@ -146,7 +150,7 @@ class Calling:
     def _new(self, function: Callable[..., Any], how: How) -> Session:
         path = Path(getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None) or "<none>")
         own = path.suffix == ".py" and path.is_file() and is_own(str(path))
-        script, folder = (path.resolve(), path.resolve().parent) if own else (Path(node_calls.PROGRAM), Path.cwd())
+        script, folder = (path.resolve(), path.resolve().parent) if own else (_PROGRAM, Path.cwd())
         name = getattr(function, "__name__", "function")
         scenario = Scenario(
             name=name.strip("<>_") or "function",

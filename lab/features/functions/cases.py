@@ -45,7 +45,7 @@ class MultiProcessTestCase(unittest.TestCase):
         """There are ranks already."""
 
 
-setattr(MultiProcessTestCase, IN_NODE, "labnode.rank.torch_case:RankCase")
+setattr(MultiProcessTestCase, IN_NODE, "labnode.features.functions.on_node.torch_case:RankCase")
 
 
 def _on_ranks(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,4 +67,4 @@ def _run_case(kind: type, name: str, file_name: str) -> None:
     """On ranks, what stands for it is called."""
 
 
-setattr(_run_case, IN_NODE, "labnode.rank.torch_case:run_case")
+setattr(_run_case, IN_NODE, "labnode.features.functions.on_node.torch_case:run_case")

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
-from lab.engine.select import Choice
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.calling import How
 from lab.features.functions.failures import at_function
@@ -59,7 +58,7 @@ def distributed(
     *,
     nodes: int | None = None,
     nproc_per_node: int | None = None,
-    engine: Choice | None = None,
+    engine: str | None = None,
     backend: str = "gloo",
     timeout_s: float = 60.0,
     fresh: bool = False,
@@ -73,7 +72,7 @@ def distributed(
     *,
     nodes: int | None = None,
     nproc_per_node: int | None = None,
-    engine: Choice | None = None,
+    engine: str | None = None,
     backend: str = "gloo",
     timeout_s: float = 60.0,
     fresh: bool = False,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
 from lab.features.functions.caught_as import Classes, caught_as, fill_in, known_exception
-from lab.node.messages.call import Failure, Place
+from lab.features.functions.on_node.call import Failure, Place
 from lab.report.harmless import harmless
 from lab.words import name_ranks
 

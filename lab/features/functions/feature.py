@@ -10,6 +10,7 @@ FEATURE = Feature(
         "called": "lab.features.functions.on_cluster:Calls.called",
         "end_calls": "lab.features.functions.on_cluster:Calls.end_calls",
     },
+    on_node="lab.features.functions.on_node",
     exports={
         "distributed": "lab.features.functions.distributed:distributed",
         "testing.cases": "lab.features.functions.cases",

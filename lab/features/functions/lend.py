@@ -45,7 +45,7 @@ class Loan:
     """A module for a rank."""
 
     body: bytes
-    """See `lab.node.messages.call.Lent`."""
+    """See `lab.node.lent.Lent`."""
     shown: dict[str, str] = field(default_factory=dict)
     """Where files are here, by what ranks call them."""
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from lab.errors import UsageError
 from lab.features.functions.lend import called, is_own
-from lab.node.messages.call import How
-from lab.node.rank.call_frames import LIMIT_BYTES
+from lab.features.functions.on_node.call import How
+from lab.features.functions.on_node.call_frames import LIMIT_BYTES
 from lab.words import format_limit
 
 ORIGINAL = "__lab_function__"
@@ -27,7 +27,7 @@ ORIGINAL = "__lab_function__"
 IN_NODE = "__lab_in_node__"
 """Attribute of a class or function whose place is taken, on ranks, by what it names: `module:name`."""
 _REWRITER = "_pytest.assertion.rewrite"
-_ASSERTIONS = "labnode.rank.call_assertions"
+_ASSERTIONS = "labnode.features.functions.on_node.call_assertions"
 _LOOP = ("_asyncioRunner", "_asyncioTestContext", "_asyncioTestLoop", "_asyncioCallsQueue")
 _OF_RUNNER: dict[str, Any] = {"_outcome": None, "_subtest": None, "_cleanups": [], **dict.fromkeys(_LOOP)}
 """Attributes of a test of unittest that belong to who runs it, and what ranks find there."""
@@ -69,7 +69,7 @@ def pack_call(
     settings: Callable[[], Mapping[str, Any]] = dict,
     variables: bool = False,
 ) -> bytes:
-    """A call for `labnode.rank.calls`.
+    """A call for `labnode.features.functions.on_node.calls`.
 
     Args:
         packed: says where source files are; takes what was seen.

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 from lab.errors import LabError, RanksFailed, RanksHung
+from lab.features.functions.call_line import CallLine
 from lab.features.functions.failures import all_lost_a_peer
 from lab.features.functions.lend import lend
+from lab.features.functions.on_node import call_frames as frames
+from lab.features.functions.on_node.call import Answered, Failure, Ready, Wanted
 from lab.features.functions.values import Misread, known_class, read_value
-from lab.node.messages.call import Answered, Failure, Ready, Wanted
 from lab.node.messages.typed import Misfit, read
-from lab.node.rank import call_frames as frames
 from lab.record.result import Result
-from lab.run.calls import CallLine
 from lab.words import name_ranks
 
 _END_DEADLINE_S = 30.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lab.node.rank.call_values import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES
+from lab.features.functions.on_node.call_values import HEAD, KIND_OF, MAPPINGS, MOST_PLAIN_BYTES
 
 
 class Misread(ValueError):

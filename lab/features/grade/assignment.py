@@ -8,19 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.engine.select import OPENERS, Choice, select_engine
+from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, UsageError
+from lab.features.grade.keys import grading_of
 from lab.features.grade.run import Desk
 from lab.features.grade.stage import own_folder
 from lab.features.grade.submissions import Submission, find_submissions
 from lab.features.grade.unzip import Room, unzip
-from lab.keys.problems import names_in
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
 from lab.run.snapshot import with_stated_calls
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
+from lab.spec.reading import names_in
 from lab.spec.scenario import Scenario
 from lab.words import listing
 
@@ -72,7 +73,7 @@ def submissions_to(assignment: Scenario, folder: Path) -> list[Submission]:
         UsageError: there is nothing.
     """
     own = assignment.script.parent
-    files = [assignment.script, *(own / name for name in assignment.grade.files)]
+    files = [assignment.script, *(own / name for name in grading_of(assignment).files)]
     if assignment.source is not None:
         files.append(assignment.source)
     if assignment.expect.check:
@@ -84,7 +85,7 @@ def open_desk(
     assignment: Scenario,
     submissions: Sequence[Submission],
     *,
-    engine: Choice,
+    engine: str,
     trust: bool,
     asked: Mapping[str, Any],
     options: RunOptions,
@@ -95,43 +96,43 @@ def open_desk(
     Args:
         assignment: the scenario.
         submissions: what was handed in; no check gets to see any of it but in the folder of its ranks.
-        engine: which; `auto` is Docker.
+        engine: which; `auto` is the first of all, which is Docker.
         trust: grade without isolation, on any engine.
         asked: fields of the shape of the clusters.
         options: how to run them.
         jobs: clusters side by side.
 
     Raises:
-        UsageError: the local engine is asked for strangers' scripts.
+        UsageError: an engine is asked for strangers' scripts that does not isolate them.
         EngineUnavailable: no engine answers that can be used.
     """
-    if engine == "local" and not trust:
-        raise UsageError(
-            f"submissions are graded on the docker engine: {_WHY_DOCKER}",
-            "--trust grades on the local engine all the same, and says so on every result",
-        )
     mounted = [*assignment.data, *(volume.target for volume in assignment.volumes)]
     if mounted and not trust:
         raise UsageError(
             f"{assignment.name} mounts {listing(mounted)}, and nodes that grade mount no folder of this machine",
             "name the files under `grade: files:`; or, if you trust every submission, --trust",
         )
-    if engine == "auto" and not trust:
-        engine = "docker"
+    first = next(iter(OPENERS))
+    choice = first if engine == AUTO and not trust else engine
     try:
-        name = select_engine(engine)[0].name
+        opened = select_engine(choice)[0]
     except EngineUnavailable as error:
-        if trust or engine != "docker":
+        if trust or choice != first:
             raise
         raise EngineUnavailable(f"{error.message}; submissions are graded there: {_WHY_DOCKER}", error.hint) from error
+    if not trust and not opened.traits.isolates:
+        raise UsageError(
+            f"submissions are graded on the {first} engine: {_WHY_DOCKER}",
+            f"--trust grades on the {opened.name} engine all the same, and says so on every result",
+        )
     assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
     if assignment.expect.check:
         apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
         options = replace(options, check_archive=apart)
     return Desk(
         assignment=assignment,
-        open_engine=OPENERS["local" if name == "local" else "docker"],
-        engine=name,
+        open_engine=lambda: select_engine(choice)[0],
+        engine=opened.name,
         strict=not trust,
         asked=asked,
         options=replace(options, fresh=True),

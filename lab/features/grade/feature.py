@@ -5,6 +5,7 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="grade",
     needs=("html",),
+    keys={"grade": "lab.features.grade.keys:GradeKeys"},
     verbs={
         "grade": (
             "lab.features.grade.verb",

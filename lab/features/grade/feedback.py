@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from lab.diagnosis.facts import RunFacts
 from lab.features.grade.grades import Grade
+from lab.features.grade.keys import grading_of
 from lab.features.grade.points import forfeited, nothing, scores
 from lab.record.result import Result
 from lab.report import harmless
@@ -25,7 +26,7 @@ def grade_of(name: str, result: Result, facts: RunFacts, assignment: Scenario, t
     verdict, reason = result.verdict, result.reason
     if why_not and verdict == "passed":
         verdict, reason = "failed", why_not
-    earned = scores(assignment.expect, assignment.grade, result, why_not)
+    earned = scores(assignment.expect, grading_of(assignment), result, why_not)
     return Grade(
         name=plain(name),
         verdict=verdict,
@@ -50,7 +51,7 @@ def not_graded(name: str, why: str, assignment: Scenario) -> Grade:
 
 
 def _without_run(name: str, verdict: Verdict, why: str, assignment: Scenario) -> Grade:
-    scores = nothing(assignment.expect, assignment.grade)
+    scores = nothing(assignment.expect, grading_of(assignment))
     return Grade(name=plain(name), verdict=verdict, reason=plain(why), scores=scores, path=None)
 
 

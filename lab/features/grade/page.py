@@ -12,8 +12,8 @@ from lab.features.grade.grades import Grade, Grades
 from lab.features.grade.view import points_text
 from lab.features.html.bundle import render
 from lab.features.html.save import save
-from lab.keys.kinds import slug
 from lab.report.palette import VERDICTS
+from lab.spec.kinds import slug
 
 INDEX = "index.html"
 

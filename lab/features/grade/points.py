@@ -7,9 +7,10 @@ from collections.abc import Collection
 from lab.diagnosis.facts import RunFacts
 from lab.diagnosis.limits import limits_told
 from lab.features.grade.grades import Score
+from lab.features.grade.keys import Grading
 from lab.node.messages.agent import CHECK
 from lab.record.result import Expectation, Result
-from lab.spec.scenario import Expect, Grading
+from lab.spec.scenario import Expect
 from lab.words import name_ranks
 
 _EXIT_ALONE = "it counts only beside something else that is right: a script that does nothing ends well too"

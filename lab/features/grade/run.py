@@ -21,7 +21,6 @@ from lab.features.grade.grades import Grade
 from lab.features.grade.points import broke_off, forfeited, unheard_of
 from lab.features.grade.stage import staged
 from lab.features.grade.submissions import Submission
-from lab.keys.kinds import slug
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.limits import limits_for
 from lab.record.read import Record
@@ -31,6 +30,7 @@ from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
 from lab.run.place import Place
+from lab.spec.kinds import slug
 from lab.spec.scenario import Resources, Scenario
 
 _ATTEMPTS = 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.errors import UsageError
+from lab.features.grade.keys import grading_of
 from lab.features.grade.submissions import Submission, printable
 from lab.features.grade.unzip import Room, unzip
 from lab.spec.scenario import Scenario
@@ -179,7 +180,7 @@ def _copy_file(source: Path, target: Path, used_bytes: int) -> int:
 def _add_files(assignment: Scenario, folder: Path) -> list[str]:
     """Add what the assignment gives to everybody; what was handed in under such a name is not taken."""
     told = []
-    for name in assignment.grade.files:
+    for name in grading_of(assignment).files:
         source, target = assignment.script.parent / name, folder / name
         if _clear(folder, target):
             told.append(f"{name} is part of the assignment: yours is not used")

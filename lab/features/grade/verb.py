@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from lab.cli import argument_types as types
 from lab.cli import arguments as shared
 from lab.cli.answer import say
-from lab.engine.select import CHOICES
 
 if TYPE_CHECKING:
     from lab.cli.progress import ProgressDisplay
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="grade without isolation, where there is no Docker engine too; every result says so",
     )
-    parser.add_argument("--engine", choices=CHOICES, default="auto", help="what provides nodes")
+    shared.add_engine(parser, "what provides nodes")
     shared.add_size(parser)
     shared.add_conduct(parser)
     parser.add_argument(

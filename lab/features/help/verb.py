@@ -13,8 +13,8 @@ from lab.cli import arguments as shared
 from lab.cli.overview import every_verb
 from lab.errors import UsageError
 from lab.features.help.topics import text_of, topics
-from lab.keys.problems import did_you_mean
 from lab.report.style import Style, style_for
+from lab.spec.reading import did_you_mean
 
 _MOST_COLUMNS = 120
 """Longer lines are hard to read."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from lab.feature import view
 from lab.features.html.columns import Line, microseconds
 from lab.node.messages.agent import Exited, Note, Started
 from lab.record.events import Fault
 from lab.record.read import Record
 from lab.record.started import ranks_of
-from lab.score.detection import find_detections
 from lab.words import format_value
 
 _LONGEST_NOTE = 200
@@ -27,7 +27,8 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     notes: list[Line] = []
     faults: list[Line] = []
     nodes, facts = ranks_of(record), [*record.events()]
-    detections = iter(find_detections(facts))
+    find_detections = view("detections")
+    detections = iter(find_detections(facts) if find_detections else ())
     for event in facts:
         t = microseconds(event.time - origin)
         if isinstance(event, Started):
@@ -40,14 +41,14 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
             notes.append({"begin": t, "rank": event.rank, "text": text})
         elif isinstance(event, Fault):
             of_node = [rank for rank, node in nodes.items() if node == event.node]
-            found = next(detections)
-            until = None if found.healed is None else microseconds(found.healed - origin)
+            found = next(detections, None)
+            until = None if found is None or found.healed is None else microseconds(found.healed - origin)
             faults.append(
                 {
                     "t": t,
                     "until": until,
                     "ranks": of_node or (None if event.rank is None else [event.rank]),
-                    "text": found.brief,
+                    "text": event.fault if found is None else found.brief,
                 }
             )
     return lives, notes, faults

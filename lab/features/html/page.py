@@ -10,12 +10,12 @@ from typing import Any
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.wording import describe_part
+from lab.feature import view
 from lab.features.html.attempts import attempt_rows, with_pages
 from lab.features.html.bundle import pack, render
 from lab.features.html.columns import microseconds
 from lab.features.html.environment import facts, variables
 from lab.features.html.files import shown_files
-from lab.features.html.lesson import lesson_of
 from lab.features.html.logs import log_lines
 from lab.features.html.moments import origin_of
 from lab.features.html.operations import matrix_view, operation_rows
@@ -128,7 +128,7 @@ class _Page:
 
     def html(self, path: Path) -> bytes:
         """The page, as it is at its place."""
-        shown = sources(self.record)
+        shown, lesson_of = sources(self.record), view("lesson")
         model = self._data()
         return render(
             "report",
@@ -142,7 +142,7 @@ class _Page:
             **vars(self),
             nodes=ranks_of(self.record),
             tone=VERDICTS[self.result.verdict],
-            lesson=lesson_of(self.record),
+            lesson=lesson_of(self.record) if lesson_of else None,
             attempts=attempt_rows(self.record, path),
             workers=worker_rows(self.record.plan().workers, self.result.ranks),
             stacks=stack_rows(self.result.ranks),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.cli.progress import ProgressDisplay
+from lab.engine.capability import ImageStore
 from lab.engine.image.image import DEFAULT_IMAGE
-from lab.engine.packages.prepared import Prepared
-from lab.engine.select import CHOICES, available_engines, select_engine
-from lab.errors import UsageError
+from lab.engine.packages import PackageStore, Prepared, package_store
+from lab.engine.select import AUTO, available_engines, engine_class, select_engine
+from lab.errors import ClusterUnfit, UsageError
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.words import format_bytes
@@ -45,19 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--no-cache", action="store_true", help="build every step again, fetch every package again")
     shared.add_requirements(build)
     build.add_argument("--image", help="with --requirements: the image that gets them (default: the lab's own)")
-    _add_engine(build)
+    shared.add_engine(build, "of which engine (default: auto)")
     shared.add_json(build)
     for name, text in (
         ("list", "list images and virtual environments with packages"),
         ("prune", "remove those that no cluster uses"),
     ):
         action = actions.add_parser(name, help=text)
-        _add_engine(action)
+        shared.add_engine(action, "of which engine (default: auto)")
         shared.add_json(action)
-
-
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--engine", choices=CHOICES, default="auto", help="of which engine (default: auto)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,8 +70,10 @@ def _build(arguments: argparse.Namespace) -> int:
     from lab.engine.image.context import plan_build
     from lab.engine.image.image import build_image
 
-    if arguments.engine == "local":
-        raise UsageError("the local engine has no images", "with --requirements it makes a virtual environment")
+    if arguments.engine != AUTO and not issubclass(engine_class(arguments.engine) or object, ImageStore):
+        raise UsageError(
+            f"the {arguments.engine} engine has no images", "with --requirements it makes a virtual environment"
+        )
     if arguments.image:
         raise UsageError("--image names what --requirements are added to", "name a base of the node image with --base")
     context = plan_build(**{name: getattr(arguments, name) for name in _OF_THE_NODE_IMAGE})
@@ -102,15 +102,26 @@ def _build_packages(arguments: argparse.Namespace) -> int:
     with ProgressDisplay(sys.stderr, quiet=arguments.json) as progress:
         if why:
             progress.announce(why)
-        made = engine.prepare(
+        made = package_store(engine).prepare(
             arguments.image, arguments.requirements, announce=progress.announce, again=arguments.no_cache
         )
     print(json.dumps({"name": made}) if arguments.json else f"ready: {made}")
     return 0
 
 
+def _prepared(arguments: argparse.Namespace) -> list[tuple[PackageStore, Prepared]]:
+    """What there is of the engines that are meant, each once: some engines use what another one has made."""
+    found: dict[str, tuple[PackageStore, Prepared]] = {}
+    for engine in available_engines(arguments.engine)[0]:
+        with suppress(ClusterUnfit):
+            store = package_store(engine)
+            for one in store.prepared():
+                found.setdefault(one.name, (store, one))
+    return [*found.values()]
+
+
 def _list(arguments: argparse.Namespace) -> int:
-    found = [one for engine in available_engines(arguments.engine)[0] for one in engine.prepared()]
+    found = [one for _, one in _prepared(arguments)]
     return answer(
         arguments,
         lambda: [asdict(one) for one in found],
@@ -119,9 +130,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _prune(arguments: argparse.Namespace) -> int:
-    done = [
-        (one, engine.discard(one)) for engine in available_engines(arguments.engine)[0] for one in engine.prepared()
-    ]
+    done = [(one, store.discard(one)) for store, one in _prepared(arguments)]
     lines = [f"{one.name} stays: {why}" if why else f"removed {one.name}" for one, why in done]
     return answer(
         arguments,

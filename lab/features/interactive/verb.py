@@ -8,6 +8,7 @@ import sys
 from lab.cli import arguments as shared
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
+from lab.engine.capability import Console, capable
 
 _SHELL = ["/bin/sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"]
 
@@ -24,4 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Open it; the exit code is the shell's."""
     cluster = Cluster(name=arguments.name, engine=arguments.engine)
     info = cluster.existing()
-    return cluster.engine.execute(info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty())
+    return capable(cluster.engine, Console).execute(
+        info, find_node(info, arguments.node), _SHELL, tty=sys.stdin.isatty()
+    )

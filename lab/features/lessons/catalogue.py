@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lab.errors import ScenarioError
+from lab.features.lessons.question import question_of
 from lab.report.harmless import in_markdown
 from lab.spec.scenario import Scenario
 from lab.words import capital
@@ -73,12 +74,13 @@ def _entry(folder: Path, name: str, scenario: Scenario) -> list[str]:
     outcome = f"*{capital(scenario.expect.verdict)} on purpose.* " if scenario.expect.verdict != "passed" else ""
     told = f"{outcome}{in_markdown(scenario.learn, code=True)}"
     lines = [f"### [{in_markdown(scenario.name)}](../{quote(folder.name)}/{quote(name)})", ""]
-    if scenario.predict is None:
+    question = question_of(scenario)
+    if not question.ask:
         lines += [f"*{size}.* {told}", ""]
     else:
-        choices = [f"- {in_markdown(choice, code=True)}" for choice in scenario.predict.choices]
+        choices = [f"- {in_markdown(choice, code=True)}" for choice in question.choices]
         lines += [
-            f"*{size}.* {in_markdown(scenario.predict.ask, code=True)}",
+            f"*{size}.* {in_markdown(question.ask, code=True)}",
             "",
             *([*choices, ""] if choices else []),
             f"> {told}",

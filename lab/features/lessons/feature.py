@@ -9,5 +9,7 @@ FEATURE = Feature(
         "scenarios": ("lab.features.lessons.verb_scenarios", "list scenarios with one line each"),
     },
     needs=("notebook", "pictures"),
+    keys={"predict": "lab.features.lessons.question:LessonKeys"},
+    views={"lesson": "lab.features.lessons.prediction:lesson_of"},
     exports={"learn": "lab.features.lessons.take:learn"},
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from lab.features.lessons.question import LETTERS
 from lab.features.lessons.text import code_of, judged_text
 from lab.features.notebook.show import result_html
 from lab.report.style import Style
-from lab.spec.predict import LETTERS
 
 if TYPE_CHECKING:
     from lab.features.lessons.take import Lesson, Taken

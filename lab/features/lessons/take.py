@@ -16,14 +16,14 @@ from typing import Any
 from lab.cluster import Cluster
 from lab.errors import LabError, UsageError
 from lab.features.lessons.path import LearningPath, learning_path, name_of
+from lab.features.lessons.prediction import Prediction
 from lab.features.lessons.progress import Attempt, keep, kept_of, person_of
-from lab.record.prediction import Prediction
+from lab.features.lessons.question import Question, Size, question_of
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.lessons import find_lesson
 from lab.spec.load import open_scenario
-from lab.spec.predict import Question, Size
 from lab.spec.scenario import Scenario
 
 
@@ -68,7 +68,7 @@ class Lesson:
     @property
     def question(self) -> Question:
         """What it asks; with an empty text where it asks nothing."""
-        return self.scenario.predict or Question(ask="")
+        return question_of(self.scenario)
 
     def take(
         self, said: str, cluster: Cluster, *, observer: Observer | None = None, options: RunOptions | None = None
@@ -137,7 +137,7 @@ class Lesson:
             LabError: the run could not begin.
         """
         said = self.question.understand(str(reply))
-        return self.take(said, Cluster(engine=engine), options=RunOptions(**options))  # type: ignore[arg-type]
+        return self.take(said, Cluster(engine=engine), options=RunOptions(**options))
 
     def __str__(self) -> str:
         from lab.features.lessons.text import question_text

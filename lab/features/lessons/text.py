@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.finding import FindingKind
+from lab.features.lessons.prediction import Prediction
+from lab.features.lessons.question import LETTERS, Question
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
-from lab.record.prediction import Prediction
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.report.calls_view import calls_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text
-from lab.spec.predict import LETTERS, Question
 from lab.spec.scenario import Scenario
 from lab.trace.steps import Step
 from lab.words import format_value, plural, rank_spans

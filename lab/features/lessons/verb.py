@@ -14,13 +14,13 @@ from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons.path import LearningPath, learning_path
 from lab.features.lessons.progress import FOLDER_VARIABLE, kept_of, kept_of_all, person_of
+from lab.features.lessons.question import LETTERS, Question
 from lab.features.lessons.take import Lesson, Taken, learn
 from lab.features.lessons.text import question_text, taken_text
 from lab.report.harmless import harmless
 from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.run.options import RunOptions
-from lab.spec.predict import LETTERS, Question
 
 _PIPE_WAIT_S = 2.0
 """How long a line is waited for where standard input is no terminal."""

@@ -11,6 +11,7 @@ from lab.cli import arguments as shared
 from lab.cli.answer import answer
 from lab.errors import ScenarioError, UsageError
 from lab.features.lessons.catalogue import read_path
+from lab.features.lessons.question import question_of
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.backends import check_backend, lacking
@@ -105,14 +106,15 @@ def _size(scenario: Scenario) -> str:
 
 
 def _json(path: Path, scenario: Scenario, backend: str | None) -> dict[str, object]:
+    question = question_of(scenario)
     return {
         "path": str(path),
         "name": scenario.name,
         "nodes": scenario.nodes,
         "nproc_per_node": scenario.nproc_per_node,
         "learn": scenario.learn,
-        "predict": scenario.predict.ask if scenario.predict else "",
-        "choices": list(scenario.predict.choices) if scenario.predict else [],
+        "predict": question.ask,
+        "choices": list(question.choices),
         "verdict": scenario.expect.verdict,
         "error": "",
         **({"backend": backend, "lacking": _lacking(scenario, backend)} if backend else {}),

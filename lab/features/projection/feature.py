@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="projection",
-    needs=("network_model",),
+    needs=("faults", "network_model"),
     verbs={
         "project": (
             "lab.features.projection.verb",

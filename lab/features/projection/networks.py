@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lab.errors import UsageError
-from lab.fault.network import PROFILES
+from lab.features.faults.network import PROFILES
 from lab.features.projection.costs import Cost
-from lab.keys.units import parse_duration, parse_rate
+from lab.spec.units import parse_duration, parse_rate
 
 MEASURED = "measured"
 ALPHA_S: Mapping[str, float] = {"lan-100g": 10e-6, "lan-400g": 10e-6}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.spec.recognise import looks_like_one
+from lab.spec.lessons import looks_like_one
 
 
 def is_test(path: Path, parent: pytest.Collector) -> bool:

@@ -38,7 +38,7 @@ def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
 
 
 def _assertion_settings(config: pytest.Config) -> dict[str, Any]:
-    """What the explanation of an assertion depends on; see `labnode.rank.call_assertions`."""
+    """What the explanation of an assertion depends on; see `labnode.features.functions.on_node.call_assertions`."""
     settings = {name: _ini(config, name) for name in _INI}
     kind = getattr(pytest.Config, "VERBOSITY_ASSERTIONS", None)
     verbosity = config.get_verbosity(kind) if kind is not None else config.getoption("verbose")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from lab.engine.protocol import Engine
-from lab.engine.select import Choice
 from lab.features.pytest.pool import pool_of
 from lab.features.pytest.warm import WarmCluster
 
@@ -28,7 +27,7 @@ def cluster_for(item: pytest.Item, shape: Mapping[str, Any]) -> WarmCluster:
     return pool_of(item.config).cluster(**shape)
 
 
-def engine_for(item: pytest.Item, needed: Choice) -> Engine:
+def engine_for(item: pytest.Item, needed: str) -> Engine:
     """The engine of a test.
 
     Raises:

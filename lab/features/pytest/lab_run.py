@@ -12,11 +12,12 @@ import pytest
 from lab.cluster import DEFAULT_NODES
 from lab.engine.gpus import refuse_missing
 from lab.errors import LabError, MachineLacks
+from lab.features.faults.keys import broken_in
+from lab.features.faults.planning import beyond, network_first
 from lab.features.pytest.item import cluster_for, engine_for
 from lab.features.pytest.marker import wanted_by
 from lab.features.pytest.pool import pool_of
 from lab.features.pytest.warm import WarmCluster
-from lab.plan.faults import beyond, network_first
 from lab.plan.fit import has_wishes
 from lab.record.result import Result
 from lab.report.harmless import harmless
@@ -104,7 +105,8 @@ def run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_leas
 def _run_warm(item: pytest.Item, scenario: Scenario, options: RunOptions, at_least: int) -> Result:
     shape = wanted_by(item)
     refuse_missing(max(scenario.resources.gpus, shape.get("gpus", 0)))
-    broken = network_first(scenario.network, shape.get("network"), scenario.faults)
+    said = broken_in(scenario)
+    broken = network_first(said.network, shape.get("network"), said.faults)
     if broken:
         wrong = beyond(broken, engine_for(item, shape.get("engine", "auto")).name)
         if wrong:

@@ -9,9 +9,9 @@ import pytest
 
 from lab.engine.select import CHOICES
 from lab.errors import LabError, UsageError
-from lab.keys.problems import did_you_mean
-from lab.keys.units import parse_size
 from lab.report.harmless import harmless
+from lab.spec.reading import did_you_mean
+from lab.spec.units import parse_size
 from lab.words import listing
 
 MARKER = "@pytest.mark.lab"
@@ -73,7 +73,7 @@ def checked_shape(said: Mapping[str, Any], where: str) -> dict[str, Any]:
         meant = did_you_mean(str(engine), CHOICES)
         raise UsageError(f"{where}: found engine={engine!r}{meant}; allowed: {listing(CHOICES)}")
     if "network" in shape:
-        from lab.fault.network import network_of
+        from lab.features.faults.network import network_of
 
         try:
             network_of(shape["network"])

@@ -20,7 +20,7 @@ from lab.cluster import DEFAULT_NODES
 from lab.engine.interrupts import uninterrupted
 from lab.engine.ownership import default_name, digest
 from lab.engine.protocol import Engine
-from lab.engine.select import Choice, select_engine
+from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, LabError
 from lab.features.pytest.ahead import Ahead
 from lab.features.pytest.progress import Progress
@@ -74,7 +74,7 @@ class Pool:
 
     def __init__(
         self,
-        choice: Choice,
+        choice: str,
         *,
         keep: bool,
         project: Path,
@@ -92,7 +92,7 @@ class Pool:
         self.progress = progress
         self.in_use = set[str]()
         """Clusters that the test that runs now has asked for, by name."""
-        self._engines: dict[Choice, tuple[Engine, str]] = {}
+        self._engines: dict[str, tuple[Engine, str]] = {}
         self._machines: dict[str, Machine] = {}
         self._kept: dict[str, _Kept] = {}
         """By shape, the least recently used first."""
@@ -119,7 +119,7 @@ class Pool:
             progress=Progress(config),
         )
 
-    def engine(self, choice: Choice = "auto") -> tuple[Engine, str]:
+    def engine(self, choice: str = "auto") -> tuple[Engine, str]:
         """The engine that is meant, and why it is another one than could be expected; empty: it is not.
 
         Raises:
@@ -131,7 +131,7 @@ class Pool:
             self._engines[choice] = select_engine(choice)
         return self._engines[choice]
 
-    def cluster(self, *, engine: Choice = "auto", **shape: Any) -> WarmCluster:
+    def cluster(self, *, engine: str = "auto", **shape: Any) -> WarmCluster:
         """The cluster of a shape, up and whole: made if it is not there, and made again if a test has broken it.
 
         Args:
@@ -145,7 +145,7 @@ class Pool:
         where = self.engine(engine)[0]
         shape = {"nodes": DEFAULT_NODES, **shape}
         network = shape.pop("network", None)  # that of each run, not of the cluster
-        if self.workers > 1 and where.name == "docker" and "cpus" not in shape:
+        if self.workers > 1 and where.traits.divides_cores and "cpus" not in shape:
             shape |= self._share_of_cores(where, shape["nodes"])
         self.progress.begin()
         key = f"{where.name} {sorted(shape.items())!r}"
@@ -162,7 +162,7 @@ class Pool:
         return kept.cluster
 
     @contextmanager
-    def apart(self, *, engine: Choice = "auto", **shape: Any) -> Iterator[WarmCluster]:
+    def apart(self, *, engine: str = "auto", **shape: Any) -> Iterator[WarmCluster]:
         """A cluster that is not up: a run on it makes one for itself, and removes it.
 
         Args:

@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="score",
+    needs=("faults",),
     verbs={
         "score": (
             "lab.features.score.verb",

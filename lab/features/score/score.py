@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
+from lab.features.faults.truth import Injected, find_injected
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.score.truth import Injected, find_injected
 
 _TELLING = ("cut_off", "connection_reset", "rendezvous", "slow_link", "nonfinite", "outlier", "straggler", "diverged",
             "wrong_result")  # fmt: skip

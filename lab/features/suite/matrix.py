@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 from lab.errors import UsageError
+from lab.feature import hook
 from lab.features.suite.case import Case
 from lab.plan.cluster import Shape
 from lab.plan.fit import shape_for
@@ -116,10 +117,9 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
     missing = lacking(backend, scenario.script, scenario.needed) if backend else ""
     if missing:
         return missing
-    if scenario.faults or scenario.network:
-        from lab.plan.faults import beyond, network_first  # few scenarios break anything
-
-        wrong = beyond(network_first(scenario.network, None, scenario.faults), engine)
+    if scenario.extra:
+        beyond = hook("beyond")  # few scenarios break anything
+        wrong = beyond(scenario, engine) if beyond else ""
         if wrong:
             return f"it is to {wrong}"
     absent = [rank for rank in named_ranks(scenario.expect) if rank >= world_size]

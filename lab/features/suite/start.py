@@ -11,7 +11,7 @@ from typing import Any
 from lab.engine.doctor import free_memory_bytes
 from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Engine
-from lab.engine.select import Choice, select_engine
+from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, UsageError
 from lab.features.suite.case import Case
 from lab.features.suite.durations import known_durations
@@ -41,7 +41,7 @@ class Asked:
     matrix: Matrix = Matrix()  # noqa: RUF009  # frozen
     only: str = ""
     """Words that names and files of cases must contain, see `lab.features.suite.select`; empty: all."""
-    engine: Choice | Engine = "auto"
+    engine: str | Engine = "auto"
     name: str | None = None
     """A cluster; None: that of the current folder."""
     shape: Mapping[str, Any] = field(default_factory=dict)

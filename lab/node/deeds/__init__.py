@@ -3,8 +3,8 @@
 The module of a deed has `apply(context, said)`, `undo(context, said)` and `look(context, said)`. Each returns what it
 found, as plain data, and raises ValueError or OSError, with a sentence, where it cannot; done twice it is no error.
 The agent has one thread, and many to serve: a module with `APART = True` is called in a process of its own, because it
-takes longer than a few milliseconds or imports what agents do not need. It may keep nothing in memory, then. All that
-is done to links is done by one process that stays: what it imports takes a tenth of a second, and is lent to it.
+takes longer than a few milliseconds or imports what agents do not need. It may keep nothing in memory, then. Some are
+done by one process that stays.
 """
 
 from __future__ import annotations
@@ -15,19 +15,9 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..noderun import NodeRun
 
-DEEDS: dict[str, str] = {
-    "cable": "cable",
-    "disk": "disk_faults",
-    "hog": "hog",
-    "library": "library",
-    "links": "links",
-    "link_probe": "link_probe",
-    "loader": "loaders",
-    "neighbours": "neighbours",
-    "shutdown": "shutdown",
-    "signal": "signalling",
-}
-"""The module of this folder that does it, by deed."""
+DEEDS: dict[str, str] = {"neighbours": "neighbours"}
+"""The module of this folder that does it, by deed. A feature has such a table in its package for nodes, with `STAYING`,
+those that the process does that stays, and `lacking(deed)`, why one cannot be done yet; its deeds are FEATURE.DEED."""
 
 
 class Context(NamedTuple):

@@ -61,7 +61,7 @@ def note(name: str, value: Any) -> None:
 
 def _actions() -> list[Callable[[str, Any], object]]:
     """What is done once a note was sent: where the lab is installed beside it, the worker has its own copy of this."""
-    return getattr(sys.modules.get("labnode.rank.note"), "_then", _then)
+    return getattr(sys.modules.get("labnode.node.rank.note"), "_then", _then)
 
 
 def send(path: str, message: Statement) -> None:

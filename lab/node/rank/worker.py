@@ -27,7 +27,7 @@ from ..messages.worker import Imported
 from ..recorder import holds
 from ..recorder import install as recorder
 from . import (
-    calls,
+    called,
     chosen_backend,
     debugger,
     destroyed_groups,
@@ -46,8 +46,9 @@ _ORDER_DEADLINE_S = 1.0
 _COMPILE, _EXECUTE, _SEND_STATEMENT = compile, exec, note.send
 """As they are before any package runs."""
 _OWN_CODE = (
-    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__, calls.__file__, calls.PROGRAM),
+    *(__file__, debugger.__file__, destroyed_groups.__file__, rendezvous.__file__),
     os.path.join(os.path.dirname(recorder.__file__), ""),
+    os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "features", ""),
 )
 
 
@@ -110,7 +111,7 @@ def _run(spec: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     destroyed_groups.keep()
     native_exit.watch()
     debugger.prepare(spec)
-    calls.prepare(spec)
+    called.prepare(spec)
     if spec.get("hold_fd") is not None:
         holds.arm(spec["triggers"], spec["hold_fd"], spec["rank"], spec["note_socket"])
     if spec.get("trace_fd") is not None:

@@ -14,9 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Any, NamedTuple
-
-from . import own_deeds
 
 CALL, PHASE, NOTE = "op", "phase", "note"
 """What a point is, as the keys of a trigger name it."""
@@ -24,6 +23,8 @@ BEFORE, AFTER = "before", "after"
 Tell = Callable[[int, "Point", int, Any, tuple[dict[str, Any], ...]], None]
 _LONGEST_VALUE = 1000
 """Characters of a note that a trigger may be about; a longer one is no scalar of a scenario."""
+_MOST_TOLD = 256
+"""Of so many tensors it is told what they are; no call of a test brings more."""
 
 
 class Point(NamedTuple):
@@ -114,7 +115,7 @@ class Holds:
         """
         for point in self._points.get((what, name), ()):
             if point.nth in (0, nth) and point.edge == edge:
-                own_deeds.do(self._hold(point, nth, value, tensors), tensors, self._rank)
+                _do(self._hold(point, nth, value, tensors), tensors, self._rank)
 
     def begin_phase(self, name: str) -> int:
         """A phase is about to begin; returns its number among those of its name, 0 where none of them is watched."""
@@ -139,7 +140,7 @@ class Holds:
             hold = next(self._holds)
             if self.armed:
                 try:
-                    self._tell(hold, point, nth, _scalar(value), own_deeds.brought(tensors))
+                    self._tell(hold, point, nth, _scalar(value), brought(tensors))
                 except OSError:  # the agent has gone
                     self.forget()
             while hold not in self._said and self.armed:
@@ -182,3 +183,21 @@ def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: 
 holds = Holds()
 """Those of this process."""
 os.register_at_fork(after_in_child=holds.forked)
+
+
+def brought(tensors: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    """What tensors a call brings, as `Reached` tells it."""
+    return tuple(
+        {
+            "elements": tensor.numel(),
+            "dtype": str(tensor.dtype).partition(".")[2],
+            "bits": tensor.element_size() * (4 if tensor.is_complex() else 8),
+        }
+        for tensor in tensors[:_MOST_TOLD]
+    )
+
+
+def _do(deed: Mapping[str, Any], tensors: Sequence[Any], rank: int) -> None:
+    """Do to this process what the lab says; mostly that is nothing."""
+    if deed:
+        import_module("...features.faults.on_node.own_deeds", __package__).do(deed, tensors, rank)

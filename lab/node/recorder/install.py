@@ -193,6 +193,6 @@ def _has_gpus(torch: Any) -> bool:
 
 def _hidden_folders(torch: Any) -> list[str]:
     """Folders that never hold the script: the standard library, installed packages, the lab's own code."""
-    own = os.path.dirname(os.path.dirname(__file__))
+    own = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     packages = os.path.dirname(os.path.dirname(torch.__file__))
     return [os.path.dirname(os.__file__), packages, own, os.path.join(os.path.dirname(own), "lab")]

@@ -9,7 +9,7 @@ import sys
 
 SETTINGS = "LAB_STARTED"
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_PACKAGE = os.path.dirname(_HERE)
+_PACKAGE = os.path.dirname(os.path.dirname(_HERE))
 _MODULE = "torch.distributed.distributed_c10d"
 
 
@@ -21,7 +21,7 @@ class _Finder:
             return None
         sys.meta_path.remove(self)
         try:
-            started = __import__(os.path.basename(_PACKAGE) + ".rank.joining", fromlist=["prepare_started"])
+            started = __import__(os.path.basename(_PACKAGE) + ".node.rank.joining", fromlist=["prepare_started"])
             return started.prepare_started(os.environ[SETTINGS], name, path, target)
         except Exception:  # what is not recorded still runs
             return None

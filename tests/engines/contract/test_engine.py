@@ -16,17 +16,18 @@ import pytest
 
 from lab import Cluster
 from lab.engine.archive import pack, unpack
+from lab.engine.capability import LimitControl
 from lab.engine.doctor import Wanted
 from lab.engine.ownership import owner
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
 from lab.engine.ready import HELLO, wait_ready
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
+from lab.features.packages.stores import package_store
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import NODES
 
-CANNOT_LIMIT = {"local": "its nodes are processes of this machine", "slurm": "Slurm gives a job what it began with"}
 MakeCluster = Callable[..., Cluster]
 Create = Callable[..., ClusterInfo]
 
@@ -180,11 +181,10 @@ def test_a_node_stands_still_until_it_is_resumed_and_again_is_no_error(subject: 
 
 def test_a_node_may_use_less_until_it_may_use_as_much_as_before_or_that_is_refused(subject: Engine, there: ClusterInfo):
     node = there.nodes[0]
-    before = subject.throttle(node)
-    if subject.name in CANNOT_LIMIT:
-        with pytest.raises(ClusterError, match=CANNOT_LIMIT[subject.name]):
-            subject.limit(node, 0.5, None)
+    if "limits" in subject.traits.cannot:
+        assert not isinstance(subject, LimitControl)
         return
+    before = subject.throttle(node)
     subject.limit(node, 0.5, 512 << 20)
     assert subject.throttle(node) == (0.5, 512 << 20)
     subject.limit(node, before.cpus, before.memory_bytes)
@@ -326,7 +326,7 @@ def test_what_cannot_be_copied_is_refused_in_a_sentence(subject: Engine, there: 
 
 
 def test_the_python_of_the_nodes_says_what_it_has(subject: Engine, there: ClusterInfo) -> None:
-    target = subject.target(there)
+    target = package_store(subject).target(there)
     assert target.meets("torch>=2")
     assert not target.meets("labtestnone")
     assert target.what == f"cluster {there.name}"

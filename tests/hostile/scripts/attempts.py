@@ -175,7 +175,7 @@ def slows_the_agent_down():
 
 @attempt
 def writes_into_the_code_of_the_agent():
-    append(sys.modules["labnode.rank.note"].__file__)
+    append(sys.modules["labnode.node.rank.note"].__file__)
 
 
 @attempt
@@ -185,7 +185,7 @@ def writes_into_what_import_lab_means():
 
 @attempt
 def puts_a_file_beside_the_code_of_the_agent():
-    append(os.path.join(os.path.dirname(sys.modules["labnode.rank.note"].__file__), "planted.py"))
+    append(os.path.join(os.path.dirname(sys.modules["labnode.node.rank.note"].__file__), "planted.py"))
 
 
 @attempt

@@ -272,7 +272,7 @@ def waits_for_a_file_in_the_place_of_its_script():
 def leaves_processes_that_hide():
     def hide():
         LIBC.prctl(4, 0, 0, 0, 0)  # nobody may look into it
-        LIBC.prctl(15, b"labnode.agent", 0, 0, 0)  # its name
+        LIBC.prctl(15, b"labnode.node.agent", 0, 0, 0)  # its name
         LIBC.prctl(36, 1, 0, 0, 0)  # orphans below it come to it
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 
+from lab.engine.local.engine import LocalEngine
+from lab.engine.protocol import Traits
 from lab.errors import UsageError
-from lab.fault.fault import fault_sentence
-from lab.fault.kind import FaultKind, fault_kinds, key_of
-from lab.fault.when import When
 from lab.features.chaos.draw import DURATIONS_S, Pool, kinds_drawn, said
 from lab.features.chaos.moments import earliest, moments_of
+from lab.features.faults.fault import fault_sentence
+from lab.features.faults.kind import FaultKind, fault_kinds, key_of
+from lab.features.faults.when import When
 from lab.node.messages.agent import Note
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
@@ -75,7 +77,9 @@ def test_a_kind_that_is_not_known_or_never_drawn_is_refused_with_those_that_are(
 
 def test_a_kind_that_the_engine_cannot_do_is_left_out_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     kill: type[FaultKind] = fault_kinds()["kill"]
-    monkeypatch.setattr(kill, "cannot", {"local": "has no power to lose there"})
+    traits = Traits(cannot={"cable": "has no power to lose there"})
+    monkeypatch.setattr(kill, "needs", "cable")
+    monkeypatch.setattr(LocalEngine, "traits", traits)
     assert "kill" not in map(key_of, kinds_drawn("local", NODES, RANKS))
     with pytest.raises(UsageError, match="kill cannot be drawn: it has no power to lose there"):
         kinds_drawn("local", NODES, RANKS, ["kill"])

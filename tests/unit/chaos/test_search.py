@@ -122,8 +122,8 @@ def test_what_was_found_is_a_scenario_beside_the_script(tmp_path: Path) -> None:
     written = scenario_of(scenario, found, path, 12.0, (2, 1))
     write_scenario(written, found, "lab run s.yaml --chaos --seed 7")
     again = load_scenario(path)
-    assert again.faults == found.schedule
-    assert (again.nodes, again.timeout_s, again.rerun, again.learn) == (2, 12.0, False, "")
+    assert again.extra == {"faults": found.schedule}
+    assert (again.nodes, again.timeout_s, again.learn) == (2, 12.0, "")
     assert again.expect == scenario.expect
     assert "In 3 of 3 runs: it broke" in path.read_text()
     assert place_for(scenario, 7, None) == tmp_path / "chaos-7-s-2.yaml"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lab.engine import select
+from lab.engine.protocol import Traits
 from lab.errors import EngineUnavailable
 from lab.node.messages.agent import Limited
 from tests.unit.fake_engine import END, FakeEngine, exits, notes
@@ -95,6 +96,7 @@ def test_what_the_lab_cannot_run_is_tried_again_and_then_not_graded(lab: Lab, en
 def test_strangers_are_graded_on_docker_only_unless_somebody_trusts_them(
     lab: Lab, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    engine.traits = Traits()
     code, _, err = lab(*GRADE, "--engine", "local")
     assert code == 2
     assert "submissions are graded on the docker engine" in err

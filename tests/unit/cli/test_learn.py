@@ -14,6 +14,7 @@ import pytest
 from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineAbsent
+from lab.features.lessons.prediction import prediction_of
 from lab.record.read import find_record
 from lab.report.style import Style
 from tests.unit.fake_engine import FakeEngine, exits, notes
@@ -76,7 +77,7 @@ def test_a_lesson_asks_runs_and_says_whether_the_prediction_held(lab: Lab):
     assert "  a) two\n  b) 3\n  c) four\n" in after
     assert "✔ Your prediction held: 3\nIt gives three.\nthe script with its comments: scenarios/train.py\n" in after
     assert after.endswith("next: lab learn two\n")
-    kept = find_record(None).prediction()
+    kept = prediction_of(find_record(None))
     assert kept is not None
     assert (kept.lesson, kept.prediction, kept.answer, kept.right) == ("one", "3", "3", True)
 

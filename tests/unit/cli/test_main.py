@@ -273,8 +273,15 @@ def test_help_imports_nothing_heavy():
 
 
 SELDOM = {
-    *("lab.fault", "lab.fault.fault", "lab.run.faults", "lab.run.ground", "lab.run.healing", "lab.operations"),
-    *("lab.spec.launcher", "lab.spec.volumes", "lab.spec.grading", "lab.spec.environment", "lab.spec.recognise"),
+    *("lab.spec.launcher", "lab.spec.volumes", "lab.features.grade.keys", "lab.spec.environment"),
+    *(
+        "lab.features.faults",
+        "lab.features.faults.fault",
+        "lab.features.faults.companion",
+        "lab.features.faults.ground",
+        "lab.features.faults.healing",
+        "lab.operations",
+    ),
     *("lab.record.plan", "lab.record.started", "lab.run.snapshot", "lab.trace", "lab.explain", "lab.features.chaos"),
 }
 """What few runs need: a warm one takes a quarter of a second, and a third of that are imports."""

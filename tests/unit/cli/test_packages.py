@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine import select
-from lab.engine.packages.prepared import Prepared
+from lab.engine.packages import Prepared
 from lab.errors import EngineAbsent
 from tests.unit.fake_engine import FakeEngine
 

@@ -61,7 +61,7 @@ def stack(line: int, call: str = "", name: str = "train.py") -> str:
         "Thread 0x00007f (most recent call first):\n"
         + inner
         + f'  File "/var/lab/run/work/{name}", line {line} in main\n'
-        '  File "/opt/lab/labnode/rank/worker.py", line 1 in run_worker\n'
+        '  File "/opt/lab/labnode/node/rank/worker.py", line 1 in run_worker\n'
     )
 
 
@@ -240,8 +240,8 @@ def leaving(thread: int | None = None) -> str:
     return (other if thread else "") + (
         "Thread 0x00007f (most recent call first):\n"
         '  File "/usr/lib/python3.11/threading.py", line 1590 in _shutdown\n'
-        '  File "/opt/lab/labnode/rank/worker.py", line 230 in _leave\n'
-        '  File "/opt/lab/labnode/rank/worker.py", line 90 in run_worker\n'
+        '  File "/opt/lab/labnode/node/rank/worker.py", line 230 in _leave\n'
+        '  File "/opt/lab/labnode/node/rank/worker.py", line 90 in run_worker\n'
     )
 
 

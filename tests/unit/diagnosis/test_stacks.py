@@ -26,7 +26,7 @@ Thread 0x00007f22 (most recent call first):
   File "/opt/venv/lib/torch/distributed/c10d_logger.py", line 83 in wrapper
   File "/var/lab/run/work/pkg/train.py", line 2 in step
   File "/var/lab/run/work/main.py", line 9 in <module>
-  File "/opt/lab/labnode/rank/worker.py", line 106 in _run_script
+  File "/opt/lab/labnode/node/rank/worker.py", line 106 in _run_script
   File "<string>", line 1 in <module>
 """
 CRASH = """Fatal Python error: Segmentation fault

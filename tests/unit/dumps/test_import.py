@@ -206,9 +206,8 @@ def test_gloos_default_group_has_all_ranks_that_left_a_dump_though_one_called_no
     """As in a run under the lab's recorder: the group is not described, and is told under no name."""
     config = {"": {"name": "", "desc": "", "ranks": "[0, 1, 2]"}}
     call = {"process_group": ("0", ""), "state": "scheduled", "profiling_name": "gloo:all_reduce"}
-    call["frames"] = [{"name": "wrapper", "filename": "/tmp/x/site/labnode/recorder/patch.py", "line": 5}] + entry(0)[
-        "frames"
-    ]
+    own = {"name": "wrapper", "filename": "/tmp/x/site/labnode/node/recorder/patch.py", "line": 5}
+    call["frames"] = [own, *entry(0)["frames"]]
     dumps = {rank: dump([] if rank == 1 else [waiting(0, **call)], pg_config=config) for rank in range(3)}
     _, result, explanation = imported(write(tmp_path / "dumps", dumps))
     assert result.culprit is not None

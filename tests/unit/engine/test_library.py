@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import library as engine_library
-from lab.engine.library import library
 from lab.errors import ClusterError
-from lab.node.deeds import library as node_library
+from lab.features.faults import library as engine_library
+from lab.features.faults.library import library
+from lab.features.faults.on_node import library as node_library
 
 ROOT = Path(__file__).parents[3]
 LENT = """
 import json, sys
 sys.path = [path for path in sys.path if "site-packages" not in path]
-from lab.node.deeds import library
+from lab.features.faults.on_node import library
 assert not library.there()
 library.apply(None, {"files": json.load(sys.stdin)})
 assert library.there()
-from lab.node.deeds import link_probe, links
+from lab.features.faults.on_node import link_probe, links
 names = [name for name in sys.modules if name.partition(".")[0] == library.NAME]
 print(json.dumps(sorted({sys.modules[name].__spec__.origin or "" for name in names})))
 """
@@ -49,8 +49,9 @@ def test_every_part_that_is_lent_exists_and_all_together_are_small() -> None:
 
 def test_reading_it_imports_none_of_it() -> None:
     program = (
-        "import sys, lab.cli.main, lab.fault.fault, lab.run.ground\nfrom lab.fault.kind import fault_kinds\n"
-        "from lab.engine.library import library\nfault_kinds(), library()\n"
+        "import sys, lab.cli.main, lab.features.faults.fault, lab.features.faults.ground\n"
+        "from lab.features.faults.kind import fault_kinds\n"
+        "from lab.features.faults.library import library\nfault_kinds(), library()\n"
         f"print(sorted(name for name in sys.modules if name.startswith({node_library.NAME!r})))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)

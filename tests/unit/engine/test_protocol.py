@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Protocol
 
 import pytest
 
+from lab.engine import capability
+from lab.engine.capability import ImageMaker, ImageStore, LimitControl, PowerControl, PythonRunner, capable
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.local.channel import LocalChannel
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
-from lab.engine.slurm.engine import SlurmEngine
-from lab.engine.swarm.channel import TaskChannel
-from lab.engine.swarm.engine import SwarmEngine
+from lab.errors import ClusterUnfit
+from lab.features.slurm.engine import SlurmEngine
+from lab.features.swarm.channel import TaskChannel
+from lab.features.swarm.engine import SwarmEngine
 from tests.unit.fake_engine import FakeChannel, FakeEngine
+
+CAPABILITIES = {
+    one for one in vars(capability).values() if getattr(one, "_is_protocol", False) and one not in (Engine, Protocol)
+}
+OF_IMAGES = {ImageMaker, ImageStore, LimitControl}
+PROCESSES = (LocalEngine, SlurmEngine)
 
 
 def methods(protocol: type) -> list[str]:
@@ -34,6 +45,10 @@ def parameters(function) -> list[tuple[str, object, object]]:
         (Engine, SwarmEngine),
         (Engine, SlurmEngine),
         (Engine, FakeEngine),
+        *((capability, DockerEngine) for capability in CAPABILITIES),
+        *((capability, FakeEngine) for capability in CAPABILITIES - {ImageMaker, ImageStore, PythonRunner}),
+        *((capability, SwarmEngine) for capability in CAPABILITIES),
+        *((capability, engine) for capability in CAPABILITIES - OF_IMAGES for engine in PROCESSES),
         (Channel, DockerChannel),
         (Channel, LocalChannel),
         (Channel, TaskChannel),
@@ -44,6 +59,18 @@ def test_an_implementation_has_every_method_with_the_same_arguments(protocol: ty
     assert methods(protocol)
     for name in methods(protocol):
         assert parameters(getattr(implementation, name)) == parameters(getattr(protocol, name)), name
+
+
+def test_the_core_is_small():
+    assert len(methods(Engine)) <= 9
+    assert len(CAPABILITIES) == 10
+
+
+def test_an_engine_is_asked_for_what_it_can():
+    assert capable(FakeEngine(), PowerControl)
+    assert not any(issubclass(engine, one) for one in OF_IMAGES for engine in PROCESSES)
+    with pytest.raises(ClusterUnfit, match="the fake engine cannot change what nodes may use"):
+        capable(SimpleNamespace(name="fake"), LimitControl)
 
 
 def test_every_engine_has_a_name_of_its_own():

@@ -8,7 +8,7 @@ import pytest
 
 from lab.engine import select as subject
 from lab.engine.ownership import check_name, default_name
-from lab.engine.select import CHOICES, OPENERS, available_engines, select_engine
+from lab.engine.select import CHOICES, available_engines, engine_names, select_engine
 from lab.errors import EngineUnavailable, UsageError
 from tests.unit.fake_engine import FakeEngine
 
@@ -62,7 +62,11 @@ def test_the_engine_that_was_asked_for_is_never_replaced(engines, choice: str):
 
 
 def test_every_engine_can_be_asked_for_and_opened():
-    assert set(OPENERS) == {*CHOICES} - {"auto"}
+    assert [*CHOICES] == ["auto", *engine_names()] == ["auto", "docker", "local", "swarm", "slurm"]
+    assert all(name in CHOICES for name in CHOICES)
+    assert "nothing" not in CHOICES
+    with pytest.raises(UsageError, match="there is no engine 'lokal' \\(did you mean 'local'"):
+        select_engine("lokal")
 
 
 def test_available_engines_are_those_that_answer_and_the_others_say_why_not(engines):

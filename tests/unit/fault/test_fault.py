@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.fault.fault import Fault, fault_data, fault_sentence
-from lab.fault.kinds.kill import Kill
-from lab.fault.kinds.start import Start
-from lab.fault.when import START, When
+from lab.features.faults.fault import Fault, fault_data, fault_sentence
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.kinds.start import Start
+from lab.features.faults.when import START, When
 from lab.spec.load import dump_scenario, load_scenario
 
 FAULTS = (
@@ -37,7 +37,7 @@ def test_faults_are_read_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text("")
     (tmp_path / "s.yaml").write_text(TEXT)
     scenario = load_scenario(tmp_path / "s.yaml")
-    assert scenario.faults == FAULTS
+    assert scenario.extra["faults"] == FAULTS
     assert TEXT.partition("\n")[2] in dump_scenario(scenario)
 
 

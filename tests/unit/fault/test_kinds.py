@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from lab.engine.protocol import NodeState
-from lab.engine.select import OPENERS
 from lab.errors import ClusterError
-from lab.fault.kind import FaultKind, fault_kinds, key_of
-from lab.fault.kinds.kill import Kill
-from lab.fault.kinds.start import Start
+from lab.features.faults.ground import ClusterGround
+from lab.features.faults.kind import FaultKind, fault_kinds, key_of
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.kinds.start import Start
 from lab.plan.cluster import Node, Shape
-from lab.run.ground import ClusterGround
 from tests.unit.fake_engine import FakeEngine
 
 
@@ -50,7 +49,7 @@ def ground(engine: Powered) -> ClusterGround:
 def test_a_kind_has_all_that_a_kind_owes(kind: type[FaultKind]) -> None:
     assert kind.does
     assert key_of(kind) == kind.example.partition(":")[0]
-    assert kind.cannot.keys() <= OPENERS.keys()
+    assert not kind.why_not("docker")
     assert kind.__str__ is not object.__str__
     told = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
     assert all(f"`{cause}`" in told for cause in kind.shown_as)

@@ -9,14 +9,13 @@ import pytest
 import yaml
 
 from lab.errors import ScenarioError, UsageError
-from lab.fault.fault import fault_data, one_fault
-from lab.fault.links import Link, parse_link
-from lab.fault.network import PROFILES, network_of
-from lab.fault.partitions import apart, bridge, checked, drops, halves, isolate, one_way, ring
-from lab.keys.problems import Reading
-from lab.keys.value import Value
-from lab.node.deeds.conditions import merged, together
-from lab.plan.faults import refuse_faults
+from lab.features.faults.fault import fault_data, one_fault
+from lab.features.faults.links import Link, parse_link
+from lab.features.faults.network import PROFILES, network_of
+from lab.features.faults.on_node.conditions import merged, together
+from lab.features.faults.partitions import apart, bridge, checked, drops, halves, isolate, one_way, ring
+from lab.features.faults.planning import refuse_faults
+from lab.spec.reading import Reading, Value
 
 ADDRESSES = {f"node{rank}": f"10.0.0.{rank + 2}" for rank in range(4)}
 NODES = list(ADDRESSES)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from lab.errors import ClusterError, ScenarioError, UsageError
-from lab.fault.fault import Fault, fault_data
-from lab.fault.kinds.flip import Flip
-from lab.fault.kinds.hang import Hang
-from lab.fault.kinds.loader import Loader
-from lab.fault.kinds.nan import Nan
-from lab.fault.kinds.pauses import Pauses
-from lab.fault.kinds.signal import Signal
-from lab.fault.rank_fault import RankFault
-from lab.fault.when import When
-from lab.plan.faults import refuse_faults
+from lab.features.faults.fault import Fault, fault_data
+from lab.features.faults.kinds.flip import Flip
+from lab.features.faults.kinds.hang import Hang
+from lab.features.faults.kinds.loader import Loader
+from lab.features.faults.kinds.nan import Nan
+from lab.features.faults.kinds.pauses import Pauses
+from lab.features.faults.kinds.signal import Signal
+from lab.features.faults.planning import refuse_faults
+from lab.features.faults.rank_fault import RankFault
+from lab.features.faults.when import When
 from lab.spec.load import dump_scenario, load_scenario
 
 AT_A_CALL = When(rank=1, op="all_reduce", count=3)
@@ -56,8 +56,8 @@ def read(folder: Path, fault: str) -> Fault:
     (folder / "s.yaml").write_text(f"script: s.py\nnodes: 2\nnproc_per_node: 1\nfaults: [{fault}]\n")
     scenario = load_scenario(folder / "s.yaml")
     (folder / "again.yaml").write_text(dump_scenario(scenario))
-    assert load_scenario(folder / "again.yaml").faults == scenario.faults
-    [found] = scenario.faults
+    assert load_scenario(folder / "again.yaml").extra == scenario.extra
+    [found] = scenario.extra["faults"]
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 from lab.errors import RanksFailed
 from lab.features.functions.caught_as import caught_as
 from lab.features.functions.failures import rebuild
-from lab.node.messages.call import Failure
+from lab.features.functions.on_node.call import Failure
 
 
 class Needs(Exception):

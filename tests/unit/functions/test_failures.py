@@ -8,8 +8,8 @@ import pytest
 
 from lab.errors import RanksFailed
 from lab.features.functions.failures import raised, rebuild
-from lab.node.messages.call import Failure, Place
-from lab.node.rank.call_failures import describe
+from lab.features.functions.on_node.call import Failure, Place
+from lab.features.functions.on_node.call_failures import describe
 
 HERE = Path(__file__)
 

@@ -11,10 +11,10 @@ import pytest
 
 from lab.errors import UsageError
 from lab.features.functions.failures import raised
+from lab.features.functions.on_node.call import Failure
+from lab.features.functions.on_node.call_values import write_value
 from lab.features.functions.pack import Packed, pack_call
 from lab.features.functions.session import decode
-from lab.node.messages.call import Failure
-from lab.node.rank.call_values import write_value
 
 
 def sent(function: Any, *arguments: Any, **named: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

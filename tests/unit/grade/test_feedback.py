@@ -10,15 +10,19 @@ from pathlib import Path
 from lab.diagnosis.facts import RunFacts
 from lab.features.grade.feedback import grade_of, not_graded, refused
 from lab.features.grade.grades import Grades
+from lab.features.grade.keys import Grading
 from lab.features.grade.page import write_grades
 from lab.features.grade.view import grades_csv, grades_text, progress_line
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.style import Style
-from lab.spec.scenario import Expect, Grading, Scenario
+from lab.spec.scenario import Expect, Scenario
 
 PLAIN = Style(colour=False)
 ASSIGNMENT = Scenario(
-    name="ring", script=Path("ring.py"), expect=Expect(notes={"sum": 3}), grade=Grading(points={"note sum": 2})
+    name="ring",
+    script=Path("ring.py"),
+    expect=Expect(notes={"sum": 3}),
+    extra={"grade": Grading(points={"note sum": 2})},
 )
 EVIL = "</script><img src=x onerror=alert(1)>\x1b]0;owned\x07\x1b[31m\u202e"
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.node.messages.call import Lent
-from lab.node.rank.call_lent import Lender
+from lab.node.lent import Lender, Lent
 
 FILES = {"lent_pkg/__init__.py": "from lent_pkg.inner import two\n", "lent_pkg/inner.py": "def two():\n    return 2\n"}
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from lab.features.faults import on_node
+from lab.features.faults.on_node import library
+from lab.node import deeds
 from lab.node.config import Config
 from lab.node.deeds import apart as processes_apart
-from lab.node.deeds import doing as deeds
-from lab.node.deeds import library
 from lab.node.deeds.doing import Deeds
 from lab.node.messages.fault import Do, Done, LookAt, Undo
 
@@ -114,17 +115,17 @@ LINKS = "test_links_deed"
 
 
 def counts(context: object, said: dict[str, object]) -> dict[str, object]:
-    sys.modules[f"lab.node.deeds.{LINKS}"].__dict__["TIMES"] += 1
-    return {"times": sys.modules[f"lab.node.deeds.{LINKS}"].__dict__["TIMES"], "here": os.getpid()}
+    sys.modules[f"lab.features.faults.on_node.{LINKS}"].__dict__["TIMES"] += 1
+    return {"times": sys.modules[f"lab.features.faults.on_node.{LINKS}"].__dict__["TIMES"], "here": os.getpid()}
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]]]:
     """Has an agent do deeds of links, whose module counts how often it was called; takes requests, gives answers."""
-    module = types.ModuleType(f"lab.node.deeds.{LINKS}")
+    module = types.ModuleType(f"lab.features.faults.on_node.{LINKS}")
     module.__dict__.update(TIMES=0, apply=counts, undo=lambda context, said: os.kill(os.getpid(), 9))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(deeds.DEEDS, "links", LINKS)
+    monkeypatch.setitem(on_node.DEEDS, "links", LINKS)
     client = Listener()
     mine = Deeds(Config("node0", "/nowhere", container=False, import_root=""), [client], lambda: None)  # type: ignore[list-item]
 
@@ -142,8 +143,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[Done]
 
 
 def test_what_makes_links_is_lent_once_and_stays(served: Callable[..., list[Done]]) -> None:
-    assert served(Do("1", "links", {})) == [Done("1", {}, library.LACKING)]
-    lent = served(Do("2", "library", {"files": {}}), Do("3", "links", {}), Do("4", "links", {}))
+    assert served(Do("1", "faults.links", {})) == [Done("1", {}, library.LACKING)]
+    lent = served(Do("2", "faults.library", {"files": {}}), Do("3", "faults.links", {}), Do("4", "faults.links", {}))
     assert [(done.found.get("times"), done.wrong) for done in lent] == [(None, ""), (1, ""), (2, "")]
     assert lent[1].found["here"] == lent[2].found["here"] != os.getpid()
 
@@ -151,10 +152,10 @@ def test_what_makes_links_is_lent_once_and_stays(served: Callable[..., list[Done
 def test_what_makes_links_may_be_killed_and_is_there_again_as_if_it_were_new(
     served: Callable[..., list[Done]],
 ) -> None:
-    served(Do("1", "library", {"files": {}}), Do("2", "links", {}))
-    assert served(Undo("3", "links", {}), Do("4", "links", {})) == [
+    served(Do("1", "faults.library", {"files": {}}), Do("2", "faults.links", {}))
+    assert served(Undo("3", "faults.links", {}), Do("4", "faults.links", {})) == [
         Done("3", {}, "the process that was to do it was killed"),
         Done("4", {}, library.LACKING),
     ]
-    again = served(Do("5", "library", {"files": {}}), Do("6", "links", {}))
+    again = served(Do("5", "faults.library", {"files": {}}), Do("6", "faults.links", {}))
     assert again[1].found["times"] == 1

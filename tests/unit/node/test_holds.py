@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from lab.node.recorder import held_calls, marks, own_deeds
-from lab.node.recorder.holds import AFTER, BEFORE, CALL, Holds, Point
+from lab.features.faults.on_node import own_deeds
+from lab.node.recorder import held_calls, marks
+from lab.node.recorder.holds import AFTER, BEFORE, CALL, Holds, Point, brought
 
 Told = list[tuple[int, int, int, Any]]
 
@@ -189,8 +190,8 @@ def test_the_exponent_of_a_float_is_where_its_bit_30_is() -> None:
 
 
 def test_what_a_call_brings_is_told_so_that_what_does_not_fit_can_be_refused() -> None:
-    brought = own_deeds.brought([torch.zeros(2, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.complex64)])
-    assert brought == (
+    told = brought([torch.zeros(2, dtype=torch.int32), torch.zeros(3, 1, dtype=torch.complex64)])
+    assert told == (
         {"elements": 2, "dtype": "int32", "bits": 32},
         {"elements": 3, "dtype": "complex64", "bits": 32},
     )

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from lab.node.deeds import filtering, link_probe, links, shaping
-from lab.node.deeds.conditions import ALL
+from lab.features.faults.on_node import filtering, link_probe, links, shaping
+from lab.features.faults.on_node.conditions import ALL
 from tests.rates import reaches
 
 A, B = "10.77.0.2", "10.77.0.3"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from lab.node.deeds import disk_faults, write_filter
-from lab.node.deeds.write_filter import Server, is_on_disk
+from lab.features.faults.on_node import disk_faults, write_filter
+from lab.features.faults.on_node.write_filter import Server, is_on_disk
 
 WRITE, COPY, FSYNC = 1, 326, 74
 DONE, FULL = (0, 1), (-errno.ENOSPC, 0)

@@ -32,11 +32,11 @@ def test_ranks_have_parts_of_equal_size_and_share_only_where_they_are_more(
 def test_a_container_numbers_its_gpus_from_0_and_local_nodes_have_those_of_the_machine() -> None:
     cluster = not_made(Shape(nodes=2, gpus=2), "c")
 
-    def seen(engine: str) -> list[str]:
-        return [gpu_variables(replace(cluster, engine=engine), 2, rank)["CUDA_VISIBLE_DEVICES"] for rank in range(4)]
+    def seen(gpus: str) -> list[str]:
+        return [gpu_variables(replace(cluster, gpus=gpus), 2, rank)["CUDA_VISIBLE_DEVICES"] for rank in range(4)]
 
-    assert seen("docker") == ["0", "1", "0", "1"]
-    assert seen("local") == ["0", "1", "2", "3"]
+    assert seen("node") == ["0", "1", "0", "1"]
+    assert seen("machine") == ["0", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("more", [{}, {"gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "1"}}])

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from lab.errors import ClusterUnfit, LabError, UsageError
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.kinds.start import Start
-from lab.fault.when import START, When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.kinds.start import Start
+from lab.features.faults.planning import FaultsPart
+from lab.features.faults.when import START, When
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.present import present, refuse_absence
 from lab.spec.launcher import Torchrun
@@ -35,7 +36,7 @@ def test_nodes_that_are_stopped_or_that_a_fault_stops_before_are_not_there() -> 
         Fault(what=Start(node="node1"), when=START),
         Fault(what=Kill(node="node0"), when=LATER),
     ]
-    assert present(cluster(1), 3, faults) == ["node0", "node1"]
+    assert present(cluster(1), 3, [FaultsPart(faults)]) == ["node0", "node1"]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_nodes_that_are_stopped_or_that_a_fault_stops_before_are_not_there() -> 
     ],
 )
 def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stopped, faults) -> None:
-    refuse_absence("s", cluster(*stopped), 3, launching, faults)
+    refuse_absence("s", cluster(*stopped), 3, launching, [FaultsPart(faults)])
 
 
 @pytest.mark.parametrize(
@@ -69,5 +70,5 @@ def test_a_run_begins_with_as_many_nodes_as_its_launcher_needs(launching, stoppe
 )
 def test_what_cannot_begin_is_refused_in_a_sentence(launching, stopped, faults, kind: type[LabError], message) -> None:
     with pytest.raises(kind, match=message) as refused:
-        refuse_absence("s", cluster(*stopped), 3, launching, faults)
+        refuse_absence("s", cluster(*stopped), 3, launching, [FaultsPart(faults)])
     assert refused.value.hint

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.pool import Pool
 from lab.features.pytest.warm import WarmCluster
@@ -107,7 +108,7 @@ def test_a_cluster_that_this_process_is_using_is_given_as_it_is(make_pool):
     """As where a test has ranks that go on between its calls."""
     pool = make_pool()
     cluster = pool.cluster(nodes=2)
-    with cluster._lock.held("ranks"):
+    with cluster.lock.held("ranks"):
         assert pool.cluster(nodes=2) is cluster
 
 
@@ -174,7 +175,7 @@ def test_processes_side_by_side_have_half_the_room_each(engine, make_pool, monke
 def test_processes_side_by_side_share_the_cores_of_a_docker_engine(
     engine, make_pool, monkeypatch, workers, cores, nodes, cpus
 ):
-    engine.name = "docker"
+    engine.traits = Traits(divides_cores=True)
     monkeypatch.setattr(engine, "machine", lambda: Machine(cores=cores, memory_bytes=64 << 30))
     pool = make_pool(workers=workers)
     assert pool.cluster(nodes=nodes).info().shape.cpus == cpus

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lab.features.functions.call_line import CallLine
 from lab.node.messages.agent import Exited, Output
 from lab.node.messages.terminal import ANSWERS, CALLED, Input, Taken
-from lab.run.calls import CallLine
 
 KIB = 1 << 10
 

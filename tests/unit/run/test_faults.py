@@ -12,15 +12,15 @@ import pytest
 from lab.cluster import Cluster
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError, UsageError
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.when import START, When
+from lab.features.faults.fault import Fault
+from lab.features.faults.fault_journal import FaultJournal
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.when import START, When
 from lab.node.messages.fault import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record
 from lab.report.verdict import fault_told
-from lab.run.fault_journal import FaultJournal
 from lab.run.observe import Silence
 from tests.unit.fake_engine import FakeEngine, exits, notes, prints
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.when import When
 from lab.spec.scenario import Expect, Resources, Scenario
 from tests.unit.fake_engine import FakeEngine, exits, notes
 
@@ -25,7 +25,13 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scenario(**more: object) -> Scenario:
-    said = {"name": "s", "script": Path("s.py").absolute(), "nodes": 2, "rerun": True, "faults": (NEVER,), **more}
+    said = {
+        "name": "s",
+        "script": Path("s.py").absolute(),
+        "nodes": 2,
+        "extra": {"rerun": True, "faults": (NEVER,)},
+        **more,
+    }
     return Scenario(**said)  # type: ignore[arg-type]
 
 
@@ -66,6 +72,6 @@ def test_a_run_that_does_not_pass_without_faults_either_is_failed() -> None:
 
 def test_a_run_that_passes_under_its_faults_or_is_not_to_be_run_again_is_run_once() -> None:
     cluster = Cluster(2, name="c", engine=engine())
-    assert cluster.run(scenario(faults=())).passed
-    assert not cluster.run(scenario(rerun=False)).passed
+    assert cluster.run(scenario(extra={"rerun": True})).passed
+    assert not cluster.run(scenario(extra={"faults": (NEVER,)})).passed
     assert len(records()) == 2

@@ -116,7 +116,7 @@ def test_deep_nesting_is_refused(nested: str, loader: type, monkeypatch: pytest.
 
 def test_libyaml_and_pyyaml_s_own_parser_make_the_same_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     def flat(node: object) -> list[object]:
-        """What `lab.keys.value` looks at, node by node."""
+        """What `lab.spec.reading` looks at, node by node."""
         value = getattr(node, "value", None)
         inside = [one for item in value for one in (item if isinstance(item, tuple) else (item,))]
         is_scalar = isinstance(value, str)

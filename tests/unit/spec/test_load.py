@@ -13,18 +13,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.errors import ScenarioError
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.links import Condition, Link
-from lab.fault.network import Network
-from lab.fault.when import When
-from lab.keys.declare import keys_of
-from lab.keys.kinds import slug
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.links import Condition, Link
+from lab.features.faults.network import Network
+from lab.features.faults.when import When
+from lab.features.grade.keys import Grading
+from lab.features.lessons.question import Noted, Question
+from lab.spec.declare import every_key
+from lab.spec.kinds import slug
 from lab.spec.launcher import Torchrun
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
-from lab.spec.predict import Noted, Question
-from lab.spec.scenario import Expect, Grading, Resources, Scenario, Tolerance, Tracing
+from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
 from lab.spec.volumes import Volume
 
 EVERYTHING = """\
@@ -109,11 +110,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         script=folder / "train.py",
         source=folder / "scenario.yaml",
         learn="Rank 0 splits a list of tensors and hands the i-th one to rank i.",
-        predict=Question(
-            ask="What does rank 2 hold after the call?",
-            choices=("[10.0]", "[20.0]"),
-            answer=Noted(note="received", rank=2),
-        ),
         nodes=3,
         nproc_per_node=1,
         launcher=Launching(
@@ -136,13 +132,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             Volume(source=Path("/"), target="/host"),
         ),
         outputs=("out", "*.pt"),
-        network=Network(
-            profile="wan-40ms",
-            rate_bits_per_s=1e7,
-            links=((Link("node0", "->", "node1"), Condition(delay_s=0.005, jitter_s=0.001, loss=0.005)),),
-        ),
-        faults=(Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
-        rerun=True,
         trace=Tracing(values=9),
         expect=Expect(
             exit={0: 0, 1: 1, 2: -9},
@@ -158,12 +147,26 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
             replicas="equal",
             verdict="failed",
             culprit=1,
-            detected_within_s=5.0,
             restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
+            extra={"detected_within": 5.0},
         ),
-        grade=Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
+        extra={
+            "network": Network(
+                profile="wan-40ms",
+                rate_bits_per_s=1e7,
+                links=((Link("node0", "->", "node1"), Condition(delay_s=0.005, jitter_s=0.001, loss=0.005)),),
+            ),
+            "faults": (Fault(what=Kill(node="node1"), when=When(rank=1, note="loss", equals=0.5), for_s=3.0),),
+            "rerun": True,
+            "predict": Question(
+                ask="What does rank 2 hold after the call?",
+                choices=("[10.0]", "[20.0]"),
+                answer=Noted(note="received", rank=2),
+            ),
+            "grade": Grading(points={"note loss": 2.5, "check": 4}, files=("data",)),
+        },
     )
 
 
@@ -179,7 +182,7 @@ def test_a_record_says_every_key_and_loads_again(folder: Path) -> None:
         (Tolerance, said["expect"]["tolerance"]),
         (Grading, said["grade"]),
     ):
-        assert list(section) == list(keys_of(declared))
+        assert list(section) == list(every_key(declared))
     assert dump_scenario(load(dumped)) == dumped
     again = load(dumped)
     assert math.isnan(again.expect.notes["loss"].pop(1))

@@ -13,10 +13,10 @@ import yaml
 from jsonschema import Draft7Validator
 
 from lab.errors import ScenarioError, UsageError
-from lab.keys.units import parse_duration, parse_size
 from lab.record.layout import FILES, readme
 from lab.spec.lessons import schema_file
 from lab.spec.load import load_scenario
+from lab.spec.units import parse_duration, parse_size
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = (ROOT / "docs" / "scenario-reference.md").read_text(encoding="utf-8")

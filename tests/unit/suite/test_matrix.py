@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.fault.fault import Fault
-from lab.fault.kinds.kill import Kill
-from lab.fault.when import When
+from lab.features.faults.fault import Fault
+from lab.features.faults.kinds.kill import Kill
+from lab.features.faults.when import When
 from lab.features.suite.matrix import Matrix, make_cases
 from lab.features.suite.select import matching
 from lab.plan.cluster import Shape
@@ -82,12 +82,16 @@ def test_what_torchrun_starts_cannot_be_a_case_on_mpi():
 
 
 def test_a_scenario_is_skipped_on_an_engine_that_cannot_break_what_it_breaks(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Kill, "cannot", {"local": "the local engine cannot do"})
-    breaks = scenario(nodes=3, faults=(Fault(what=Kill(node="node2"), when=When()),))
+    monkeypatch.setattr(Kill, "needs", "cable")
+    breaks = scenario(nodes=3, extra={"faults": (Fault(what=Kill(node="node2"), when=When()),)})
     skipped = {
         name: make_cases([breaks], Matrix(), asked={}, engine=name)[0].skipped for name in ("local", "docker", "")
     }
-    assert skipped == {"local": "it is to kill node2, which the local engine cannot do", "docker": "", "": ""}
+    assert skipped == {
+        "local": "it is to kill node2, which the local engine cannot do: its nodes share the network of this machine",
+        "docker": "",
+        "": "",
+    }
 
 
 def test_a_value_that_is_named_twice_is_refused():

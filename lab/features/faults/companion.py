@@ -1,0 +1,312 @@
+"""The faults of one run: each is done when its event comes, beside the run, and taken back at its end at the latest."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lab.errors import LabError
+from lab.features.faults.armed import APPLYING, FAILED, HEALED, HEALING, IN_FORCE, WAITING, Armed
+from lab.features.faults.breaking import Breaker
+from lab.features.faults.deed_line import DeedLine
+from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
+from lab.features.faults.fault_events import Printed, TooLong, printed_why, reached_why, triggers
+from lab.features.faults.ground import ClusterGround
+from lab.features.faults.held_ranks import HeldRanks
+from lab.features.faults.keys import detected_within
+from lab.features.faults.when import START
+from lab.node.messages.agent import Output, Started
+from lab.node.messages.fault import Done, Reached, Release
+from lab.record import events
+from lab.record.result import Expectation
+from lab.words import format_duration
+
+if TYPE_CHECKING:
+    from lab.engine.protocol import Engine
+    from lab.features.faults.planning import FaultsPart
+    from lab.plan.cluster import ClusterInfo
+    from lab.plan.plan import Plan
+    from lab.record.read import Record
+    from lab.run.conversation import Conversation
+    from lab.spec.scenario import Expect
+
+_HEAL_S = 120.0
+"""Everything is taken back long before."""
+_SELDOM_S = 1.0
+Recorder = Callable[[events.Event], object]
+
+
+class Faults:
+    """The faults of a run; see `lab.run.companion`.
+
+    Args:
+        part: of the plan.
+        plan: of the run.
+        engine: of the cluster.
+        cluster: as it was before the run.
+        removed: whether the cluster is removed after the run: nodes are not started for that.
+    """
+
+    def __init__(
+        self, part: FaultsPart, plan: Plan, engine: Engine, cluster: ClusterInfo, *, removed: bool = False
+    ) -> None:
+        self.triggers = triggers(part.faults)
+        self._removed = removed
+        self._ground = ClusterGround(engine, cluster)
+        self._ground.addresses = {node.name: node.address for node in cluster.nodes[: plan.nnodes]}
+        self._ground.ranks = {worker.rank: worker.node for worker in plan.workers}
+        self._breaker = Breaker(self._ground, plan.run)
+        self._armed = [Armed(index, fault) for index, fault in enumerate(part.faults)]
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="faults")
+        """One after the other, beside the run: starting a node takes seconds."""
+        self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._running: list[tuple[Future[None], Callable[[Future[None]], object]]] = []
+        """What the thread has to do, and what follows once it is done."""
+        self._timers: list[tuple[float, Callable[[], object]]] = []
+        """Monotonic times, and what is due then."""
+        self._held = HeldRanks()
+        self._printed = Printed()
+        self._agents: Conversation | None = None
+        self._line: DeedLine | None = None
+        self._resting = False
+        """Whether nothing sets anything off any more."""
+        self._record: Recorder = lambda _: None
+        self._done: Callable[[], object] = lambda: None
+        self._began: float | None = None
+        """Unix time at which the workers were let go."""
+
+    # -- before and while it runs
+
+    def begin(self) -> None:
+        """Do those that come before the run.
+
+        Raises:
+            LabError: one cannot be done.
+        """
+        for one in self._armed:
+            one.fault.what.check(self._ground)
+        for one in self._armed:
+            if one.fault.when == START:
+                one.state, one.begun = APPLYING, time.time()
+                self._apply(one)
+                one.state = IN_FORCE
+
+    def attend(self, agents: Conversation, record: Recorder, done: Callable[[], object]) -> None:
+        """Take part in a conversation, as the workers are let go; `done` is called when something is in force."""
+        self._agents, self._record, self._done, self._began = agents, record, done, time.time()
+        self._line = self._ground.line = DeedLine(agents, self._wake)
+        look_often = agents.look_often
+        agents.look_often = lambda: min(look_often(), self._fire())
+        agents.hear(self._wake_r, self._look)
+        for one in self._armed:
+            if one.state == IN_FORCE:
+                self._tell_in_force(one)
+            for event, heals in ((one.fault.when, False), (one.fault.until, True)):
+                if event is not None and event.at_s is not None:
+                    why = f"{format_duration(event.at_s)} had passed"
+                    self._timers.append((time.monotonic() + event.at_s, partial(self._come, one, why, heals=heals)))
+
+    def hear(self, message: Any) -> None:
+        """See whether what an agent says of its ranks sets something off."""
+        if isinstance(message, Done) and self._line is not None:
+            self._line.hear(message)
+        elif isinstance(message, Reached):
+            self._hear_reached(message)
+        elif isinstance(message, Started):
+            self._ground.ranks = {**self._ground.ranks, message.rank: message.node}
+        elif isinstance(message, Output) and message.rank >= 0:
+            self._hear_lines(message)
+
+    def _hear_reached(self, reached: Reached) -> None:
+        """A rank is held: it is let go once what it waits for is done, or at once where it waits for nothing."""
+        one = self._armed[reached.trigger] if 0 <= reached.trigger < len(self._armed) else None
+        event = None if one is None else one.fault.until if reached.heals else one.fault.when
+        why = reached_why(event, reached) if event is not None else ""
+        self._held.hold(reached)
+        if one is None or not why or not self._come(one, why, reached.rank, heals=reached.heals, reached=reached):
+            self._release(reached)
+
+    def _hear_lines(self, output: Output) -> None:
+        waiting = [(one, event) for one in self._armed if (event := one.awaits) is not None and event.log is not None]
+        lines = self._printed.lines(output) if waiting else ""
+        for one, event in waiting if lines else ():
+            try:
+                why = printed_why(event, output.rank, lines)
+            except (TooLong, OSError) as error:
+                one.state, one.wrong = FAILED, str(error)
+                continue
+            if why:
+                self._come(one, why, output.rank, heals=one.state != WAITING)
+
+    def _come(
+        self, one: Armed, why: str, rank: int | None = None, *, heals: bool = False, reached: Reached | None = None
+    ) -> bool:
+        """An event has come; returns whether it does anything."""
+        if self._resting or one.state not in ((APPLYING, IN_FORCE) if heals else (WAITING,)):
+            return False
+        if heals:
+            return self._heal(one, why, reached)
+        one.state, one.begun, one.why, one.rank, one.reached = APPLYING, time.time(), why, rank, reached
+        unfit = one.fault.what.unfit(reached.brought) if reached is not None else ""
+        if unfit:
+            return self._fail(one, unfit)
+        if one.fault.what.by_worker:
+            one.at = time.time()
+            self._tell_in_force(one)
+            if reached is not None:
+                self._release(reached, one.fault.deed)
+        else:
+            self._submit(partial(self._apply, one), partial(self._applied, one, reached))
+        return True
+
+    def _fail(self, one: Armed, why: str) -> bool:
+        """It cannot be done; returns that nothing is."""
+        one.state, one.wrong = FAILED, why
+        self._record(one.failed())
+        return False
+
+    def _heal(self, one: Armed, why: str, reached: Reached | None = None) -> bool:
+        if one.fault.what.by_worker:
+            return False
+        one.state = HEALING
+        self._submit(partial(self._undo, one), partial(self._undone, one, why, reached))
+        return True
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is being done now."""
+        return bool(self._running)
+
+    # -- in the thread of faults
+
+    def _apply(self, one: Armed) -> None:
+        until = time.time() + one.fault.for_s if one.fault.for_s is not None else None
+        one.journal, found = self._breaker.apply(one.fault.what, until)
+        one.at, one.found = time.time(), found.found
+
+    def _undo(self, one: Armed) -> None:
+        if one.journal:
+            with suppress(LabError):  # it is undone all the same
+                one.found = {**one.found, **one.fault.what.met(self._ground)}
+            self._breaker.undo(one.journal, one.fault.what)
+            one.healed = time.time()
+
+    # -- in the thread of the run
+
+    def _submit(self, work: Callable[[], None], after: Callable[[Future[None]], object]) -> None:
+        future = self._thread.submit(work)
+        self._running.append((future, after))
+        future.add_done_callback(self._wake)
+
+    def _wake(self, _: object = None) -> None:
+        with suppress(BlockingIOError):  # it is awake
+            os.write(self._wake_w, b".")
+
+    def _look(self) -> None:
+        """Go on with what the thread has done, and send what it asks agents for."""
+        with suppress(BlockingIOError):
+            os.read(self._wake_r, 4096)
+        if self._line is not None:
+            self._line.pass_on()
+        for pair in [pair for pair in self._running if pair[0].done()]:
+            self._running.remove(pair)
+            pair[1](pair[0])
+
+    def _applied(self, one: Armed, reached: Reached | None, future: Future[None]) -> None:
+        error = future.exception()
+        if error is not None:
+            self._fail(one, str(getattr(error, "message", error)))
+        else:
+            self._tell_in_force(one)
+            self._done()
+        if reached is not None:
+            self._release(reached)
+
+    def _undone(self, one: Armed, why: str, reached: Reached | None, future: Future[None]) -> None:
+        error = future.exception()
+        if error is None and one.healed is not None:  # else it is in the journal
+            one.state = HEALED
+            self._record(events.FaultHealed(one.healed, str(one.fault), one.index, why))
+            self._done()
+        if reached is not None:
+            self._release(reached)
+
+    def _tell_in_force(self, one: Armed) -> None:
+        one.state = IN_FORCE if one.state == APPLYING else one.state
+        self._record(one.event())
+        for_s = one.fault.for_s
+        if for_s is not None:
+            due = partial(self._come, one, f"{format_duration(for_s)} had passed", heals=True)
+            self._timers.append((time.monotonic() + for_s, due))
+
+    def _fire(self) -> float:
+        """Do what is due; returns for how many seconds nothing will be."""
+        if self._line is not None:
+            self._line.pass_on()  # a node that was lost answers nothing
+        now = time.monotonic()
+        for timer in [timer for timer in self._timers if timer[0] <= now]:
+            self._timers.remove(timer)
+            timer[1]()
+        return min((due - now for due, _ in self._timers), default=_SELDOM_S)
+
+    # -- ranks that are held
+
+    @property
+    def held_s(self) -> float:
+        """For how long ranks have been held, all in all: so much longer the run may take."""
+        return self._held.held_s
+
+    def _release(self, reached: Reached, deed: Mapping[str, Any] | None = None) -> None:
+        self._held.let_go(reached)
+        if self._agents is not None:
+            self._agents.say(reached.node, Release(self._agents.run, reached.rank, reached.hold, dict(deed or {})))
+
+    # -- its end
+
+    def rest(self) -> None:
+        """Nothing sets anything off any more."""
+        self._resting, self._timers = True, []
+        self._done = lambda: None
+
+    def finish(self) -> None:
+        """Take everything back, what came last first, while the agents of the run are still there."""
+        self.rest()
+        if self._agents is None:
+            return
+        for one in sorted(self._armed, key=lambda one: one.begun or 0.0, reverse=True):
+            if one.state in (APPLYING, IN_FORCE) and not (self._removed and one.fault.what.leaves_running is not None):
+                self._heal(one, "the run ended")
+        self._agents.listen_for(lambda: not self._running, _HEAL_S)
+        self._agents.look()
+        self._line = self._ground.line = None
+
+    def end(self) -> None:
+        """The run is over: what has not come never does."""
+        for one in self._armed:
+            if one.state == WAITING:
+                one.wrong = one.wrong or "it never came"
+
+    def close(self) -> None:
+        """Let go of what it listened with; what still is in force is in the journal."""
+        self._line = self._ground.line = None
+        self._thread.shutdown(wait=True)
+        os.close(self._wake_r)
+        os.close(self._wake_w)
+
+    def told(self, record: Record, expect: Expect) -> tuple[tuple[Mapping[str, Any], ...], list[Expectation]]:
+        """Those that were set off, as results tell them; and each as something that had to come, and to be noticed."""
+        done = sorted((one for one in self._armed if one.begun is not None), key=lambda one: one.begun or 0.0)
+        told: tuple[Mapping[str, Any], ...] = tuple(one.told(self._began) for one in done)
+        expected = [one.expectation() for one in self._armed]
+        within_s = detected_within(expect)
+        if told or within_s is not None:
+            found = find_detections(facts_of(record))
+            told = with_detections(told, found)
+            if within_s is not None:
+                expected.append(check_detected(within_s, found))
+        return told, expected

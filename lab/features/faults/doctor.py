@@ -1,0 +1,63 @@
+"""What `lab doctor` says of links: what the kernel lets a container do to its own network, tried in one without any."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from lab.engine.doctor import Check
+from lab.features.faults.library import library
+
+_LENT = "lent.json"
+PROGRAM = f"""
+from labnode.features.faults.on_node import library
+with open(folder + "/{_LENT}") as lent:
+    library.apply(None, {{"files": json.load(lent)}})
+try:
+    from labnode.features.faults.on_node import filtering, shaping
+    with shaping.route() as route:
+        can |= {{kind: shaping.Shaping(1, route).knows(kind) for kind in ("htb", "netem")}}
+    with filtering.filters() as filters:
+        asked = {{"loss": 0.5, "reset": 1}}
+        filtering.replace(filters, filtering.set_rules({{"192.0.2.1": asked}}, {{"192.0.2.1": 0.5}}, names=False))
+        can["filters"] = True
+except OSError:
+    pass
+"""
+"""Fills `can`; the files of `sent` and what nodes get are in `folder`."""
+
+
+def sent() -> dict[str, bytes]:
+    """What the program needs besides, by name."""
+    return {_LENT: json.dumps(library()).encode()}
+
+
+def checks(can: Mapping[str, bool]) -> list[Check]:
+    """What links of nodes can be made to do."""
+    return [
+        Check("ok", name, f"{works} of links can be had")
+        if can.get(kind)
+        else Check(
+            "warning",
+            name,
+            f"this kernel lacks it, so {lost} cannot be had",
+            f"load the module {module}, or use another kernel",
+        )
+        for kind, name, works, lost, module in (
+            ("htb", "htb", "rates", "rates of links", "sch_htb"),
+            (
+                "netem",
+                "netem",
+                "delay, jitter, corrupt and reorder",
+                "delay, jitter, corrupt and reorder of links",
+                "sch_netem",
+            ),
+            (
+                "filters",
+                "nf_tables",
+                "loss, duplicate, partition, reset and dns",
+                "loss, duplicate, partition, reset and dns",
+                "nf_tables",
+            ),
+        )
+    ]

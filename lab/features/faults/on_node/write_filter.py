@@ -1,0 +1,213 @@
+"""Every write of a worker is seen, and can be refused or slowed down: a seccomp filter whose listener a process serves.
+
+It works in any image, needs no privilege, and holds for what the worker starts too. What is written to a file that is
+mapped into memory is not seen. Only runs that mean to break a disk have it: each write takes 20 us longer.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, NoReturn
+
+from ....node import processes
+from ....node.launch import Served
+from ....node.system_calls import (
+    ALLOW,
+    EQUAL,
+    LOAD,
+    MACHINE_AT,
+    NEW_LISTENER,
+    NOTIFY,
+    NUMBER_AT,
+    RETURN,
+    set_filter,
+    this_machine,
+)
+
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_CONTINUE = 1
+_NOTICE = struct.Struct("QIIiIQ6Q")
+_ANSWER = struct.Struct("QqiI")
+_LONGEST_S = 3600.0
+
+
+class _Calls(NamedTuple):
+    """Numbers of system calls."""
+
+    writes: dict[int, int]
+    """Those that take room on a disk -> which argument is the file."""
+    syncs: tuple[int, ...]
+
+
+_CALLS = {
+    "x86_64": _Calls({1: 0, 18: 0, 20: 0, 40: 0, 285: 0, 296: 0, 326: 2, 328: 0}, (74, 75, 277)),
+    "aarch64": _Calls({64: 0, 68: 0, 66: 0, 71: 0, 47: 0, 70: 0, 285: 2, 287: 0}, (82, 83, 84)),
+}
+"""write, pwrite64, writev, sendfile, fallocate, pwritev, copy_file_range and pwritev2; fsync, fdatasync and
+sync_file_range."""
+
+
+def start_serving(uid: int, gid: int) -> Served:
+    """Fork the process that is going to serve a worker of this user, whose files it has to know."""
+    theirs, mine = socket.socketpair()
+    told_r, told_w = os.pipe2(os.O_CLOEXEC)
+    agent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            processes.leave_agent_behind(-1, 2, 2, keep=(theirs.fileno(), told_r))
+            processes.drop_privileges(uid, gid)
+            processes.die_with_parent(agent)
+            _serve(theirs, told_r)
+        finally:
+            os._exit(0)
+    theirs.close()
+    os.close(told_r)
+    os.set_blocking(told_w, False)
+    return Served(pid, told_w, mine)
+
+
+def install(listener: socket.socket) -> None:
+    """In a worker: have its writes seen from now on. Where the kernel refuses that, nobody serves them."""
+    with listener:
+        fd = _listen()
+        if fd >= 0:
+            socket.send_fds(listener, [b"."], [fd])
+            os.close(fd)
+
+
+def _listen() -> int:
+    """A descriptor at which the writes of this process, and of those that it starts, are told; -1: that cannot be."""
+    machine, calls = this_machine(), _CALLS.get(os.uname().machine)
+    if machine is None or calls is None:
+        return -1
+    seen = (*calls.writes, *calls.syncs)
+    checks = [(EQUAL, len(seen) - index, 0, number) for index, number in enumerate(seen)]
+    program = [
+        *((LOAD, 0, 0, MACHINE_AT), (EQUAL, 0, len(seen) + 1, machine.machine), (LOAD, 0, 0, NUMBER_AT)),
+        *(*checks, (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, NOTIFY)),
+    ]
+    return set_filter(machine, program, NEW_LISTENER)
+
+
+def _serve(channel: socket.socket, told: int) -> NoReturn:
+    """Answer every write until nobody is left that could make one, or the agent has gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _, fds, _, _ = socket.recv_fds(channel, 1, 1)
+    if not fds:
+        os._exit(1)
+    server = Server(_CALLS[os.uname().machine], lambda answer: _send(fds[0], answer))
+    rest = b""
+    while True:
+        poll = select.poll()
+        poll.register(fds[0], select.POLLIN)
+        poll.register(told, select.POLLIN)
+        ready = dict(poll.poll(server.patience_s() * 1000))
+        if told in ready:
+            said = os.read(told, 4096)
+            if not said:
+                os._exit(0)
+            *lines, rest = (rest + said).split(b"\n")
+            for line in lines:
+                server.obey(json.loads(line))
+        if ready.get(fds[0], 0) & select.POLLIN:
+            notice = bytearray(_NOTICE.size)
+            try:
+                fcntl.ioctl(fds[0], _RECEIVE, notice)
+            except OSError:  # whoever wrote has ended
+                continue
+            server.take(bytes(notice))
+        elif fds[0] in ready:
+            os._exit(0)
+        server.let_go()
+
+
+def _send(listener: int, answer: bytes) -> None:
+    try:
+        fcntl.ioctl(listener, _SEND, bytearray(answer))
+    except OSError:  # whoever wrote has ended, or was interrupted
+        return
+
+
+class Server:
+    """Decides on writes.
+
+    Args:
+        calls: numbers of system calls.
+        send: sends an answer.
+        is_file: whether this descriptor of this process is a file on a disk.
+    """
+
+    def __init__(
+        self, calls: _Calls, send: Callable[[bytes], None], is_file: Callable[[int, int], bool] | None = None
+    ) -> None:
+        self._calls = calls
+        self._send = send
+        self._is_file = is_file or is_on_disk
+        self._full = False
+        self._delay_s = 0.0
+        self._waiting: list[tuple[float, int]] = []
+        """Monotonic time at which one may go on, and its identity."""
+
+    def obey(self, said: dict[str, object]) -> None:
+        """Do this with writes from now on; what waits goes on where nothing is slow any more."""
+        self._full, self._delay_s = bool(said.get("full")), float(str(said.get("delay_s", 0.0)))
+        if not self._delay_s:
+            self._waiting = [(0.0, identity) for _, identity in self._waiting]
+
+    def take(self, notice: bytes) -> None:
+        """Answer a write, or make it wait."""
+        identity, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
+        place = self._calls.writes.get(number)
+        on_disk = (self._full or self._delay_s > 0) and self._is_file(pid, arguments[place or 0] & 0xFFFFFFFF)
+        if on_disk and self._full and place is not None:
+            self._send(_ANSWER.pack(identity, 0, -errno.ENOSPC, 0))
+        elif on_disk and self._delay_s:
+            self._waiting.append((time.monotonic() + self._delay_s, identity))
+        else:
+            self._send(_ANSWER.pack(identity, 0, 0, _CONTINUE))
+
+    def patience_s(self) -> float:
+        """For how long nothing is due."""
+        return max(
+            0.0, min((due for due, _ in self._waiting), default=_LONGEST_S + time.monotonic()) - time.monotonic()
+        )
+
+    def let_go(self) -> None:
+        """Let those go on whose time has come."""
+        now = time.monotonic()
+        for _, identity in [one for one in self._waiting if one[0] <= now]:
+            self._send(_ANSWER.pack(identity, 0, 0, _CONTINUE))
+        self._waiting = [one for one in self._waiting if one[0] > now]
+
+
+def is_on_disk(pid: int, fd: int) -> bool:
+    """Whether a descriptor of a process is a regular file, and no memory: of those that it shares none has a folder."""
+    path = f"/proc/{pid}/fd/{fd}"
+    try:
+        name = os.readlink(path)
+        shared = name.startswith("/memfd:") or os.path.dirname(name) == "/dev/shm"
+        return stat.S_ISREG(os.stat(path).st_mode) and not shared
+    except OSError:
+        return False
+
+
+def tell(served: Iterable[int], said: dict[str, object]) -> bool:
+    """Tell processes that serve, by where they are told, what to do with writes; whether each of them hears."""
+    line, heard = json.dumps(said).encode() + b"\n", True
+    for fd in served:
+        try:
+            os.write(fd, line)
+        except OSError:
+            heard = False
+    return heard

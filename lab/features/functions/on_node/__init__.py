@@ -1,0 +1,1 @@
+"""What nodes run of it: ranks that take calls."""

@@ -1,0 +1,272 @@
+"""The question of a lesson: what it asks before the run, what may be said, and what is right.
+
+What is right is a text, a number, arithmetic on the size of the run, or what the scenario expects a rank to note. The
+last two are computed, so that they hold at every size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lab.errors import ScenarioError, UsageError
+from lab.frozen import dataclass
+from lab.spec.declare import dump_keys, key, read_keys, said_of
+from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
+from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number
+from lab.spec.reading import InvalidError, Value, near
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from lab.spec.scenario import Scenario
+
+LETTERS = "abcdefghi"
+MOST_CHOICES = len(LETTERS)
+_CLOSE = 0.02
+"""A number that is not whole is right if it is this near, as a part of what is right."""
+_MAX_RANK = 1024 * 1024 - 1
+_NUMBER = r"[+-]?(\d{1,18} ?/ ?\d{1,18}|(\d{1,18}(\.\d{0,18})?|\.\d{1,18})([eE][+-]?\d{1,2})?)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noted:
+    """What the scenario expects a rank to note."""
+
+    note: str = key(MISSING, text(), "note: received")
+    rank: int = key(0, whole_number(0, _MAX_RANK), "rank: 2")
+
+
+class Size(NamedTuple):
+    """How many nodes a run has, and workers on each."""
+
+    nnodes: int
+    nproc_per_node: int
+
+
+def _answer() -> Kind:
+    allowed = "one of the choices, a number, arithmetic on world_size, or a mapping with the keys note, rank"
+
+    def read(value: Value) -> str | Noted:
+        if value.kind != "mapping":
+            return text_or_number().read(value) if value.kind in ("integer", "number") else read_text(value, allowed)
+        said = read_keys(value, Noted)
+        if all(name.raw != "note" for name, _ in value.pairs(allowed)):
+            raise value.refused("a mapping with the keys note, rank", " without the key 'note'")
+        return Noted(**{"note": "", **said})
+
+    def dump(data: str | Noted) -> Any:
+        return dump_keys(data) if isinstance(data, Noted) else data
+
+    of_note = {"note": {"type": "string"}, "rank": {"type": "integer", "minimum": 0}}
+    mapping = {"required": ["note"], "additionalProperties": False, "properties": of_note}
+    return Kind(allowed, read, {"type": ["string", "number", "object"], **mapping}, dump)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What a lesson asks before its run."""
+
+    ask: str = key(MISSING, text(), "ask: What does rank 2 hold?")
+    """The question."""
+    choices: tuple[str, ...] = key((), list_of(text_or_number(), "a list of text and numbers"), "choices: [10, 20]")
+    """What may be answered; without it a number, or, where nothing is right, anything."""
+    answer: str | Noted = key("", _answer(), "answer: 20")
+    """What is right; empty where the question is open."""
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is right or wrong: the answer is only kept."""
+        return self.answer == ""
+
+    @property
+    def computed(self) -> bool:
+        """Whether what is right follows from the size of the run; otherwise it is that of the lesson's own size."""
+        if isinstance(self.answer, Noted):
+            return True
+        return self.answer not in self.choices and is_expression(self.answer)
+
+    def right_answer(self, notes: Mapping[str, Any], size: Size) -> str:
+        """What is right in a run of this size: one of the choices, or a number; empty where that is not known.
+
+        Args:
+            notes: what the scenario expects to be noted.
+            size: that of the run.
+        """
+        if self.answer in self.choices:
+            return str(self.answer)
+        value = self._value(notes, size)
+        if self.choices:
+            return next((choice for choice in self.choices if _says(choice, value)), "")
+        while isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        number = _number(str(value)) if not isinstance(value, bool) else None
+        return "" if number is None else f"{float(number):.6g}"
+
+    def _value(self, notes: Mapping[str, Any], size: Size) -> Any:
+        rank = self.answer.rank if isinstance(self.answer, Noted) else 0
+        if rank >= size.nnodes * size.nproc_per_node:
+            return NOTHING_EXPECTED
+        expected = notes.get(self.answer.note, NOTHING_EXPECTED) if isinstance(self.answer, Noted) else self.answer
+        if expected is NOTHING_EXPECTED:
+            return expected
+        return evaluate(expected, RankVariables.of(rank, size.nnodes, size.nproc_per_node))
+
+    def understand(self, reply: str) -> str:
+        """What a person means: one of the choices, by letter, number, text or nearly that; a number; any text.
+
+        Raises:
+            UsageError: it is none of what may be answered.
+        """
+        said = " ".join(reply.split())
+        if not said or (not self.choices and self.open):
+            return said
+        if not self.choices:
+            if _number(said) is None:
+                raise UsageError(f"found {said!r}; allowed: a number, such as 3, 0.5 or 1/3")
+            return said
+        meant = self._chosen(said)
+        if meant is None:
+            letters = f"a letter from a to {LETTERS[len(self.choices) - 1]}, or the text of a choice"
+            raise UsageError(f"found {said!r}; allowed: {letters}")
+        return meant
+
+    def _chosen(self, said: str) -> str | None:
+        folded = {choice.casefold(): choice for choice in self.choices}
+        if said.casefold() in folded:
+            return folded[said.casefold()]
+        word = said.casefold().rstrip(").")
+        if len(word) == 1 and word in LETTERS[: len(self.choices)]:
+            return self.choices[LETTERS.index(word)]
+        same = [choice for choice in self.choices if _numbers(choice) and _numbers(choice) == _numbers(said)]
+        if same:
+            return same[0] if len(same) == 1 else None
+        if word.isdecimal() and all(_number(choice) is None for choice in self.choices):  # otherwise it is meant as one
+            place = int(word) if word.isascii() and len(word) == 1 else 0
+            return self.choices[place - 1] if 1 <= place <= len(self.choices) else None
+        if _number(said) is not None:
+            return None
+        begun = [choice for folds, choice in folded.items() if folds.startswith(said.casefold())]
+        return begun[0] if len(begun) == 1 else near(said, self.choices)
+
+    def holds(self, said: str, right: str) -> bool | None:
+        """Whether what was said is right; None where that is not known."""
+        if not said or not right:
+            return None
+        if self.choices:
+            return said == right
+        meant, true = _number(said), _number(right)
+        if meant is None or true is None:
+            return None
+        if true.denominator == 1:
+            return meant == true
+        return math.isclose(meant, true, rel_tol=_CLOSE)
+
+
+def question() -> Kind:
+    """The question of a lesson: text, or a mapping with choices and what is right."""
+    allowed = "the question, or a mapping with the keys ask, choices, answer"
+
+    def read(value: Value) -> Question:
+        if value.kind != "mapping":
+            return Question(ask=read_text(value, allowed))
+        said = read_keys(value, Question)
+        if all(name.raw != "ask" for name, _ in value.pairs(allowed)):
+            raise value.refused("a mapping with the keys ask, choices, answer", " without the key 'ask'")
+        found = Question(**{"ask": "", **said})
+        wrong = _wrong_with_choices(found.choices)
+        if wrong:
+            raise value.problem(wrong)
+        if found.choices and found.open:
+            raise value.problem("choices need an answer; allowed: the key 'answer' too")
+        wrong = _wrong_with_answer(found, value.reading.known) if value.reading.is_clean else ""
+        if wrong:
+            raise InvalidError(value.key_where, f"predict.answer: {wrong}")
+        return found
+
+    def dump(data: Question) -> Any:
+        said = dump_keys(data)
+        return said["ask"] if len(said) == 1 else said
+
+    def one(kind: Kind) -> Mapping[str, Any]:
+        return {"type": "array", "items": kind.schema, "minItems": 2, "maxItems": MOST_CHOICES, "uniqueItems": True}
+
+    keys = {"ask": text().schema, "choices": one(text_or_number()), "answer": _answer().schema}
+    needed = {"required": ["ask"], "dependencies": {"choices": ["answer"]}}
+    mapping = {"type": "object", **needed, "additionalProperties": False, "properties": keys}
+    return Kind(allowed, read, {"oneOf": [{"type": "string"}, mapping]}, dump)
+
+
+def _wrong_with_choices(choices: Sequence[str]) -> str:
+    if choices and not 2 <= len(choices) <= MOST_CHOICES:
+        return f"found {len(choices)} choices; allowed: 2 to {MOST_CHOICES}"
+    twice = [choice for choice in choices if [each.casefold() for each in choices].count(choice.casefold()) > 1]
+    return f"found the choice {twice[0]!r} twice; allowed: each once" if twice else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LessonKeys:
+    """What a scenario says of the lesson that it is."""
+
+    predict: Question = key(
+        Question(ask=""), question(), "predict: {ask: Who waits?, choices: [rank 0, rank 1], answer: rank 1}", "none"
+    )
+    """The question that `lab learn` asks before the run, which must not give the answer away; see Questions."""
+
+
+def question_of(scenario: Scenario) -> Question:
+    """What a scenario asks; with an empty text where it asks nothing."""
+    return said_of(scenario, LessonKeys).predict
+
+
+def _wrong_with_answer(asked: Question, known: Mapping[str, Any]) -> str:
+    """Why the answer of a question cannot be right, by what else its scenario says; empty where it can."""
+    if asked.open:
+        return ""
+    expect, nodes = known.get("expect"), known.get("nodes")
+    notes: Mapping[str, Any] = expect.notes if expect else {}
+    size = Size(nnodes=nodes, nproc_per_node=known.get("nproc_per_node") or 1) if nodes else None
+    if isinstance(asked.answer, Noted) and asked.answer.note not in notes:
+        allowed = ", ".join(notes) or "a note that `expect: notes:` names"
+        return f"found the note {asked.answer.note!r}, which is not expected; allowed: {allowed}"
+    if size is None:
+        return ""
+    try:
+        if asked.right_answer(notes, size):
+            return ""
+    except ScenarioError as error:
+        return error.message
+    what = "one of the choices" if asked.choices else "a number, or choices to it"
+    return f"it is none that can be given; allowed: {what}"
+
+
+def _says(choice: str, value: Any) -> bool:
+    """Whether a choice is a value, as JSON writes it or as text."""
+    if isinstance(value, str):
+        return choice == value
+    try:
+        return bool(json.loads(choice) == value)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _numbers(said: str) -> list[Fraction] | None:
+    """The numbers of which a text consists, with or without brackets; None where there is anything else."""
+    words = said.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    found = [number for word in words if (number := _number(word)) is not None]
+    return found if len(found) == len(words) else None
+
+
+def _number(said: str) -> Fraction | None:
+    if not re.fullmatch(_NUMBER, said, re.ASCII):
+        return None
+    from fractions import Fraction  # a run asks nobody
+
+    try:
+        return Fraction(said.replace(" ", ""))
+    except ZeroDivisionError:
+        return None

@@ -1,0 +1,5 @@
+"""Slurm: clusters that are allocations, with a node on each machine of one."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="slurm", engines={"slurm": "lab.features.slurm.engine:SlurmEngine"})

@@ -1,0 +1,226 @@
+"""What exists on the Slurm engine: clusters by their folders and by the labels of jobs, and what became of nodes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from lab.engine import ownership as label
+from lab.engine.local.channel import listens
+from lab.engine.protocol import NodeState
+from lab.errors import EngineUnavailable
+from lab.features.slurm.command import ask
+from lab.features.slurm.layout import (
+    ENGINE,
+    LIFE,
+    is_cluster,
+    job_name,
+    paused_file,
+    read_description,
+    shared_folder,
+    socket_path,
+    stopped_file,
+)
+from lab.features.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted, read_fate, read_hosts, read_jobs
+from lab.node.config import ended_file
+from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
+from lab.waiting import wait_until
+
+_TELLING_S = 1.0
+"""How a step ended may be known so much later than that it did."""
+_FATE_S = 3.0
+"""What became of a job may be known so much later than that its agents left."""
+_POLL_S = 0.05
+_LEFT = (0, 143)
+"""Exit codes of an agent that was told to leave."""
+
+
+def read_cluster(folder: Path) -> ClusterInfo | None:
+    """The cluster in a folder; None where there is none, or it has no machines yet."""
+    data = read_description(folder)
+    if data is None or "port" not in data:
+        return None
+    try:
+        shape = Shape.from_json(data["shape"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    nodes = []
+    for node_rank, (host, address) in enumerate(zip(data["hosts"], data["addresses"], strict=True)):
+        name = f"node{node_rank}"
+        node = Node(
+            name=name, node_rank=node_rank, handle=socket_path(folder, name), address=str(address), host=str(host)
+        )
+        nodes.append(replace(node, state=_state(node)))
+    shared = shared_folder(folder.parent, folder.name)
+    return ClusterInfo(
+        name=folder.name,
+        engine=ENGINE,
+        shape=shape,
+        nodes=tuple(nodes),
+        owner=label.owner(),
+        run=data.get("run"),
+        version=data.get("version", ""),
+        limits=shape.limits,
+        gpus="engine",
+        master_addr=nodes[0].address,
+        master_port=int(data["port"]),
+        shared=str(shared / "shared"),
+        data=str(shared / "data"),
+    )
+
+
+def _state(node: Node) -> str:
+    if paused_file(node.handle).exists():
+        return "paused"
+    if listens(node.handle):
+        return RUNNING
+    return STOPPED if stopped_file(node.handle).exists() else "dead"
+
+
+def jobs(home: Path, cluster: str | None) -> list[Job]:
+    """The owner's jobs that are clusters of this home, or the one of that name, and have not been ended."""
+    argv = ["squeue", "--noheader", f"--user={os.getuid()}", f"--format={JOBS}"]
+    found = read_jobs(ask(*argv, *([f"--name={job_name(cluster)}"] if cluster else [])))
+    mine = {label.OWNER: label.owner(), HOME: str(home)}
+    return [
+        job
+        for job in found
+        if not job.ending and mine.items() <= job.labels.items() and (cluster is None or job.cluster == cluster)
+    ]
+
+
+def find(home: Path, cluster: str | None) -> list[ClusterInfo]:
+    """The owner's clusters that exist: by their folders, or where a folder is gone, by the labels of their jobs."""
+    folders = [home / cluster] if cluster else sorted(home.glob("*"))
+    found = {info.name: info for folder in folders if (info := read_cluster(folder)) is not None}
+    if cluster is None or cluster not in found:
+        for job in jobs(home, cluster):
+            if job.cluster not in found and job.hosts:
+                found[job.cluster] = _without_folder(home, job)
+    return [info for _, info in sorted(found.items())]
+
+
+def _without_folder(home: Path, job: Job) -> ClusterInfo:
+    """A cluster of which nobody holds the agents any more."""
+    shape = Shape.from_json(job.labels[label.SHAPE])
+    names = ask("scontrol", "show", "hostnames", job.hosts).split()
+    return ClusterInfo(
+        name=job.cluster,
+        engine=ENGINE,
+        shape=shape,
+        nodes=tuple(
+            Node(
+                name=f"node{rank}",
+                node_rank=rank,
+                handle=socket_path(home / job.cluster, f"node{rank}"),
+                address="",
+                state="dead",
+                host=host,
+            )
+            for rank, host in enumerate(names)
+        ),
+        owner=label.owner(),
+        run=job.labels.get(label.RUN),
+        version=job.labels.get(label.VERSION, ""),
+        limits=shape.limits,
+        gpus="engine",
+    )
+
+
+def nodeless(home: Path) -> list[str]:
+    """Names of the clusters of which something is there, but no node."""
+    half = {folder.name for folder in home.glob("*") if is_cluster(folder) and read_cluster(folder) is None}
+    waiting = {job.cluster for job in jobs(home, None) if not job.hosts}
+    return sorted((half | waiting) - {info.name for info in find(home, None)})
+
+
+def job_of(node: Node) -> str:
+    """The number of the job that a node is in; empty where its cluster was removed."""
+    data = read_description(Path(node.handle).parent)
+    return str(data.get("job", "")) if data is not None else ""
+
+
+def fate_of(job: str) -> Fate:
+    """What became of a job, as Slurm says now."""
+    fate = read_fate(ask("scontrol", "--oneliner", "show", "job", job))
+    if fate.state:
+        return fate
+    try:
+        return read_accounted(
+            ask("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State")
+        )
+    except EngineUnavailable:  # it keeps no accounts
+        return fate
+
+
+def node_state(node: Node) -> NodeState:
+    """What became of a node.
+
+    Raises:
+        EngineUnavailable: Slurm does not answer, or the process that holds all agents of its cluster was killed.
+    """
+    handle = Path(node.handle)
+    if paused_file(node.handle).exists() or listens(node.handle):
+        return NodeState(running=True)
+    if not handle.exists():
+        return NodeState(running=False, gone=True)
+    code = _exit_code(node)
+    if code is None and holder_died(handle.parent):
+        raise EngineUnavailable(
+            f"the process that holds the nodes of cluster {handle.parent.name} was killed, which gives their machines "
+            "back",
+            "`lab down` removes the rest",
+        )
+    said = "" if stopped_file(node.handle).exists() else _said(node, left=code in _LEFT)
+    return NodeState(running=False, exit_code=code if code is not None else 137, said=said)
+
+
+def _exit_code(node: Node) -> int | None:
+    """How the step of an agent ended, as the process says that holds it."""
+
+    def told() -> int | None:
+        with suppress(OSError, ValueError):
+            return int(Path(ended_file(node.handle)).read_text())
+        return None
+
+    return wait_until(told, _TELLING_S, enough=lambda code: code is not None)
+
+
+def _said(node: Node, *, left: bool) -> str:
+    """What Slurm says became of a node; empty where its job goes on.
+
+    Args:
+        node: which does not run.
+        left: whether its agent was told to leave: whoever did that may not have told Slurm's controller everything yet.
+    """
+    job = job_of(node)
+    if not job:
+        return ""
+
+    def is_known(fate: Fate) -> bool:
+        return fate.over or not (left or fate.state == "COMPLETING")
+
+    fate = wait_until(lambda: fate_of(job), _FATE_S, _POLL_S, is_known)
+    if not fate.over:
+        return ""
+    if fate.host_failed:
+        lost = [
+            host for host in read_hosts(ask("scontrol", "--oneliner", "show", "node", node.host)) if not is_well(host)
+        ]
+        if lost:
+            reason = f" ({lost[0].reason})" if lost[0].reason else ""
+            return f"was lost with its host {node.host}, which Slurm says is {lost[0].state}{reason}"
+    return fate.told
+
+
+def holder_died(folder: Path) -> bool:
+    """Whether the process does not live that holds a file locked as long as it does."""
+    try:
+        with (folder / LIFE).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # it is locked, or gone
+        return False
+    return True

@@ -1,0 +1,150 @@
+"""Making a cluster of a swarm's tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from lab.engine import ownership as label
+from lab.engine.docker.create import explain_lost
+from lab.engine.payload import sent_first
+from lab.engine.protocol import Announce, Request
+from lab.engine.ready import HELLO, wait_ready
+from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable
+from lab.features.swarm.channel import TaskChannel
+from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.manager import newest
+from lab.features.swarm.state import filters, host_of
+from lab.plan.cluster import Node
+from lab.waiting import wait_until
+from lab.words import format_duration, listing, plural
+
+_READY_S = 180.0
+_STARTED_S = 90.0
+_PLACED_S = 5.0
+"""A task that Swarm says it has no place for is told of by then: Swarm itself would wait for ever."""
+_LOOK_S = 0.05
+_ENDED = ("complete", "failed", "rejected", "shutdown", "orphaned", "remove")
+
+
+def create(hosts: Hosts, cluster: str, requests: Sequence[Request], image: str, announce: Announce) -> None:
+    """Make network and services, and wait until every agent has imported torch.
+
+    Raises:
+        LabError: a node did not start; what was made is still there.
+    """
+    network, *services = (request.body for request in requests)
+    hosts.manager.make_network(network)
+    announce(f"starting {plural(len(services), 'node')} of image {image}")
+    made = {hosts.manager.make_service(service): service["Labels"][label.NODE] for service in services}
+    start_agents(hosts, cluster, made, image, announce)
+
+
+def start_agents(hosts: Hosts, cluster: str, made: Mapping[str, str], image: str, announce: Announce) -> None:
+    """Send an agent to each of these nodes, as soon as it has a container, and wait until it has imported torch.
+
+    Args:
+        hosts: of the swarm.
+        cluster: whose nodes they are.
+        made: their names by the ids of their services.
+        image: what they are made of.
+        announce: called with what is being waited for.
+
+    Raises:
+        LabError: one did not start.
+    """
+    waiting, channels = dict(made), list[TaskChannel]()
+    began, placed = time.monotonic(), set[str]()
+
+    def are_started() -> bool:
+        tasks = newest(hosts.manager.tasks(filters(cluster)))
+        for service, name in list(waiting.items()):
+            task = tasks.get(service)
+            if task is None:
+                continue
+            host = host_of(hosts, task)
+            if host and name not in placed:
+                placed.add(name)
+                announce(f"{len(placed)}/{len(made)} nodes have a place: {name} on {host}")
+            if task["Status"]["State"] in _ENDED:
+                raise _not_started(name, host, task)
+            if task["Status"]["State"] == "running":
+                channels.append(_send_agent(hosts, name, host, task))
+                del waiting[service]
+        homeless = [tasks.get(service) for service, name in waiting.items() if name not in placed]
+        if time.monotonic() - began > _PLACED_S:
+            _refuse_to_wait([name for name in waiting.values() if name not in placed], homeless)
+        return not waiting
+
+    try:
+        if not wait_until(are_started, _STARTED_S, _LOOK_S):
+            raise ClusterError(
+                f"{listing(sorted(waiting.values()))} did not start within {format_duration(_STARTED_S)}",
+                "`docker service ps --no-trunc` shows what Swarm says of its tasks",
+            )
+        announce("importing torch on every node")
+        lost = wait_ready(channels, _READY_S, announce)
+    finally:
+        for channel in channels:
+            channel.close()
+    if isinstance(lost, TaskChannel):
+        raise explain_lost(hosts.engine(lost.node.host).connection, lost, image)
+
+
+def _send_agent(hosts: Hosts, name: str, host: str, task: dict[str, Any]) -> TaskChannel:
+    container = task["Status"]["ContainerStatus"]["ContainerID"]
+    node = Node(name=name, node_rank=int(name.removeprefix("node")), handle=container, address="", host=host)
+    channel = TaskChannel(node, hosts.engine(host).connection.attach(container), container)
+    with suppress(OSError):  # it has ended already: whoever waits for it finds out why
+        channel.send(sent_first() + HELLO)
+    return channel
+
+
+def _refuse_to_wait(waiting: Sequence[str], homeless: Sequence[Mapping[str, Any] | None]) -> None:
+    """Say what is in the way of nodes without a place, where nothing will come of more waiting.
+
+    Raises:
+        ClusterUnfit: Swarm has no host for them.
+    """
+    said = next((task["Status"]["Err"] for task in homeless if task and task["Status"].get("Err")), "")
+    if said:
+        raise ClusterUnfit(
+            f"Swarm has no host for {listing(waiting)}: {said}",
+            "ask for less with --cpus or --memory, or for fewer nodes; `lab doctor --engine swarm` shows the hosts",
+        )
+
+
+def _not_started(name: str, host: str, task: dict[str, Any]) -> ClusterError:
+    said = task["Status"].get("Err") or task["Status"].get("Message") or task["Status"]["State"]
+    where = f" on host {host}" if host else ""
+    return ClusterError(f"{name} could not be started{where}: {said}", "`lab doctor --engine swarm` may know more")
+
+
+def refuse_the_unknown(hosts: Hosts, asked: Sequence[str]) -> None:
+    """Refuse hosts that the swarm has not.
+
+    Raises:
+        ClusterUnfit: one of these is unknown.
+    """
+    unknown = [name for name in asked if name not in hosts.known]
+    if unknown:
+        raise ClusterUnfit(f"the swarm has no host {unknown[0]}", f"it has {listing(sorted(hosts.known))}")
+
+
+def usable_hosts(hosts: Hosts, asked: Sequence[str]) -> list[str]:
+    """The hosts that nodes can be placed on; of those that were asked for, where any were.
+
+    Raises:
+        EngineUnavailable: there is none.
+    """
+    refuse_the_unknown(hosts, asked)
+    there = [host for host in hosts.known.values() if host.ready and host.takes_tasks]
+    names = [host.name for host in there if not asked or host.name in asked]
+    if not names:
+        raise EngineUnavailable(
+            f"no host of the swarm takes tasks{f' of {listing(asked)}' if asked else ''}",
+            "`docker node ls` shows why: a host may be down or drained",
+        )
+    return names

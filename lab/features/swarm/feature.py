@@ -1,0 +1,5 @@
+"""Swarm: clusters that are spread over the hosts of a Docker Swarm."""
+
+from lab.feature import Feature
+
+FEATURE = Feature(name="swarm", engines={"swarm": "lab.features.swarm.engine:SwarmEngine"})

@@ -1,0 +1,15 @@
+"""The descriptors by which a rank is called that runs functions in the place of a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ends: tuple[int, int] | None = None
+"""Where calls arrive, and where answers go; None: nobody calls."""
+
+
+def prepare(spec: dict[str, Any]) -> None:
+    """Take them from what the worker was started with."""
+    global ends
+    if spec.get("calls_fd", -1) >= 0:
+        ends = (spec["calls_fd"], spec["answers_fd"])

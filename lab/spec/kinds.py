@@ -1,0 +1,349 @@
+"""The kinds of values that a key of a scenario may have.
+
+A kind says all there is to say of a value: what is allowed in words, for messages and the reference alike; how it is
+read from a file or refused; what the JSON Schema says of it; and how a record writes it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, cast
+
+from lab.errors import UsageError
+from lab.spec.reading import NUMBER, QUOTABLE, TRUE, InvalidError, Reading, Value, did_you_mean
+from lab.spec.units import (
+    DURATIONS_ALLOWED,
+    RATES_ALLOWED,
+    SHARES_ALLOWED,
+    SIZES_ALLOWED,
+    parse_duration,
+    parse_rate,
+    parse_share,
+    parse_size,
+)
+
+_QUANTITY = r"^ *([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)? *"
+_LONGEST_INTEGER = 1000
+_NAME = "[a-z0-9][a-z0-9_-]{0,62}"
+_IMAGE = "[A-Za-z0-9][A-Za-z0-9._:/@-]{0,255}"
+
+
+class Kind(NamedTuple):
+    """What the value of a key may be."""
+
+    allowed: str
+    """What it may be, in words."""
+    read: Callable[[Value], Any]
+    """The data that a value of the file stands for; raises `InvalidError` where it is not allowed."""
+    schema: Mapping[str, Any]
+    """What JSON Schema says of it."""
+    dump: Callable[[Any], Any] = lambda data: data
+    """The data as a file would say it."""
+
+
+def boolean() -> Kind:
+    """True or false, in any of YAML's spellings."""
+
+    def read(value: Value) -> bool:
+        if value.kind != "boolean":
+            raise value.refused("true or false")
+        return value.raw.lower() in TRUE
+
+    return Kind("true or false", read, {"type": "boolean"})
+
+
+def text(allowed: str = "text") -> Kind:
+    """Text of any sort."""
+    return Kind(allowed, lambda value: read_text(value, allowed), {"type": "string"})
+
+
+def read_text(value: Value, allowed: str, *, quotable: bool = True) -> str:
+    """Text that may go into a file name, an argument or the environment: no NUL, no half of a surrogate pair.
+
+    Where it is `quotable`, a number or a boolean in quotes could be meant.
+    """
+    if value.kind in QUOTABLE and quotable:
+        raise value.refused(f"{allowed} (put it in quotes: '{value.raw[:40]}')")
+    if value.kind != "text":
+        raise value.refused(allowed)
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value.raw):
+        raise value.refused(f"{allowed}, without NUL characters and surrogates")
+    return str(value.raw)
+
+
+def text_or_number() -> Kind:
+    """Text, or the text of a number exactly as it is written."""
+    allowed = "text or a number"
+
+    def read(value: Value) -> str:
+        return str(value.raw) if value.kind in ("integer", "number") else read_text(value, allowed)
+
+    return Kind(allowed, read, {"type": ["string", "number"]})
+
+
+def name() -> Kind:
+    """What may name a record."""
+    allowed = "lower-case letters, digits, - and _, up to 63, a letter or digit first"
+
+    def read(value: Value) -> str:
+        word = read_text(value, allowed)
+        if not re.fullmatch(_NAME, word):
+            meant = f" (did you mean {slug(word)!r}?)" if re.search("[A-Za-z0-9]", word) else ""
+            raise value.refused(allowed, meant)
+        return word
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^{_NAME}$"})
+
+
+def slug(word: str) -> str:
+    """The word as a name may be written: lower-case, everything but letters, digits, - and _ replaced by -."""
+    return re.sub(r"[^a-z0-9_-]+", "-", word.lower()).strip("-_")[:63] or "scenario"
+
+
+def image() -> Kind:
+    """The name of a container image."""
+    allowed = "the name of an image, such as pytorch/pytorch:latest"
+
+    def read(value: Value) -> str:
+        word = read_text(value, allowed, quotable=False)
+        if not re.fullmatch(_IMAGE, word):
+            raise value.refused(allowed)
+        return word
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^{_IMAGE}$"})
+
+
+def choice(words: Sequence[str], note: str = "") -> Kind:
+    """One of a few words; the note says something of them."""
+    allowed = ", ".join(words) + note
+
+    def read(value: Value) -> str:
+        word = read_text(value, allowed, quotable=False)
+        if word not in words:
+            raise value.refused(allowed, did_you_mean(word, words))
+        return word
+
+    return Kind(allowed, read, {"enum": list(words)})
+
+
+_LONGEST_PATTERN = 10_000
+"""Characters; Python takes seconds to compile 100,000."""
+
+
+def pattern() -> Kind:
+    """A regular expression in Python's syntax."""
+    allowed = "a regular expression"
+
+    def read(value: Value) -> str:
+        expression = read_text(value, allowed)
+        if len(expression) > _LONGEST_PATTERN:
+            raise value.refused(f"{allowed} of at most {_LONGEST_PATTERN:,} characters")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                re.compile(expression, re.MULTILINE)
+        except (re.error, OverflowError, RecursionError) as error:
+            why = "it is nested too deep" if isinstance(error, RecursionError) else str(error).replace("\n", " ")
+            raise value.refused(f"{allowed} ({why})") from None
+        return expression
+
+    return Kind(allowed, read, {"type": "string", "format": "regex"})
+
+
+def whole_number(low: int, high: int) -> Kind:
+    """A whole number from `low` to `high`, both included."""
+    allowed = f"a whole number from {low} to {high}"
+
+    def read(value: Value) -> int:
+        is_count = value.kind in ("integer", "text") and re.fullmatch("0|-?[1-9][0-9]*", value.raw)
+        if is_count and value.kind == "text":
+            raise value.refused(f"{allowed}, without quotes")
+        if not is_count or len(value.raw) > 20 or not low <= int(value.raw) <= high:
+            raise value.refused(allowed)
+        return int(value.raw)
+
+    return Kind(allowed, read, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def number(allowed: str, *, above: float = -math.inf, low: float = -math.inf, high: float = math.inf) -> Kind:
+    """A finite number, more than `above`, from `low` to `high`."""
+
+    def read(value: Value) -> float:
+        if value.kind in ("integer", "number") and re.fullmatch(NUMBER, value.raw):
+            found = float(value.raw)
+            if math.isfinite(found) and above < found and low <= found <= high:
+                return found
+        raise value.refused(allowed)
+
+    bounds = {"exclusiveMinimum": above, "minimum": low, "maximum": high}
+    finite = {word: bound for word, bound in bounds.items() if math.isfinite(bound)}
+    return Kind(allowed, read, {"type": "number", **finite})
+
+
+def duration(longest_s: int) -> Kind:
+    """Seconds, more than 0 and at most `longest_s`."""
+    bounds = f"more than 0 and at most {longest_s / 3600:g}h"
+    read = _measure(parse_duration, DURATIONS_ALLOWED, lambda seconds: 0 < seconds <= longest_s, bounds)
+    text_or_seconds = {"type": ["string", "number"], "pattern": f"{_QUANTITY}(ms|s|m|h)? *$"}
+    schema = {**text_or_seconds, "exclusiveMinimum": 0, "maximum": longest_s}
+    return Kind(f"{DURATIONS_ALLOWED}; {bounds}", read, schema, lambda seconds: f"{seconds:.12g}s")
+
+
+def size(low: int, high: int) -> Kind:
+    """Bytes from `low` to `high`, both included."""
+    bounds = f"from {low >> 20}MiB to {high >> 40}TiB"
+    read = _measure(parse_size, SIZES_ALLOWED, lambda found: low <= found <= high, bounds)
+    text_or_bytes = {"type": ["string", "integer"], "pattern": f"{_QUANTITY}([kKmMgGtT][iI]?)?[bB]? *$"}
+    return Kind(f"{SIZES_ALLOWED}; {bounds}", read, {**text_or_bytes, "minimum": low, "maximum": high})
+
+
+def rate(lowest: float, highest: float) -> Kind:
+    """Bits a second from `lowest` to `highest`, both included."""
+    bounds = f"from {lowest / 1e3:g}kbit to {highest / 1e9:g}gbit"
+    read = _measure(parse_rate, RATES_ALLOWED, lambda found: lowest <= found <= highest, bounds)
+    schema = {"type": "string", "pattern": f"{_QUANTITY}[kKmMgG]?[bB][iI][tT] *$"}
+    return Kind(f"{RATES_ALLOWED}; {bounds}", read, schema, lambda found: f"{found / 1e6:.12g}mbit")
+
+
+def share() -> Kind:
+    """A part of a whole, more than none and at most all of it."""
+    bounds = "more than 0 and at most 100%"
+    read = _measure(parse_share, SHARES_ALLOWED, lambda found: 0 < found <= 1, bounds)
+    schema = {"type": ["string", "number"], "pattern": f"{_QUANTITY}%? *$", "exclusiveMinimum": 0, "maximum": 1}
+    return Kind(f"{SHARES_ALLOWED}; {bounds}", read, schema, lambda found: f"{found * 100:.12g}%")
+
+
+def list_of(item: Kind, allowed: str) -> Kind:
+    """A list of anything; every bad item is a problem of its own."""
+
+    def read(value: Value) -> tuple[Any, ...]:
+        found = []
+        for each in value.items(allowed):
+            with value.reading.attempt():
+                found.append(item.read(each))
+        return tuple(found)
+
+    schema = {"type": "array", "items": item.schema}
+    return Kind(allowed, read, schema, lambda data: [item.dump(each) for each in data])
+
+
+def _measure(
+    parse: Callable[[str], float], allowed: str, fits: Callable[[float], bool], bounds: str
+) -> Callable[[Value], float]:
+    def read(value: Value) -> float:
+        try:
+            found = parse("" if value.kind in ("list", "mapping", "nothing", "boolean") else value.raw)
+        except UsageError:
+            raise value.refused(allowed) from None
+        if not fits(found):
+            raise value.refused(bounds)
+        return found
+
+    return read
+
+
+def read_scalar(value: Value) -> Any:
+    """What a scalar stands for: None, bool, int, float or str."""
+    if value.kind == "nothing":
+        return None
+    if value.kind == "boolean":
+        return boolean().read(value)
+    if value.kind == "integer":
+        if not re.fullmatch("[+-]?(?:0|[1-9][0-9]*)", value.raw) or len(value.raw) > _LONGEST_INTEGER:
+            raise value.refused("a decimal number without leading zeros, or text in quotes")
+        return int(value.raw)
+    if value.kind == "number":
+        word = value.raw.lower()
+        if word not in (".nan", ".inf", "+.inf", "-.inf") and not re.fullmatch(NUMBER, word):
+            raise value.refused("a decimal number, or text in quotes")
+        return float(word.replace(".nan", "nan").replace(".inf", "inf"))
+    return read_text(value, "text")
+
+
+def scalar() -> Kind:
+    """A number, text or a boolean."""
+    allowed = "a number, text, true or false"
+
+    def read(value: Value) -> Any:
+        if value.kind in ("list", "mapping", "nothing"):
+            raise value.refused(allowed)
+        return read_scalar(value)
+
+    return Kind(allowed, read, {"type": ["number", "string", "boolean"]})
+
+
+class _Late:
+    """A kind that is made when something of it is asked for."""
+
+    def __init__(self, module: str, maker: str) -> None:
+        self._module, self._maker = module, maker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(import_module(self._module), self._maker)(), name)
+
+
+def late(module: str, maker: str) -> Kind:
+    """The kind that a function of a module makes, imported when a file has a key of it: most files have few keys."""
+    return cast("Kind", _Late(module, maker))
+
+
+MAX_RANK = 1024 * 1024 - 1
+"""Highest rank of the largest cluster that a scenario may ask for."""
+NODE = "node(0|[1-9][0-9]{0,3})"
+"""Pattern of a node's name."""
+
+
+class World(NamedTuple):
+    """What is known about the ranks of a run when its scenario is loaded."""
+
+    nodes: int | None
+    """None: whatever the cluster has."""
+    nproc_per_node: int | None
+    """None: whatever the cluster says."""
+
+    @classmethod
+    def of(cls, reading: Reading) -> World:
+        """What a scenario says, whose other keys are being read."""
+        return cls(reading.known.get("nodes"), reading.known.get("nproc_per_node"))
+
+    @property
+    def size(self) -> int | None:
+        """Ranks of the run; None where the cluster decides."""
+        return self.nodes * self.nproc_per_node if self.nodes and self.nproc_per_node else None
+
+    @property
+    def allowed(self) -> str:
+        """The ranks that a scenario may name, for a person."""
+        if self.size is None:
+            return "a rank, 0 or more"
+        return f"a rank from 0 to {self.size - 1} ({self.nodes} x {self.nproc_per_node} ranks)"
+
+
+def rank() -> Kind:
+    """A rank of the run."""
+
+    def read(value: Value) -> Any:
+        world = World.of(value.reading)
+        try:
+            return whole_number(0, (world.size or MAX_RANK + 1) - 1).read(value)
+        except InvalidError:
+            raise value.refused(world.allowed) from None
+
+    return Kind("a rank, 0 or more", read, {"type": "integer", "minimum": 0})
+
+
+def node() -> Kind:
+    """A node of the run."""
+    allowed = "the name of a node, such as node2"
+
+    def read(value: Value) -> str:
+        word, nodes = read_text(value, allowed), World.of(value.reading).nodes
+        if not re.fullmatch(NODE, word) or (nodes and int(word.removeprefix("node")) >= nodes):
+            raise value.refused(f"a node from node0 to node{nodes - 1}" if nodes else allowed)
+        return word
+
+    return Kind(allowed, read, {"type": "string", "pattern": f"^{NODE}$"})

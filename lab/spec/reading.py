@@ -1,0 +1,232 @@
+"""A scenario file that is being read: its values, each with its place, and what is wrong with them.
+
+The kind of a scalar follows YAML 1.1 as PyYAML resolves it, with two differences that people expect: `1e-6` is a
+number, and numbers in base 8 or 60 (`010`, `1:30`) are refused by what reads them rather than silently converted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lab.errors import ScenarioError
+from lab.words import clip
+
+if TYPE_CHECKING:  # a plain script is run without YAML
+    from yaml.nodes import Node
+
+
+MAX_SHOWN = 20
+"""Problems that one error shows; the rest is counted."""
+_LONGEST_WORD = 100
+
+
+class Position(NamedTuple):
+    """A place in a file: the line, and the character of the line, from 1."""
+
+    line: int = 1
+    column: int = 1
+
+    @classmethod
+    def of(cls, mark: Any) -> Position:
+        """The place that YAML marks."""
+        return cls(mark.line + 1, mark.column + 1)
+
+
+class InvalidError(Exception):
+    """One problem, on its way to `Reading`; it never leaves `lab.spec`."""
+
+    def __init__(self, where: Position, message: str) -> None:
+        super().__init__(where, message)
+
+
+class Reading:
+    """A scenario file that is being read; collects what is wrong with it, so that a person sees all of it at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        """As the person named it; every line of the error begins with it."""
+        self.folder = Path(os.path.abspath(path)).parent
+        """What the paths in it are relative to."""
+        self.known: dict[str, Any] = {}
+        """Attributes of the scenario read so far, without those that are a problem."""
+        self._found: set[tuple[Position, str]] = set()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong so far."""
+        return not self._found
+
+    def add(self, where: Position, message: str) -> None:
+        """Notes one problem; the same problem at the same place counts once (it may be reached by an alias)."""
+        self._found.add((where, message))
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Notes the `InvalidError` that ends the block, and goes on after it."""
+        try:
+            yield
+        except InvalidError as problem:
+            self.add(*problem.args)
+
+    def raise_if_any(self) -> None:
+        """Raises what was noted, if anything was, as one `ScenarioError`: a line a problem, in the file's order."""
+        found = sorted(self._found)
+        path = str(self.path) if str(self.path).isprintable() else repr(str(self.path))[1:-1]
+        lines = [f"{path}:{where.line}:{where.column}: {message}" for where, message in found[:MAX_SHOWN]]
+        hidden = len(found) - len(lines)
+        if found:
+            raise ScenarioError("\n".join(lines), hint=f"{hidden} more problems are not shown" if hidden else "")
+
+
+def near(word: str, choices: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The choice that was probably meant by `word`, without regard to case; None if none is so like it."""
+    if len(word) > _LONGEST_WORD:
+        return None
+    from difflib import get_close_matches  # only needed when something is wrong
+
+    by_folded = {choice.casefold(): choice for choice in choices}
+    found = get_close_matches(word.casefold(), by_folded, n=1, cutoff=likeness)
+    return by_folded[found[0]] if found else None
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """` (did you mean 'nodes'?)` for the near match of `word`; empty if none is near."""
+    found = near(word, choices)
+    return f" (did you mean {found!r}?)" if found else ""
+
+
+def names_in(folder: Path, *endings: str) -> list[str]:
+    """Names in a folder, sorted; with endings, only those that have one; empty where it cannot be listed."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(endings or ("",)))
+    except OSError:
+        return []
+
+
+def holding(what: str, names: Sequence[str], where: str = "it") -> str:
+    """`is a folder; it holds a.py, b.py`."""
+    return f"{what}; {where} holds {', '.join(names[:10])}" if names else what
+
+
+def missing_file(what: str, path: Path, *endings: str) -> str:
+    """`no such script (did you mean 'train.py'?)`, or that not even its folder exists."""
+    if not os.path.isdir(path.parent):
+        return f"no such {what}; the folder {shown(str(path.parent), 1000)} does not exist"
+    return f"no such {what}{did_you_mean(path.name, names_in(path.parent, *endings))}"
+
+
+def odd_space(character: str) -> str:
+    """That a space of another kind stands where a plain one belongs."""
+    from unicodedata import name  # only needed when something is wrong
+
+    return f"found a {name(character, 'strange space').lower()} (U+{ord(character):04X}); allowed: a plain space"
+
+
+def shown(value: object, longest: int = 80) -> str:
+    """The value as Python writes it, cut to `longest` characters."""
+    try:
+        return clip(repr(value), longest)
+    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+        return f"a {type(value).__name__} that is too large to show"
+
+
+NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+QUOTABLE = ("boolean", "integer", "number")
+"""Kinds of scalars that are text in quotes."""
+TRUE = ("yes", "true", "on")
+"""What YAML reads as true, in lower case."""
+
+_KINDS = {"null": "nothing", "bool": "boolean", "int": "integer", "float": "number"}
+
+
+class Value:
+    """One value in a scenario file; its field is named as in `expect.tolerance`, empty for the whole scenario."""
+
+    def __init__(self, node: Node, field: str, reading: Reading, key: Value | None = None) -> None:
+        self.field = field
+        self.reading = reading
+        self.where = Position.of(node.start_mark)
+        self.key_where = key.where if key else self.where
+        """Of a value in a mapping, where its key stands."""
+        self.raw: Any = node.value
+        """Of a scalar, the text that stands in the file."""
+        self._node: Any = node
+
+    @cached_property
+    def kind(self) -> str:
+        """`nothing`, `boolean`, `integer`, `number`, `text`, `list` or `mapping`; in quotes it is always text."""
+        if self._node.id != "scalar":
+            return "list" if self._node.id == "sequence" else "mapping"
+        if self._node.style:
+            return "text"
+        kind = _KINDS.get(self._node.tag.rpartition(":")[2], "text")
+        return "number" if kind == "text" and re.fullmatch(NUMBER, self.raw) else kind
+
+    @property
+    def mark(self) -> Any:
+        """The place, as YAML marks it."""
+        return self._node.start_mark
+
+    def problem(self, message: str) -> InvalidError:
+        """What is wrong with it, in words."""
+        return InvalidError(self.where, f"{self.field}: {message}" if self.field else message)
+
+    def refused(self, allowed: str, tip: str = "") -> InvalidError:
+        """It is not what its field allows."""
+        found = f"found {self.describe()}{tip}; allowed: {allowed}"
+        return self.problem(found if self.field else f"the scenario: {found}")
+
+    def describe(self) -> str:
+        """What it is, for a person: `the number 3`, `'text'`, `a list`."""
+        if self.kind in ("list", "mapping"):
+            return f"a {self.kind}"
+        if self.kind == "nothing":
+            return "nothing"
+        if self.kind == "text":
+            return shown(self.raw)
+        word = clip(self.raw, 40)
+        if self.kind != "boolean":
+            return f"the number {word}"
+        read_as = "true" if word.lower() in TRUE else "false"
+        return f"the boolean {word}" + ("" if word.lower() == read_as else f" (YAML reads it as {read_as})")
+
+    def items(self, allowed: str) -> list[Value]:
+        """Those of a list; anything else is refused."""
+        if self.kind != "list":
+            raise self.refused(allowed)
+        return [Value(node, f"{self.field}[{index}]", self.reading) for index, node in enumerate(self.raw)]
+
+    def pairs(self, allowed: str) -> list[tuple[Value, Value]]:
+        """Keys and values of a mapping, in order; a key that comes a second time is a problem and left out."""
+        if self.kind != "mapping":
+            raise self.refused(allowed)
+        first_line: dict[tuple[str, str], int] = {}
+        found = []
+        for key_node, node in self.raw:
+            key = Value(key_node, self.field, self.reading)
+            name = key.raw if key_node.id == "scalar" else ""
+            if name and (key.kind, name) in first_line:
+                first = f"it is on line {first_line[key.kind, name]} already; remove one of the two"
+                self.reading.add(*key.problem(f"duplicate key {shown(name)}; {first}").args)
+                continue
+            first_line[key.kind, name] = key.where.line
+            found.append((key, Value(node, f"{self.field}.{name}" if self.field else name, self.reading, key)))
+        return found
+
+    def as_key(self) -> str:
+        """The text of a key; anything else is refused."""
+        if self._node.tag.endswith(":merge"):
+            raise InvalidError(self.where, "merge keys (<<) are not supported; allowed: the keys written out")
+        if self.kind != "text" or not self.raw:
+            found = "an empty key" if self.raw == "" else f"{self.describe()} as a key"
+            quote = f" (in quotes: '{self.raw}')" if self.kind in QUOTABLE else ""
+            raise self.problem(f"found {found}; allowed: text{quote}")
+        if not self._node.style and self.raw != self.raw.lstrip():
+            raise self.problem(odd_space(self.raw[0]))
+        return str(self.raw)

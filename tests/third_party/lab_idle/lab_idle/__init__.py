@@ -1,0 +1,1 @@
+"""Nodes of the lab that leave the processor to everybody else."""
