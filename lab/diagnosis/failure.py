@@ -142,7 +142,7 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     if not others:
         return judgement
     findings = [_failed(rank, end_of(evidence, rank, brief=True)) for rank in others]
-    reason = "; ".join([judgement.reason, *(wording.independently(one) for one in findings)])
+    reason = "; ".join([judgement.reason, *(wording.further_cause(one) for one in findings)])
     return replace(judgement, reason=reason, findings=(*judgement.findings, *findings))
 
 

@@ -1153,9 +1153,9 @@ def odd_call_reason(found: Finding, rank: int, node: str, victim: int, end: f.En
     return f"{full_name(rank, node)} {did}{then}"
 
 
-def independently(finding: Finding) -> str:
+def further_cause(finding: Finding) -> str:
     """A further cause, as a clause."""
-    return f"independently of that, {finding.headline}"
+    return f"besides, {finding.headline}"
 
 
 def story_of_attempts(last: Any, attempts: Sequence[Any], used_up: int) -> str:

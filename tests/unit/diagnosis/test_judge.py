@@ -378,3 +378,20 @@ def test_a_hung_culprit_brings_the_innermost_frames_of_its_stack(record: Record)
 )
 def test_ranks_are_named_shortly(ranks: list[int], text: str):
     assert name_ranks(ranks) == text
+
+
+def test_ranks_that_failed_at_once_for_different_reasons_are_all_told(record: Record):
+    ranks = [raised(0, PEER, 6.0), raised(1, "ValueError: mine", 5.0), raised(2, "KeyError: 'x'", 5.05, "other()")]
+    ranks[2].traceback = ranks[2].traceback.replace("line 3", "line 9")
+    judgement = judge(Evidence(facts=RunFacts(ranks=ranks), record=record))
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 1
+    assert [finding.ranks for finding in judgement.findings] == [(1,), (2,)]
+    assert "rank 2 (node2) raised KeyError: 'x'" in judgement.reason
+
+
+def test_a_rank_that_failed_when_the_first_was_gone_may_have_failed_for_that(record: Record):
+    ranks = [raised(1, "ValueError: mine", 5.0), raised(2, "KeyError: 'x'", 5.5, "other()")]
+    ranks[1].traceback = ranks[1].traceback.replace("line 3", "line 9")
+    judgement = judge(Evidence(facts=RunFacts(ranks=ranks), record=record))
+    assert [finding.ranks for finding in judgement.findings] == [(1,)]
