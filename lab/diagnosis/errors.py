@@ -1,15 +1,19 @@
-"""What of an exception's text tells most: its first line, the line that names parameters, or else its last."""
+"""What the texts of errors tell: what was wrong, whether a peer was lost, which module is missing, what caused it."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import majority
+from lab.diagnosis.judgement import Judgement
+from lab.diagnosis.wording import WAY_TO_INSTALL, way_to_ship
 from lab.operations import OPERATIONS
+from lab.record.result import Culprit
 from lab.words import clip, clip_middle, listing
 
 _LONGEST = 160
@@ -182,12 +186,58 @@ def way_to_module(facts: RunFacts, rank: RankFacts) -> str:
     if not module:
         return ""
     own = facts.not_shipped.get(module)
-    if own is not None:
-        return (
-            f"; {own.path} was not shipped: nodes get the folder of the script, {own.folder}, without what .labignore "
-            "names there and without hidden folders: put it into that"
-        )
-    return (
-        "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` "
-        "at the head of the script, or in a file for `lab up --requirements`"
-    )
+    return way_to_ship(own.path, own.folder) if own is not None else WAY_TO_INSTALL
+
+
+# -- What sort of thing the culprit of a verdict met or did, in a word: by what its node, its process and its error show
+
+
+_BY_ERROR = {
+    "loader_killed": r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
+    "disk_full": r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded",
+    "out_of_memory": r"^(?:MemoryError|numpy\.\S*MemoryError|torch\.OutOfMemoryError|torch\.cuda\.OutOfMemoryError)\b"
+    r"|can't allocate memory|Cannot allocate memory|\[Errno 12\]",
+    "name_resolution": r"gaierror|Name or service not known|Temporary failure in name resolution"
+    r"|No address associated with hostname|getaddrinfo failed|(?:can not|cannot) resolve",
+    "not_a_number": r"\bnan\b|not a number|(?:not|non-?)\s?finite|\binf(?:inity|inite)?\b",
+}
+"""What the text of an error tells, the most telling first."""
+_OF_ERRORS = {cause: re.compile(pattern, re.IGNORECASE) for cause, pattern in _BY_ERROR.items()}
+
+
+def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
+    """The judgement with the cause of its culprit, where that was not said already."""
+    culprit = judgement.culprit
+    if culprit is None or culprit.cause:
+        return judgement
+    cause = _cause_of(culprit, facts, hung=judgement.verdict == "hung")
+    return replace(judgement, culprit=replace(culprit, cause=cause))
+
+
+def _cause_of(culprit: Culprit, facts: RunFacts, *, hung: bool) -> str:
+    rank = next((rank for rank in facts.ranks if rank.rank == culprit.rank), None)
+    if rank is None:
+        return ""
+    if rank.failed:
+        return _cause_of_end(rank)
+    if rank.left:
+        return "left_early"
+    return "never_came" if hung else "late"
+
+
+def _cause_of_end(rank: RankFacts) -> str:
+    if rank.out_of_memory:
+        return "out_of_memory"
+    if rank.signal and rank.raised is None:
+        return "killed"
+    told = error_cause(rank.error)
+    if told:
+        return told
+    if lost_a_peer(rank):
+        return "time_out" if gave_up(rank) else "connection_lost"
+    return "exception" if rank.error and not rank.error.startswith("SystemExit") else "exit"
+
+
+def error_cause(error: str) -> str:
+    """What the text of an error tells of its cause; empty where it tells nothing."""
+    return next((cause for cause, pattern in _OF_ERRORS.items() if pattern.search(error)), "")

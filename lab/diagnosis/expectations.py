@@ -43,11 +43,11 @@ def settle(
     searches = Searches()
     found = [*check_expectations(expect, ranks, variables, searches)]
     if expect.calls not in (None, SNAPSHOT):
-        from lab.diagnosis.calls import check_calls  # it reads traces: most runs need none of it
+        from lab.diagnosis.traced_expectations import check_calls  # it reads traces: most runs need none of it
 
         found += check_calls(expect, evidence.record, variables)
     if expect.replicas is not None:
-        from lab.diagnosis.equal_replicas import check_replicas  # as above
+        from lab.diagnosis.traced_expectations import check_replicas  # as above
 
         found.append(check_replicas(expect.tolerance, evidence, len(variables)))
     found += _check_whole_run(expect, bare, evidence.facts, searches)

@@ -7,10 +7,17 @@ from dataclasses import replace
 from typing import Literal
 
 from lab.diagnosis import wording
-from lab.diagnosis.cause import error_cause
 from lab.diagnosis.disagreement import differed_before, that_stop_a_run
 from lab.diagnosis.ends import blame, calls_at, common_progress, end_of, stood_of
-from lab.diagnosis.errors import failed_in_torch, find_odd_one, gave_up, gave_way, lost_a_peer, way_to_module
+from lab.diagnosis.errors import (
+    error_cause,
+    failed_in_torch,
+    find_odd_one,
+    gave_up,
+    gave_way,
+    lost_a_peer,
+    way_to_module,
+)
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S, RankFacts, RunFacts
 from lab.diagnosis.finding import End, Finding, FindingKind, FirstFailure, Hit, Missed, OddCall, WentAlone, WorkerFailed
@@ -80,8 +87,9 @@ def judge_failure(evidence: Evidence) -> Judgement:
     gone = [rank.rank for rank in facts.ranks if rank.code == 0 and not rank.stopped]
     if len(gone) > len(facts.ranks) - len(gone) and left_by(evidence, victim.rank) is None:
         alone = WentAlone(place=evidence.raised(victim), node=victim.node, ranks=(victim.rank,), others=tuple(gone))
-        finding, then = Finding(kind=FindingKind.WENT_ALONE, facts=alone), wording.render_end(end_of(evidence, victim))
-        return _blame(victim, finding, wording.render_went_alone(alone), f": it {then}", cause="went_alone")
+        finding = Finding(kind=FindingKind.WENT_ALONE, facts=alone)
+        then = wording.failed_alone(end_of(evidence, victim))
+        return _blame(victim, finding, wording.render_went_alone(alone), then, cause="went_alone")
     if broken is not None:
         return _judged_by(broken, evidence, victim, brief=True)
     victim = next((rank for rank in failed if gave_up(rank)), victim)
@@ -136,7 +144,7 @@ def _blame_own(evidence: Evidence, own: Sequence[RankFacts]) -> Judgement:
     first, end = own[0], end_of(evidence, own[0])
     then = way_to_module(evidence.facts, first) or _to_nobody(evidence, first)
     before = None if then else differed_before(evidence, first.rank)
-    then = then or (f"; before that, {before.headline}" if before is not None else "")
+    then = then or (wording.before_that(before) if before is not None else "")
     judgement = _blame(first, _failed(first, end), wording.render_end(end), then)
     others = _independent(evidence, own)
     if not others:
@@ -169,7 +177,7 @@ def _blame_missed(evidence: Evidence, missed: Missed, victim: RankFacts, end: En
     kind = FindingKind.LEFT_EARLY if missed.how in ("exited", "left") else FindingKind.LATE
     what: Literal["late", "left"] = "late" if kind is FindingKind.LATE else "left"
     facts = FirstFailure(what=what, node=rank.node, missed=missed, ranks=(missed.rank,), others=(victim.rank,))
-    then = f": rank {victim.rank} then {wording.render_end(end)}"
+    then = f": {wording.then_failed(victim.rank, end)}"
     finding = Finding(kind=kind, facts=facts)
     return _blame(rank, finding, wording.render_missed(missed), then, victim.traceback, kind.value)
 
@@ -200,7 +208,7 @@ def _judged_by(found: Finding, evidence: Evidence, victim: RankFacts, *, brief: 
     culprit = blame(named, headline, cause=found.kind.value) if named is not None else None
     if found.link:
         culprit = Culprit(link=found.link, error=headline, cause=found.kind.value)
-    reason = f"{headline}; rank {victim.rank} then {wording.render_end(end_of(evidence, victim, brief=brief))}"
+    reason = f"{headline}; {wording.then_failed(victim.rank, end_of(evidence, victim, brief=brief))}"
     return Judgement(verdict="failed", reason=reason, culprit=culprit, findings=(found,), summary=headline)
 
 
@@ -242,7 +250,7 @@ def _to_nobody(evidence: Evidence, first: RankFacts) -> str:
     """That a rank failed in a message to or from one that there is not, as a clause; empty where it did not."""
     hit = evidence.broken(first.rank) if evidence.at_hand else None
     peer = hit[0].peer if hit is not None else None
-    return "" if peer is None or peer in evidence.ranks else f": there is no rank {peer}"
+    return "" if peer is None or peer in evidence.ranks else wording.no_such_rank(peer)
 
 
 def _apart(evidence: Evidence, own: Sequence[RankFacts]) -> Finding | None:

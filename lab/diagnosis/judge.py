@@ -22,7 +22,7 @@ def judge(evidence: Evidence) -> Judgement:
     """Say how a run went and whose fault it was; the same at its end as from its record."""
     judgement = _judge(evidence)
     if judgement.culprit is not None:
-        from lab.diagnosis.cause import with_cause  # where nothing failed nobody asks for it
+        from lab.diagnosis.errors import with_cause  # where nothing failed nobody asks for it
 
         judgement = with_cause(judgement, evidence.facts)
     return replace(judgement, reason=judgement.reason + told_besides(evidence.facts))

@@ -40,6 +40,11 @@ _GROUP_ORDER = "Ranks have to enter the collectives of several groups in the sam
 _GROUP_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 _STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
 _DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
+WAY_TO_INSTALL = (
+    "; the nodes do not have it: name its package under `requirements:` in the scenario, in a block `# /// script` at "
+    "the head of the script, or in a file for `lab up --requirements`"
+)
+"""What to do about a module that a rank did not find, as a clause behind that."""
 _VERBS = {"root": "named", "reduce_op": "reduced by"}
 """The verb for what a rank differs in; tensors are brought."""
 
@@ -1149,7 +1154,7 @@ def odd_call_reason(found: Finding, rank: int, node: str, victim: int, end: f.En
     """Why a run failed in which a rank called something else than most others; who failed then, if that is another."""
     did = _did_to_groups(found.facts) if found.kind is FindingKind.GROUPS else ""
     did = did or f"did not call what the others called: {found.headline}"
-    then = f"; rank {victim} then {render_end(end)}" if end is not None else ""
+    then = f"; {then_failed(victim, end)}" if end is not None else ""
     return f"{full_name(rank, node)} {did}{then}"
 
 
@@ -1208,3 +1213,31 @@ def outlived_reason(ranks: int, duration_s: float, rank: int, node: str, end: f.
         f"what started {plural(ranks, 'rank')} ended as expected in {format_duration(duration_s)}, though "
         f"{full_name(rank, node)} {render_end(end)}{others}"
     )
+
+
+def way_to_ship(path: Any, folder: Any) -> str:
+    """What to do about a module that is a file of the person's own, and was not shipped."""
+    return (
+        f"; {path} was not shipped: nodes get the folder of the script, {folder}, without what .labignore names there "
+        "and without hidden folders: put it into that"
+    )
+
+
+def then_failed(rank: int, end: f.End) -> str:
+    """How another rank failed after what a verdict begins with."""
+    return f"rank {rank} then {render_end(end)}"
+
+
+def failed_alone(end: f.End) -> str:
+    """How a rank failed that went on alone, behind that."""
+    return f": it {render_end(end)}"
+
+
+def no_such_rank(peer: int) -> str:
+    """Why a message failed, behind that."""
+    return f": there is no rank {peer}"
+
+
+def before_that(finding: Finding) -> str:
+    """What ranks had done before one failed, behind that."""
+    return f"; before that, {finding.headline}"

@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lab.diagnosis.calls import check_snapshot, not_comparable
 from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.traced_expectations import check_snapshot, not_comparable
 from lab.errors import LabError, UsageError
 from lab.record.result import Expectation
 from lab.spec.expect import SNAPSHOT

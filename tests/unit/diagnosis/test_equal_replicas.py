@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.equal_replicas import check_replicas
 from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.traced_expectations import check_replicas
 from lab.record.result import Expectation
 from lab.spec.scenario import Tolerance
 from tests.unit.traces import TraceMaker

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.diagnosis.calls import check_calls
+from lab.diagnosis.traced_expectations import check_calls
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.calls import CallPattern, parse_calls
