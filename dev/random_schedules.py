@@ -20,10 +20,8 @@ from typing import Any
 
 from lab.engine.select import open_engine
 from lab.errors import LabError
-from lab.features.chaos.draw import Pool, Schedule, kinds_drawn
-from lab.features.chaos.moments import moments_of
-from lab.features.chaos.rule import anybody_failed
-from lab.features.chaos.search import Trial
+from lab.features.chaos.draw import Pool, Schedule, kinds_drawn, moments_of
+from lab.features.chaos.search import Trial, anybody_failed
 from lab.features.chaos.trials import Trials, nodes_and_ranks, record_of, trials_on
 from lab.features.faults.truth import pairs_of
 from lab.record.result import Result

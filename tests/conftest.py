@@ -183,7 +183,7 @@ def swarm_missing() -> str:
     """Return why no swarm can be used; empty if one answers that tests may break."""
     from lab.errors import LabError
     from lab.features.swarm.engine import SwarmEngine
-    from lab.features.swarm.settings import settings_file
+    from lab.features.swarm.hosts import settings_file
 
     try:
         if '"made_by": "dev/hosts"' in settings_file().read_text() and len(SwarmEngine().hosts.known) > 1:

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Show it; needs no engine."""
     record = open_record(arguments)
     if arguments.connections:
-        from lab.report.connections_view import connections_json, connections_text
+        from lab.report.steps_view import connections_json, connections_text
 
         facts = [*record.events()]
         return answer(arguments, lambda: connections_json(facts), lambda style: connections_text(facts, style))
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         trace, steps = read_steps(record)
         return answer(arguments, lambda: steps_json(trace, steps), lambda style: steps_text(trace, steps, style))
     if arguments.calls:
-        from lab.report.calls_view import calls_json, calls_text
+        from lab.report.steps_view import calls_json, calls_text
 
         trace, _ = read_steps(record)
         return answer(arguments, lambda: calls_json(trace), lambda _: calls_text(trace))

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from lab.diagnosis.finding import BackendNamed, Finding, FindingKind
-from lab.node.messages.backend import Named
+from lab.node.messages.agent import Named
 
 
 def find_named_backends(named: Sequence[Named]) -> list[Finding]:

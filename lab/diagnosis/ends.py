@@ -25,7 +25,7 @@ from lab.diagnosis.finding import (
 )
 from lab.diagnosis.stacks import clip_stack, has_returned, is_leaving, shorten_paths, shorten_stack
 from lab.diagnosis.waits import Wait
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call
 

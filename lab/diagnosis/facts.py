@@ -9,13 +9,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.network import Network
-from lab.node.messages.agent import Exited, Halted, Limited, Note, Stack, Started
-from lab.node.messages.backend import Named
-from lab.node.messages.checked import Staged
-from lab.node.messages.joined import Joined, LeftRunning, is_joined
-from lab.node.messages.start import STARTER
-from lab.node.messages.tcp import Connections
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import (
+    STARTER,
+    Connections,
+    Exited,
+    Halted,
+    Joined,
+    LeftRunning,
+    Limited,
+    Named,
+    Note,
+    Stack,
+    Staged,
+    Started,
+    ThreadRaised,
+    is_joined,
+)
 from lab.record.events import (
     Cancelled,
     Clock,

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from lab.diagnosis.facts import RunFacts
-from lab.node.messages.agent import CHECK, FILES_IN, Limited
-from lab.node.messages.checked import Staged
-from lab.node.messages.joined import LeftRunning
+from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
 from lab.words import clip, format_bytes, format_limit, plural
 
 _MOST_PATHS = 3

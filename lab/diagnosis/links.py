@@ -19,7 +19,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import ConnectionReset, Cut, Finding, FindingKind, Flap, Outside, SlowLink
 from lab.diagnosis.network import Network
-from lab.node.messages.tcp import BLINK_S, Connections
+from lab.node.messages.agent import BLINK_S, Connections
 from lab.record.result import Culprit
 from lab.trace.steps import Step
 from lab.words import name_link

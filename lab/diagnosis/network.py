@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 from lab.record.events import Clock
 
 Way = tuple[str, str]

@@ -14,7 +14,7 @@ from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Finding, FindingKind, StartedByScript
 from lab.diagnosis.wording import outlived_reason
-from lab.node.messages.joined import Joined, worker_of
+from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file, parse_line, read_lines

@@ -7,11 +7,12 @@ from typing import IO, TYPE_CHECKING, NamedTuple, Protocol, TypeVar, runtime_che
 
 from lab.engine.protocol import Announce, Engine
 from lab.errors import ClusterUnfit
-from lab.plan.cluster import ClusterInfo, Node
+from lab.plan.cluster import ClusterInfo, Node, Shape
 
 if TYPE_CHECKING:
     from lab.engine.docker.connection import Connection
     from lab.engine.doctor import Check, Wanted
+
 
 T = TypeVar("T")
 
@@ -179,3 +180,22 @@ def capable(engine: Engine, capability: type[T]) -> T:
     if not isinstance(engine, capability):
         raise ClusterUnfit(f"the {engine.name} engine cannot {_DOES[capability]}", "use another --engine")
     return engine
+
+
+def refuse_for_one_host(shape: Shape, engine: str) -> None:
+    """Refuse what an engine of one host, which has no scheduler, cannot do.
+
+    Raises:
+        ClusterUnfit: the shape names hosts, or tells a scheduler something.
+    """
+    if shape.hosts:
+        raise ClusterUnfit(
+            f"the {engine} engine has one host, so nodes cannot be spread over {', '.join(shape.hosts)}",
+            "leave --hosts out, or use --engine swarm or --engine slurm",
+        )
+    if shape.allocation:
+        name, value = next(iter(shape.allocation.items()))
+        raise ClusterUnfit(
+            f"the {engine} engine has no scheduler that could be told {name}={value}",
+            "leave --allocation out, or use --engine slurm",
+        )

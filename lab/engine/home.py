@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from lab.engine.ownership import digest, owner
 from lab.errors import ClusterError
 
 
@@ -16,6 +17,12 @@ def state_folder() -> Path:
     """Where the lab keeps what it has to know of this user's clusters."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(base) / "lab"
+
+
+def local_home() -> Path:
+    """Where this owner's local clusters live; short, because the path of a Unix socket has at most 107 bytes."""
+    default = f"/tmp/lab-{os.getuid()}-{digest(owner())}"
+    return Path(os.path.abspath(os.environ.get("LAB_LOCAL_HOME") or default))
 
 
 def register_cluster(engine: str, cluster: str, folder: Path | None = None) -> None:

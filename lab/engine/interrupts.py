@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -104,3 +106,20 @@ def _would_be_lost(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+_there: list[subprocess.Popen[bytes]] = []
+
+
+def may_outlive(process: subprocess.Popen[bytes]) -> None:
+    """Nobody waits for the end of a process; if it ends before this one, that is taken note of."""
+    if not _there:
+        atexit.register(_let_go)
+    _there[:] = [*(one for one in _there if one.poll() is None), process]
+
+
+def _let_go() -> None:
+    for process in _there:
+        if process.poll() is None:
+            process.returncode = 0  # else Python says that it still runs
+    _there.clear()

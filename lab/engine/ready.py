@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import selectors
+import socket
 import time
 from collections.abc import Callable, Sequence
 
 from lab.engine.protocol import Announce, Channel, Engine
 from lab.errors import ClusterError, LabError, NodeLost
+from lab.node.connection import await_room
 from lab.node.messages import wire
 from lab.node.messages.agent import Hello, Ready
-from lab.plan.cluster import RUNNING, ClusterInfo
+from lab.plan.cluster import RUNNING, ClusterInfo, Node
 from lab.words import format_duration, name_nodes
 
 _GREETING_TIMEOUT_S = 90.0
@@ -117,3 +119,46 @@ def idle_s(engine: Engine, cluster: ClusterInfo) -> float:
         for channel in channels:
             channel.close()
     return min((ready.idle_s for ready in answers), default=0.0) if len(answers) == len(running) else 0.0
+
+
+_SEND_DEADLINE_S = 30.0
+_CHUNK_BYTES = 1 << 18
+
+
+class Stream:
+    """A connected stream socket to a node."""
+
+    def __init__(self, node: Node, connection: socket.socket) -> None:
+        self.node = node
+        self._socket = connection
+        self._socket.setblocking(False)
+
+    def fileno(self) -> int:
+        """A descriptor that becomes readable when `receive` has something."""
+        return self._socket.fileno()
+
+    def send(self, data: bytes) -> None:
+        """Send all of it."""
+        view, end = memoryview(data), time.monotonic() + _SEND_DEADLINE_S
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                left = end - time.monotonic()
+                if left <= 0 or not await_room(self._socket.fileno(), left):
+                    raise TimeoutError(
+                        f"{self.node.name} took no message for {format_duration(_SEND_DEADLINE_S)}"
+                    ) from None
+
+    def receive(self) -> bytes | None:
+        """What has arrived; None where nothing has yet; empty when the other end is gone."""
+        try:
+            return self._socket.recv(_CHUNK_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Let go of the stream; the agent lives on."""
+        self._socket.close()

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lab import feature
-from lab.engine.home import registered_engines
+from lab.engine.home import local_home, registered_engines
 from lab.errors import EngineAbsent, EngineUnavailable, UsageError
 from lab.feature import load
 
@@ -135,6 +135,4 @@ def available_engines(choice: str = AUTO) -> tuple[list[Engine], dict[str, Engin
 
 def _engine_with(cluster: str) -> str | None:
     """The engine in whose folder a cluster is; half made counts too: somebody has to find it."""
-    from lab.engine.local.layout import home_folder
-
-    return "local" if (home_folder() / cluster).exists() else next(iter(registered_engines(cluster)), None)
+    return "local" if (local_home() / cluster).exists() else next(iter(registered_engines(cluster)), None)

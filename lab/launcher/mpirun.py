@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import PurePath
 
 from lab.launcher.protocol import Layout, Starter
-from lab.node.messages.start import PYTHON, STUB
+from lab.node.messages.agent import PYTHON, STUB
 from lab.node.rank import chosen_backend
 
 _ASKS = "HYDRA_LAUNCH: "

@@ -14,7 +14,7 @@ class Starter(NamedTuple):
 
     node: str
     argv: tuple[str, ...]
-    """Its program and arguments; `lab.node.messages.start` says what stands for the node's Python and the stub."""
+    """Its program and arguments; `lab.node.messages.agent` says what stands for the node's Python and the stub."""
     env: Mapping[str, str]
     """What is added to the node's own environment."""
     entry: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.launcher.protocol import Layout, Starter
-from lab.node.messages.start import PYTHON, STUB
+from lab.node.messages.agent import PYTHON, STUB
 from lab.words import plural
 
 _ENTRY = "torch.distributed.run:main"

@@ -25,10 +25,7 @@ from .deeds.doing import Deeds
 from .heap import Heap
 from .messages import agent as messages
 from .messages import typed, wire
-from .messages.fault import Do, LookAt, Release, Undo
-from .messages.output import Fetch
-from .messages.terminal import Grant, Input, Window
-from .messages.watch import Follow, LetGo
+from .messages.agent import Do, Fetch, Follow, Grant, Input, LetGo, LookAt, Release, Undo, Window
 from .noderun import NodeRun
 
 _TICK_S = 1.0

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .connection import Connection
-from .messages.agent import Claimed
-from .messages.clock import AskTime, TimeTold
+from .messages.agent import AskTime, Claimed, TimeTold
 from .recorder.journal import clock_id
 
 

@@ -11,11 +11,7 @@ from . import joined, limits, processes, tcp, warm
 from .config import Config
 from .messages import agent as messages
 from .messages import wire
-from .messages.fault import Reached
-from .messages.joined import Joining, Leaving
-from .messages.start import STARTER
-from .messages.terminal import ANSWERS, Grant, Input, Taken, Window
-from .messages.worker import Imported, Raised
+from .messages.agent import ANSWERS, STARTER, Grant, Imported, Input, Joining, Leaving, Raised, Reached, Taken, Window
 from .rank_process import Worker
 from .statement import waiting_statements
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from .messages.fault import Release
-from .messages.start import WorkerStart
+from .messages.agent import Release, WorkerStart
 from .rank_process import Worker
 
 

@@ -9,7 +9,7 @@ import termios
 from contextlib import suppress
 from typing import NamedTuple
 
-from .messages.terminal import CALLED, FED, ON_REQUEST, OWN
+from .messages.agent import CALLED, FED, ON_REQUEST, OWN
 
 _MOST_WAITING_BYTES = 1 << 20
 """The lab sends no more than a quarter of this before it is told that it was taken."""

@@ -14,9 +14,20 @@ from contextlib import suppress
 from . import processes
 from .config import NOTES_BYTES
 from .messages import wire
-from .messages.agent import Exited, Limited, Note, Stack, Trace
-from .messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, number_of, worker_of
-from .messages.worker import Raised
+from .messages.agent import (
+    MOST_OF_A_WORKER,
+    Exited,
+    Joined,
+    Joining,
+    Leaving,
+    Limited,
+    Note,
+    Raised,
+    Stack,
+    Trace,
+    number_of,
+    worker_of,
+)
 from .rank.joining import STACK_SIGNAL
 from .statement import Letter
 from .trace_file import LIMIT_BYTES, TraceFile

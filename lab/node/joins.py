@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from signal import SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM
 
 from . import processes
-from .messages.start import STARTER, WorkerStart
+from .messages.agent import STARTER, WorkerStart
 from .rank_process import Worker
 from .stub import SIZE_BYTES, SOCKET_VARIABLE
 from .users import Users

@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 
 from . import inlet, processes, starter, statement, system_calls, trace_file, warm
 from .config import STRICT_OPEN_FILES
-from .messages.agent import Claim
-from .messages.start import STARTER, WorkerStart
-from .messages.terminal import ANSWERS, CALLED, OWN, TERMINAL
+from .messages.agent import ANSWERS, CALLED, OWN, STARTER, TERMINAL, Claim, WorkerStart
 from .rank import joining, worker
 from .rank_process import Worker
 from .users import Users

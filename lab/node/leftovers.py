@@ -10,7 +10,7 @@ from contextlib import suppress
 from . import processes
 from .messages import agent as messages
 from .messages import wire
-from .messages.joined import LeftRunning
+from .messages.agent import LeftRunning
 from .rank_process import Worker
 
 _MOST = 16

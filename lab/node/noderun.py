@@ -32,8 +32,7 @@ from . import (
 from .config import Config
 from .messages import agent as messages
 from .messages import wire
-from .messages.checked import MOST_LEFT_OUT, Staged
-from .messages.start import WorkerStart
+from .messages.agent import MOST_LEFT_OUT, Staged, WorkerStart
 from .rank import check, note, read_output
 from .rank_process import Worker
 from .watch import Watch

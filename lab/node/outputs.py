@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 
-from .messages.agent import Finish
-from .messages.output import SHARED, Made, MadeFile, Piece
+from .messages.agent import SHARED, Finish, Made, MadeFile, Piece
 from .workplace import Workplace
 
 MOST_FILES = 2000

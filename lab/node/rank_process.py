@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from . import inlet, processes, trace_file
-from .messages.agent import Exited
-from .messages.worker import Raised
+from .messages.agent import Exited, Raised
 from .rank import worker
 
 _STACK_LIMIT_BYTES = 256 * 1024

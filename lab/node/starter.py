@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping
 from typing import NoReturn
 
-from .messages.start import PYTHON, STUB, WorkerStart
+from .messages.agent import PYTHON, STUB, WorkerStart
 from .rank import worker
 
 _STUB = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stub.py")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, get_args
 
 from .messages import wire
-from .messages.worker import Imported, Statement
+from .messages.agent import Imported, Statement
 
 DEEPEST = 100
 """How many lists and mappings may lie within each other in a note."""

@@ -11,7 +11,7 @@ import time
 from datetime import timedelta
 
 from . import processes
-from .messages.start import Store
+from .messages.agent import Store
 from .users import User
 
 START_DEADLINE_S = 10.0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from .config import Config
 from .messages import wire
-from .messages.tcp import BLINK_S, LONG_WAYS, Connections
+from .messages.agent import BLINK_S, LONG_WAYS, Connections
 
 _NETLINK, _SOCK_DIAG = 16, 4
 _BY_FAMILY, _DUMP = 20, 0x301  # SOCK_DIAG_BY_FAMILY; NLM_F_REQUEST | NLM_F_DUMP

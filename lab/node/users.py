@@ -14,8 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from .config import FIRST_UID
-from .messages.agent import Claim
-from .messages.start import STARTER
+from .messages.agent import STARTER, Claim
 
 GROUP = 20000
 """The group that all ranks have in common: what one writes, the others may read and change, but for private files."""

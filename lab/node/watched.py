@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
-from .messages.watch import EVERY_RANK, Follow, LetGo
+from .messages.agent import EVERY_RANK, Follow, LetGo
 from .rank_process import Worker
 
 _UNWATCHED_S, _FOLLOWED_S, _STEPPED_S = 1.0, 0.1, 0.03

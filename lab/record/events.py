@@ -7,13 +7,23 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lab.node.messages.agent import Exited, Halted, Limited, Note, Stack, Started
-from lab.node.messages.backend import Named
-from lab.node.messages.checked import Staged
-from lab.node.messages.joined import Joined, LeftRunning, is_joined, worker_of
-from lab.node.messages.start import STARTER
-from lab.node.messages.tcp import Connections
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import (
+    STARTER,
+    Connections,
+    Exited,
+    Halted,
+    Joined,
+    LeftRunning,
+    Limited,
+    Named,
+    Note,
+    Stack,
+    Staged,
+    Started,
+    ThreadRaised,
+    is_joined,
+    worker_of,
+)
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
 from lab.record.layout import MOST_RANKS

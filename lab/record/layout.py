@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.node.messages.joined import is_joined, nth_of, worker_of
+from lab.node.messages.agent import is_joined, nth_of, worker_of
 
 RUNS = Path(".lab") / "runs"
 README = "README.txt"

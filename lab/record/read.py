@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lab.errors import RecordError
 from lab.frozen import dataclass
-from lab.node.messages.joined import is_joined
+from lab.node.messages.agent import is_joined
 from lab.node.messages.typed import Misfit, read
 from lab.node.statement import problem_with
 from lab.record.events import Event, read_event

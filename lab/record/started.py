@@ -25,7 +25,7 @@ class StartedRank:
     worker: int = 0
     """Rank of the worker that started it, or that it is."""
     process: int | None = None
-    """Its number among processes that joined a group (`lab/node/messages/joined.py`); None: it is the worker itself."""
+    """Its number among processes that joined a group (`lab/node/messages/agent.py`); None: it is the worker itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

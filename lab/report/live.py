@@ -1,17 +1,17 @@
-"""What ranks print, merged as it comes: whole lines with their node and rank before them, and what is unfinished."""
+"""Lines at the bottom of a terminal that are replaced in place, while what is printed goes by above them."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING
 
-from lab.node.messages.terminal import TERMINAL
+from lab.node.messages.agent import TERMINAL
 from lab.record.rows import Rows
-from lab.report.alike import MANY, alike, form_of
-from lab.report.bottom import Bottom, fit
-from lab.report.crowd_lines import CrowdLines
+from lab.report.alike import MANY, alike, form_of, nearly_alike
 from lab.report.harmless import harmless
 from lab.report.shared_terminal import SharedTerminal
 from lab.report.style import style_for
@@ -19,6 +19,111 @@ from lab.words import format_duration, name_ranks, plural
 
 if TYPE_CHECKING:
     from lab.trace.now import Place
+
+_COLOUR = r"\x1b\[[0-9;:]*m"
+_WIPE_LINE = "\r\x1b[2K"
+_UP = "\x1b[1A"
+
+
+class Bottom:
+    """The bottom of a terminal; of any other stream nothing is ever shown there."""
+
+    def __init__(self, stream: IO[str] | None) -> None:
+        usable = stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._stream = stream if usable else None
+        self._shown: tuple[str, ...] = ()
+
+    @property
+    def there(self) -> bool:
+        """Whether there is such a bottom."""
+        return self._stream is not None
+
+    @property
+    def size(self) -> os.terminal_size:
+        """Columns that a line may have, and half of the rows, for which there is room."""
+        columns, rows = os.get_terminal_size(self._stream.fileno()) if self._stream is not None else (0, 0)
+        return os.terminal_size(((columns or 80) - 1, max(1, (rows or 24) // 2)))
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show these lines in the place of those that are there; none may be longer than there is room for."""
+        lines = tuple(lines)
+        if self._stream is not None and lines != self._shown:
+            self._stream.write(self._wiped() + "\n".join(lines))
+            self._stream.flush()
+            self._shown = lines
+
+    def wipe(self) -> None:
+        """Make room for what is printed."""
+        self.show(())
+
+    def _wiped(self) -> str:
+        return _WIPE_LINE + (_UP + _WIPE_LINE) * (len(self._shown) - 1) if self._shown else ""
+
+
+def fit(text: str, columns: int) -> str:
+    """The text without colours, cut off where it takes more columns."""
+    text = re.sub(_COLOUR, "", text).expandtabs()
+    if text.isascii():
+        return text if len(text) <= columns else f"{text[: columns - 1]}…"
+    taken = 0
+    for at, letter in enumerate(text):
+        taken += _columns(letter)
+        if taken > columns:
+            return f"{_fitting(text[:at], columns - 1)}…"
+    return text
+
+
+def _fitting(text: str, columns: int) -> str:
+    while text and sum(map(_columns, text)) > columns:
+        text = text[:-1]
+    return text
+
+
+def _columns(letter: str) -> int:
+    from unicodedata import combining, east_asian_width
+
+    return 0 if combining(letter) else 2 if east_asian_width(letter) in "WF" else 1
+
+
+_TOGETHER_S = 0.25
+"""Lines are held back for so long."""
+
+
+class CrowdLines:
+    """Holds lines back for a moment and puts together what is alike; order is kept between lines that are not.
+
+    Args:
+        whole: whether every line is told; else, of many that differ in their numbers only, the first ones and the last.
+    """
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole
+        self._held: list[tuple[int, tuple[str, int]]] = []
+        """Rank, line, and how often the rank had printed that before."""
+        self._seen: Counter[tuple[int, str]] = Counter()
+        self._since = self._held_since = 0.0
+
+    def take(self, rank: int, line: str, when: float) -> None:
+        """Hold a line that was printed at that Unix time."""
+        if not self._held:
+            self._since, self._held_since = when, time.monotonic()
+        self._held.append((rank, (line, self._seen[rank, line])))
+        self._seen[rank, line] += 1
+
+    def due(self, when: float) -> bool:
+        """Whether what is held is to be told before what was printed at that Unix time."""
+        return when - self._since > _TOGETHER_S or time.monotonic() - self._held_since > _TOGETHER_S
+
+    def told(self) -> Iterator[tuple[list[int], str]]:
+        """What was held, each line with the ranks that printed it; nothing is held any more."""
+        groups, self._held = alike(self._held), []
+        self._seen.clear()
+        if self._whole:
+            yield from ((sorted(ranks), line) for ranks, (line, _) in groups)
+            return
+        for ranks, (line, _), more in nearly_alike(groups, lambda one: form_of(one[0])):
+            yield sorted(ranks), f"… {more} more lines like these: lab logs" if more else line
+
 
 _LONGEST_HELD_BYTES = 1 << 20
 """A line longer than this is shown in pieces."""

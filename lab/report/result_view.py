@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.record.result import Result
 from lab.report.alike import MANY, alike, form_of, nearly_alike, range_text, spans_text
-from lab.report.attempts_view import attempts_text
+from lab.report.steps_view import attempts_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text

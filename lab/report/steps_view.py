@@ -1,18 +1,22 @@
-"""All steps of a run: a row for each collective and each message."""
+"""What the ranks of a run called, for a person and for a program: steps, calls, attempts, connections."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from lab.report.alike import MANY, range_text
+from lab.node.messages.agent import Connections
+from lab.record.events import Event
+from lab.record.result import Result
+from lab.report.alike import MANY, alike, range_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.trace_data import step_facts
 from lab.trace.model import Trace
+from lab.trace.notation import render_calls
 from lab.trace.steps import Step
-from lab.words import NONE, format_bytes, format_duration
+from lab.words import NONE, clip, format_bytes, format_duration, listing, name_attempts, name_ranks
 
 _HEADER = ("operation", "group", "at", "bytes", "ranks", "state", "time", "last")
 _COLOURS = {"failed": "red", "unfinished": "yellow"}
@@ -83,3 +87,96 @@ def _step_json(step: Step) -> dict[str, Any]:
         "bytes": max(call.bytes for call in step.calls.values()),
         "ranks": sorted(step.calls),
     }
+
+
+def calls_json(trace: Trace) -> dict[str, Any]:
+    """The calls of each rank as plain data, and what is missing."""
+    return {"calls": {str(rank): items for rank, items in _items(trace).items()}, "problems": list(trace.problems)}
+
+
+def calls_text(trace: Trace) -> str:
+    """The `calls:` of a scenario that states exactly this: one list, or one for each rank where they differ.
+
+    Of many ranks, those that called the same share a list, under the first of them.
+    """
+    by_rank = _items(trace)
+    lists = list(by_rank.values())
+    if lists and all(items == lists[0] for items in lists):
+        lines = ["calls:", *_list(lists[0], "  ")] if lists[0] else ["calls: []"]
+    else:
+        lines = ["calls:"]
+        same = alike((rank, tuple(items)) for rank, items in by_rank.items())
+        for ranks, items in same if len(by_rank) > MANY else [([rank], tuple(by_rank[rank])) for rank in by_rank]:
+            told = f"  # and so {name_ranks(ranks[1:])}" if ranks[1:] else ""
+            lines += [f"  {ranks[0]}:{told}", *_list(items, "    ")] if items else [f"  {ranks[0]}: []{told}"]
+    return "\n".join([*lines, *(f"# {problem}" for problem in trace.problems)])
+
+
+def _items(trace: Trace) -> dict[int, list[str]]:
+    return {rank: render_calls(trace.ranks[rank].calls, trace.groups, phase=True) for rank in sorted(trace.ranks)}
+
+
+def _list(items: Iterable[str], indent: str) -> list[str]:
+    return [f"{indent}- {item}" for item in items]
+
+
+_LONGEST = 100
+"""Letters of a reason."""
+
+
+def attempts_text(result: Result, style: Style) -> str:
+    """What became of each attempt, and how to see more of it; empty where there was but one."""
+    if not result.attempts:
+        return ""
+    rows = [
+        [
+            str(one.number),
+            str(one.world_size),
+            listing(one.nodes),
+            format_duration(one.duration_s),
+            one.verdict,
+            clip(one.reason, _LONGEST),
+        ]
+        for one in result.attempts
+    ]
+    table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
+    more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
+    return f"{table}\n{style.paint(more, 'dim')}"
+
+
+_HEAD = ["from", "to", "round trip", "delivered", "acknowledged", "sent again", "not acknowledged", "answers"]
+_ANSWERS = {None: "-", True: "yes", False: "no"}
+
+
+def connections_json(facts: Iterable[Event]) -> list[dict[str, Any]]:
+    """Every report, in order."""
+    return [one._asdict() for one in facts if isinstance(one, Connections)]
+
+
+def connections_text(facts: Iterable[Event], style: Style) -> str:
+    """A line for each node and each other one; that nothing is known, where nothing is."""
+    told = [one for one in facts if isinstance(one, Connections)]
+    if not told:
+        return "nothing is known of connections: short runs tell nothing, nor do nodes without a network of their own"
+    last: dict[tuple[str, str], Connections] = {}
+    for one in told:
+        way = one.node, one.peer
+        if one.number or way not in last:  # what is closed tells nothing more
+            last[way] = one
+    return table_text(_HEAD, [_cells(last[way]) for way in sorted(last)], style)
+
+
+def _cells(one: Connections) -> list[str]:
+    again = f"{one.sent_again} of {one.segments_out}" if one.segments_out else "-"
+    left = format_bytes(one.unacknowledged_bytes) if one.unacknowledged_bytes else "-"
+    left += f" for {format_duration(one.silent_s)}" if one.stuck else ""
+    return [
+        one.node,
+        one.peer,
+        format_duration(one.round_trip_s) if one.round_trip_s else "-",
+        f"{format_bytes(round(one.rate_bytes_per_s))}/s" if one.rate_bytes_per_s else "-",
+        format_bytes(one.acknowledged_bytes),
+        again,
+        left,
+        _ANSWERS[one.answers],
+    ]

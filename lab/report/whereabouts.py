@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lab.report.bottom import fit
 from lab.report.harmless import harmless
+from lab.report.live import fit
 from lab.trace.now import Place
 from lab.words import format_duration, name_ranks
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from lab.node.messages.agent import Claimed
-from lab.node.messages.clock import AskTime, TimeTold
+from lab.node.messages.agent import AskTime, Claimed, TimeTold
 from lab.node.recorder.journal import clock_id
 from lab.record.events import Clock
 

@@ -10,31 +10,37 @@ from lab.diagnosis.facts import RunFacts
 from lab.errors import ClusterBusy, NodeLost
 from lab.node.messages import wire
 from lab.node.messages.agent import (
+    ANSWERS,
+    STARTER,
+    Breakpoint,
     Busy,
     Claimed,
     Cleaning,
+    Connections,
+    Continued,
+    Done,
     Exited,
     Finished,
     Halted,
+    Joined,
+    LeftRunning,
     Limited,
+    Made,
+    Named,
     Note,
     Output,
+    Piece,
     Prepared,
+    Reached,
     Refused,
     Stack,
+    Staged,
     Started,
+    Taken,
+    ThreadRaised,
+    TimeTold,
     Trace,
 )
-from lab.node.messages.backend import Named
-from lab.node.messages.checked import Staged
-from lab.node.messages.clock import TimeTold
-from lab.node.messages.fault import Done, Reached
-from lab.node.messages.joined import Joined, LeftRunning
-from lab.node.messages.output import Made, Piece
-from lab.node.messages.start import STARTER
-from lab.node.messages.tcp import Connections
-from lab.node.messages.terminal import ANSWERS, Breakpoint, Continued, Taken
-from lab.node.messages.thread import ThreadRaised
 from lab.record.events import Clock, Event, Fault, FaultHealed, Misunderstood, NodeCame, NodeTroubled, Refusal
 from lab.record.write import RecordWriter
 from lab.run.attempts import Attempts

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.engine.protocol import Channel, Engine
 from lab.errors import NodeLost
-from lab.node.messages.agent import Claim, Files, Go, Prepare, Stacks, Stop
-from lab.node.messages.start import Store
-from lab.node.messages.watch import Follow
+from lab.node.messages.agent import Claim, Files, Follow, Go, Prepare, Stacks, Stop, Store
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.plan.present import HOST

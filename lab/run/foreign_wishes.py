@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.capability import ImageStore
 from lab.engine.protocol import Engine
 from lab.errors import UsageError
 from lab.spec.reading import shown
@@ -41,9 +40,11 @@ def refuse_absent_image(scenario: Scenario, engine: Engine) -> None:
     Raises:
         UsageError: it does not.
     """
-    if scenario.source is None or scenario.image is None or not isinstance(engine, ImageStore):
+    if scenario.source is None or scenario.image is None:
         return
-    if not engine.has_image(scenario.image):
+    from lab.engine.capability import ImageStore
+
+    if isinstance(engine, ImageStore) and not engine.has_image(scenario.image):
         raise UsageError(
             f"{scenario.name} asks for the image {shown(scenario.image)}, which the {engine.name} engine does not have",
             f"`docker pull {scenario.image}` or --pull fetches it; --image names another one",

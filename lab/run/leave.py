@@ -7,8 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lab.errors import LabError, RecordError
-from lab.node.messages.agent import Finish
-from lab.node.messages.output import Fetch
+from lab.node.messages.agent import Fetch, Finish
 from lab.run.collect import Collector
 from lab.run.conversation import Conversation
 from lab.run.outputs import LIMIT_BYTES, Outputs

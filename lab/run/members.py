@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lab.engine.capability import PowerControl, capable
 from lab.engine.protocol import Channel, Engine
 from lab.errors import LabError
 from lab.plan.cluster import RUNNING, ClusterInfo, Node
@@ -77,6 +76,8 @@ class Members:
         missing = self._planned - self._agents.alive.keys()
         if missing and self._cluster is not None:
             lost = [node for node in self._cluster.nodes if node.name in missing]
+            from lab.engine.capability import PowerControl, capable
+
             capable(self._engine, PowerControl).start(self._cluster, lost, announce=lambda _: None)
             for found in self._engine.find(self._cluster.name)[:1]:
                 for node in found.nodes:

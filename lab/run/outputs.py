@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.errors import RecordError
-from lab.node.messages.output import SHARED, Made, MadeFile, Piece
+from lab.node.messages.agent import SHARED, Made, MadeFile, Piece
 from lab.record.record_files import move_file
 from lab.words import format_bytes, format_limit, plural
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.engine.packages import package_store
 from lab.engine.protocol import Engine
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo
@@ -24,6 +23,8 @@ def lacking(engine: Engine, cluster: ClusterInfo, requirements: Sequence[str]) -
     open_ones = [one for one in requirements if one not in known]
     if not open_ones:
         return ()
+    from lab.engine.packages import package_store
+
     return package_store(engine).lacking(cluster, open_ones)
 
 

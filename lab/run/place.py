@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.capability import PowerControl, capable
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine, Removed
 from lab.errors import ClusterUnfit, EngineUnavailable, LabError, NodeLost, unforeseen
@@ -69,6 +68,8 @@ class Place:
         stopped = [node for node in info.nodes if node.state == STOPPED]
         if not stopped:
             return info
+        from lab.engine.capability import PowerControl, capable
+
         capable(self.engine, PowerControl).start(info, stopped, announce=self.announce)
         return self.existing()
 

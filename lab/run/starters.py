@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from lab.diagnosis.facts import RankFacts
 from lab.launcher.protocol import Starter, find_launcher
-from lab.node.messages.agent import Exited, Output, Prepare
-from lab.node.messages.start import STARTER, WorkerStart
+from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.plan import Plan
 
 _STDOUT = 1

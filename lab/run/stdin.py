@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from lab.node.messages.start import WorkerStart
-from lab.node.messages.terminal import FED, NOTHING, Input, Taken
+from lab.node.messages.agent import FED, NOTHING, Input, Taken, WorkerStart
 
 if TYPE_CHECKING:
     from lab.node.messages import wire
@@ -38,7 +37,7 @@ class Stdin:
         return None
 
     def kind(self, rank: int) -> str:
-        """What a rank reads, see `lab.node.messages.terminal`."""
+        """What a rank reads, see `lab.node.messages.agent`."""
         return NOTHING
 
     def env(self, rank: int) -> dict[str, str]:

@@ -6,8 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from lab.node.messages.agent import Exited
-from lab.node.messages.terminal import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued, Grant, Input, Window
+from lab.node.messages.agent import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued, Exited, Grant, Input, Window
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.words import name_ranks
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from lab.node.messages.watch import EVERY_RANK, RUN_ON, Held, LetGo
+from lab.node.messages.agent import EVERY_RANK, RUN_ON, Held, LetGo
 from lab.run.conversation import Conversation
 
 LONGEST_HOLD_S = 3600.0

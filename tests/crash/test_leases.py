@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.local.channel import LocalChannel
+from lab.engine.held import LocalChannel
 from lab.engine.protocol import Channel
 from lab.node.messages import wire
 from lab.node.messages.agent import (
@@ -34,8 +34,8 @@ from lab.node.messages.agent import (
     Prepare,
     Refused,
     Request,
+    WorkerStart,
 )
-from lab.node.messages.start import WorkerStart
 from lab.plan.cluster import Node
 from tests.crash.conftest import DEADLINE_S, HOLD, Lab, wait_until
 

@@ -12,7 +12,7 @@ import pytest
 
 from lab import Cluster
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.docker.zygote import SWITCH
+from lab.engine.docker.request import SWITCH
 from lab.engine.ownership import CLUSTER
 from lab.plan.cluster import ClusterInfo, Node
 from tests.crash.conftest import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab import Cluster, Result
-from lab.engine.gpus import refusal
+from lab.engine.doctor import refusal
 from lab.errors import MachineLacks
 from lab.features.faults.planning import beyond_engine
 from lab.spec.load import find_scenarios, load_scenario

@@ -19,8 +19,7 @@ from lab.engine.ready import whole
 from lab.engine.select import select_engine
 from lab.errors import ClusterError
 from lab.features.slurm.command import ask
-from lab.features.slurm.layout import LIFE, home_folder, shared_folder
-from lab.features.slurm.state import job_of
+from lab.features.slurm.state import LIFE, home_folder, job_of, shared_folder
 from tests.crash.conftest import wait_until
 from tests.engines.conftest import written
 

@@ -18,10 +18,10 @@ from lab import Cluster, LabError
 from lab.engine.packages import Prepared, package_store
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit
-from lab.features.packages.contents import check_wheels
+from lab.features.packages.environments import store
 from lab.features.packages.pip import ask_python
-from lab.features.packages.store import store
 from lab.features.packages.target import Target
+from lab.features.packages.wheels import check_wheels
 from tests.engines.conftest import scenario_of, written
 from tests.wheel_files import make_wheel
 
@@ -265,7 +265,7 @@ def test_a_damaged_wheel_is_refused_and_nothing_is_left(
             assert data.count(said) == 2
             wheel.write_bytes(data.replace(said, struct.pack("<I", 0xFFFFFFF0)))
     elif kind == "crowd":
-        monkeypatch.setattr("lab.features.packages.contents.MAX_FILES", 3)
+        monkeypatch.setattr("lab.features.packages.wheels.MAX_FILES", 3)
     elif kind == "no metadata":
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr(f"{NAME}.py", "")

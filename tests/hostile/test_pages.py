@@ -27,9 +27,9 @@ from lab.features.lessons.catalogue import catalogue_text
 from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
-from lab.features.suite.flakiness import rates
 from lab.features.suite.junit import junit_xml
 from lab.features.suite.markdown import markdown
+from lab.features.suite.outcome import rates
 from lab.features.suite.page import write_suite
 from lab.features.watch.follow import Follower
 from lab.features.watch.page import page_of

@@ -20,8 +20,7 @@ from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.features.packages.target import Package, Target
 from lab.node.messages import agent as messages
 from lab.node.messages import wire
-from lab.node.messages.clock import AskTime, TimeTold
-from lab.node.messages.fault import Do, Done, LookAt, Reached, Undo
+from lab.node.messages.agent import AskTime, Do, Done, LookAt, Reached, TimeTold, Undo
 from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Machine

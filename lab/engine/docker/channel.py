@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lab.engine.stream import Stream
+from lab.engine.ready import Stream
 from lab.plan.cluster import Node
 
 _HEADER_BYTES = 8

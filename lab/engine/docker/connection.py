@@ -180,7 +180,7 @@ class Connection:
         """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
 
         def by_client(api: Any) -> Any:
-            from lab.engine.docker.plain import attached  # not at the start: ssl takes long to import
+            from lab.engine.docker.remote import attached  # not at the start: ssl takes long to import
 
             return attached(api, container)
 

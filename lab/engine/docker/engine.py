@@ -8,15 +8,12 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
-from lab.engine.capability import Throttle
 from lab.engine.docker import state
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
 from lab.engine.docker.direct import Refused
 from lab.engine.interrupts import uninterrupted
-from lab.engine.packages import ENVIRONMENT, package_folders, package_store
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, ImageUnfit, LabError, NodeLost
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
@@ -24,6 +21,7 @@ from lab.plan.limits import Machine
 if TYPE_CHECKING:
     import docker
 
+    from lab.engine.capability import Throttle
     from lab.engine.doctor import Check, Wanted
 
 _SETTLE_S = 1.0
@@ -75,20 +73,24 @@ class DockerEngine:
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Docker's API; nothing is made."""
-        from lab.engine.docker.request import requests_for
-        from lab.engine.docker.room import cost_of
+        from lab.engine.capability import refuse_for_one_host
+        from lab.engine.docker.request import cost_of, requests_for
         from lab.plan.room import FEW_RANKS, refuse_crowd
 
         refuse_for_one_host(shape, self.name)
         machine = self.machine()
         if shape.nodes * shape.nproc_per_node > FEW_RANKS:
             refuse_crowd(shape.nodes, shape.nproc_per_node, machine.room, cost_of(shape))
-        image = package_store(self).name_of(shape.image, shape.requirements) if shape.requirements else None
+        image = None
+        if shape.requirements:
+            from lab.engine.packages import package_store
+
+            image = package_store(self).name_of(shape.image, shape.requirements)
         return requests_for(cluster, shape, owner=label.owner(), run=run, machine=machine, image=image)
 
     def machine(self) -> Machine:
         """The machine that nodes run on."""
-        from lab.engine.docker.room import is_here, room_for
+        from lab.engine.docker.request import is_here, room_for
 
         facts = self.connection.call(self.connection.api.info)
         return Machine(
@@ -104,16 +106,18 @@ class DockerEngine:
         from lab.engine.image.image import DEFAULT_IMAGE, ensure_image
 
         if shape.gpus:
-            from lab.engine.gpus import refuse_missing
+            from lab.engine.doctor import refuse_missing
 
             refuse_missing(shape.gpus)
         image = shape.image or DEFAULT_IMAGE
         if shape.requirements:
+            from lab.engine.packages import package_store
+
             package_store(self).prepare(image, shape.requirements, announce=announce)
         else:
             ensure_image(self.connection.client, image, lambda progress: announce(progress.text))
         if shape.volumes and image != DEFAULT_IMAGE:
-            from lab.engine.docker.volumes import refuse_volumes_over_programs
+            from lab.engine.docker.request import refuse_volumes_over_programs
 
             refuse_volumes_over_programs(self.connection, image, shape)
         try:
@@ -179,19 +183,19 @@ class DockerEngine:
 
     def paused(self, node: Node) -> bool:
         """Whether they stand still."""
-        from lab.engine.docker.throttle import paused
+        from lab.engine.docker.power import paused
 
         return paused(self.connection, node)
 
     def limit(self, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
         """Let a node use no more than this from now on."""
-        from lab.engine.docker.throttle import limit
+        from lab.engine.docker.power import limit
 
         limit(self.connection, node, cpus, memory_bytes)
 
     def throttle(self, node: Node) -> Throttle:
         """What a node may use now."""
-        from lab.engine.docker.throttle import throttle
+        from lab.engine.docker.power import throttle
 
         return throttle(self.connection, node, self.machine())
 
@@ -206,6 +210,8 @@ class DockerEngine:
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the first Python with torch of a node runs."""
+        from lab.engine.packages import ENVIRONMENT, package_folders
+
         command = ["/bin/sh", "-c", FIND_PYTHON, program, package_folders(ENVIRONMENT)]
 
         def ask() -> str:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from lab.engine.docker.channel import close_answer, take_frames
-from lab.engine.docker.plain import started
+from lab.engine.docker.remote import started
 from lab.errors import ClusterError
 from lab.plan.cluster import Node
 

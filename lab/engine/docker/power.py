@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lab.engine.capability import Throttle
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import Connection
-from lab.engine.docker.create import await_agents
+from lab.engine.docker.create import Starter, await_agents, find_zygote
 from lab.engine.docker.direct import Refused
-from lab.engine.docker.start import Starter
 from lab.engine.docker.state import STOPPED_SUFFIX
-from lab.engine.docker.zygote import find_zygote
 from lab.engine.protocol import Announce
 from lab.errors import ClusterError
 from lab.plan.cluster import ClusterInfo, Node
+from lab.plan.limits import Machine
 from lab.words import plural
 
 _NOT_RUNNING = 409
@@ -70,3 +70,28 @@ def _name(connection: Connection, node: Node, *, marked: bool) -> None:
     wanted = has.removesuffix(STOPPED_SUFFIX) + (STOPPED_SUFFIX if marked else "")
     if wanted != has:
         connection.rename(node.handle, wanted)
+
+
+_PER_CORE = 1_000_000_000
+
+
+def paused(connection: Connection, node: Node) -> bool:
+    """Whether a container stands still."""
+    return bool(connection.inspect(node.handle)["State"]["Paused"])
+
+
+def limit(connection: Connection, node: Node, cpus: float | None, memory_bytes: int | None) -> None:
+    """Let a container use no more; swap is none of it.
+
+    Raises:
+        Refused: the engine would not.
+    """
+    limits = {} if cpus is None else {"NanoCpus": int(cpus * _PER_CORE)}
+    limits |= {} if memory_bytes is None else {"Memory": memory_bytes, "MemorySwap": memory_bytes}
+    connection.update(node.handle, limits)
+
+
+def throttle(connection: Connection, node: Node, machine: Machine) -> Throttle:
+    """What a container may use now."""
+    said = connection.inspect(node.handle)["HostConfig"]
+    return Throttle((said["NanoCpus"] / _PER_CORE) or machine.cores, said["Memory"] or machine.memory_bytes)

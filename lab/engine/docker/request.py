@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from lab import __version__
 from lab.engine import ownership as label
 from lab.engine.docker import boot
-from lab.engine.docker.volumes import DATA, SHARED, refuse_targets
-from lab.engine.docker.zygote import NAME, uses_zygote, zygote_body
+from lab.engine.docker.direct import Refused
 from lab.engine.image.image import DEFAULT_IMAGE
+from lab.engine.local.room import room_here
 from lab.engine.packages import ENVIRONMENT
 from lab.engine.protocol import Request
 from lab.errors import ClusterUnfit
+from lab.node.zygotes.first_process import GROUPS
 from lab.plan.cluster import Shape
 from lab.plan.limits import Limits, Machine, limits_for
+from lab.plan.room import NodeCost, Room
+
+if TYPE_CHECKING:
+    from lab.engine.docker.connection import Connection
+
 
 _AGENT_ROOT = "/var/lab"
 _SHM_BYTES = 1 << 30
@@ -211,3 +220,204 @@ def _limits(shape: Shape, limits: Limits, node_rank: int) -> dict[str, Any]:
     if shape.gpus:
         config["DeviceRequests"] = [{"DeviceIDs": gpus_of(node_rank, shape.gpus), "Capabilities": [["gpu"]]}]
     return config
+
+
+_FORKED = NodeCost(node_bytes=20_000_000, shared_bytes=400_000_000, node_threads=16)
+_ALONE = NodeCost(node_bytes=160_000_000, shared_bytes=0, node_threads=16)
+"""Estimates from measurements: what is charged to a node at rest, 10 MB or 150, the engine's own process for it with
+its 13 threads, and what its network takes; and a zygote."""
+_PORTS = 1023
+"""A bridge of Linux has so many, and each node has one."""
+_NOT_FOR_NODES = 3
+"""The first and the last address of a network, and the machine's own."""
+
+
+def cost_of(shape: Shape) -> NodeCost:
+    """What a node of such a cluster takes."""
+    return _FORKED if uses_zygote(shape) else _ALONE
+
+
+def is_here(facts: Mapping[str, Any]) -> bool:
+    """Whether an engine, by what it says of itself, is on this machine."""
+    return facts.get("Name") == os.uname().nodename
+
+
+def room_for(facts: Mapping[str, Any]) -> Room:
+    """What an engine has left, by what it says of itself; of another machine nobody knows more than its addresses."""
+    sizes = [int(pool["Size"]) for pool in facts.get("DefaultAddressPools") or ()]
+    addresses = min([_PORTS, *(2 ** (32 - size) - _NOT_FOR_NODES for size in sizes if size <= 32)])
+    room = room_here(cgroups=None) if is_here(facts) else Room()
+    return room._replace(addresses=max(0, addresses))
+
+
+SHARED = "/shared"
+DATA = "/data"
+_FOR_FILES = frozenset(
+    [
+        "data",
+        "datasets",
+        "home",
+        "input",
+        "inputs",
+        "media",
+        "mnt",
+        "models",
+        "output",
+        "outputs",
+        "projects",
+        "results",
+        "scratch",
+        "srv",
+        "work",
+        "workspace",
+    ]
+)
+"""Folders of an image in which volumes may be: people put files there, and few put programs."""
+_PATHS = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX")
+"""Variables of an image that name what its programs are made of."""
+_ABSENT = 404
+_BELOW = "mount it in /data, /mnt or another folder that the image does not have"
+
+
+def refuse_targets(shape: Shape) -> None:
+    """Refuse volumes over what every node runs on, and volumes in others, whose files may be links to elsewhere.
+
+    Raises:
+        ClusterUnfit: it names the volume.
+    """
+    if not shape.volumes:
+        return
+    from lab.spec.volumes import own_folder, plain_target  # few clusters have any
+
+    for volume in shape.volumes:
+        if ":" in f"{volume.source}{volume.target}":
+            raise ClusterUnfit(
+                f"volume {volume} cannot be mounted: its path has a colon, where the engine ends a path",
+                "mount a folder without a colon in its path",
+            )
+        problem = own_folder(plain_target(posixpath.normpath(volume.target)))
+        if problem and not (str(volume.source) == volume.target and volume.target.startswith("/tmp/")):
+            raise ClusterUnfit(f"volume {volume} cannot be mounted: {problem}", _BELOW)
+    targets = [PurePosixPath(target) for target in (*(one.target for one in shape.volumes), *_data_targets(shape))]
+    for outer in targets:
+        inner = next((one for one in targets if one != outer and one.is_relative_to(outer)), None)
+        if inner is not None:
+            raise ClusterUnfit(
+                f"volume {inner} cannot be mounted: it lies in {outer}, which is a volume too",
+                "mount them beside each other",
+            )
+
+
+def _data_targets(shape: Shape) -> list[str]:
+    return [f"{DATA}/{name}" for name in shape.data]
+
+
+def refuse_volumes_over_programs(connection: Connection, image: str, shape: Shape) -> None:
+    """Refuse volumes over folders that an image has besides those for files, and over what its programs are made of.
+
+    Raises:
+        ClusterUnfit: it names the volume and the folder.
+    """
+    facts = connection.call(lambda: connection.api.inspect_image(image))  # type: ignore[no-untyped-call]
+    programs = _program_folders((facts.get("Config") or {}).get("Env") or ())
+    created = connection.call(
+        lambda: connection.api.create_container(image, command=["true"], entrypoint=[], network_disabled=True)
+    )
+    try:
+        for volume in shape.volumes:
+            target = PurePosixPath(volume.target)
+            top = target.parts[1]
+            hidden = next((one for one in programs if one.is_relative_to(target) or target.is_relative_to(one)), None)
+            if hidden is None and top not in _FOR_FILES and _has(connection, created["Id"], f"/{top}"):
+                hidden = PurePosixPath(f"/{top}")
+            if hidden is not None:
+                raise ClusterUnfit(f"volume {volume} cannot be mounted: the image {image} has {hidden}", _BELOW)
+    finally:
+        connection.call(lambda: connection.api.remove_container(created["Id"], v=True, force=True))
+
+
+def _program_folders(environment: Any) -> list[PurePosixPath]:
+    """Folders that the environment of an image names; of `/venv/bin` in PATH, all of `/venv`."""
+    variables: Mapping[str, str] = dict(one.partition("=")[::2] for one in environment)
+    found = []
+    for name in _PATHS:
+        for entry in variables.get(name, "").replace(" ", ":").split(":"):
+            path = PurePosixPath(entry)
+            if path.is_absolute() and len(path.parts) > 1:
+                found.append(path.parent if path.name in ("bin", "sbin") and len(path.parts) > 2 else path)
+    return found
+
+
+def _has(connection: Connection, container: str, path: str) -> bool:
+    """Whether a container has a file or folder."""
+    try:
+        connection.call(lambda: connection.api.get_archive(container, path))[0].close()
+    except Refused as refused:
+        if refused.status == _ABSENT:
+            return False
+        raise
+    return True
+
+
+# -- the zygote of a cluster: a container that imports torch once, and forks the agents of all nodes into theirs
+#
+# It has what rights of the machine's root entering containers takes, so it is there only where it imports nothing but
+# the lab's own image, and where it pays: each node that imports torch itself takes a second and 150 MiB.
+
+FROM_NODES = 9
+"""Fewer import torch themselves: that takes no longer, and nothing on the machine has more rights than a node."""
+SWITCH = "LAB_DOCKER_ZYGOTE"
+"""The variable that says `never`, or `always`, where the number of nodes is not to decide."""
+NAME = "zygote"
+_MEMORY_BYTES = 2 << 30
+_PROCESSES = 1024
+_RIGHTS = ("SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE")
+"""Beside those of a node, which it hands on: to enter namespaces and to read what a node's first process may do."""
+
+
+def uses_zygote(shape: Shape) -> bool:
+    """Whether the agents of such a cluster are forked by a zygote."""
+    said = os.environ.get(SWITCH, "")
+    fits = not (shape.strict or shape.image or shape.requirements or shape.gpus)
+    return fits and said != "never" and (said == "always" or shape.nodes >= FROM_NODES)
+
+
+def zygote_body(
+    image: str, start: Sequence[str], env: Sequence[str], labels: Mapping[str, str], rights: Sequence[str]
+) -> dict[str, Any]:
+    """What Docker's API is asked for to make a zygote.
+
+    Args:
+        image: that of the nodes.
+        start: what starts it.
+        env: that of the nodes.
+        labels: those of all that belongs to the cluster.
+        rights: the capabilities of a node.
+    """
+    return {
+        "Image": image,
+        "Entrypoint": [*start],
+        "Hostname": NAME,
+        "User": "0:0",
+        "WorkingDir": "/",
+        "OpenStdin": True,
+        "StdinOnce": False,
+        "Env": [*env],
+        "Labels": {**labels, label.ZYGOTE: "yes"},
+        "HostConfig": {
+            "Binds": [f"/sys/fs/cgroup:{GROUPS}"],
+            "CapDrop": ["ALL"],
+            "CapAdd": [*rights, *_RIGHTS],
+            "CgroupnsMode": "host",
+            "IpcMode": "private",
+            "LogConfig": {"Type": "none"},
+            "Memory": _MEMORY_BYTES,
+            "MemorySwap": _MEMORY_BYTES,
+            "NetworkMode": "none",
+            "PidMode": "host",
+            "PidsLimit": _PROCESSES,
+            "ReadonlyRootfs": True,  # its files are behind /proc/PID/exe of all that it has forked
+            "SecurityOpt": ["no-new-privileges", "seccomp=unconfined"],
+            "Tmpfs": dict.fromkeys((boot.IMPORT_ROOT, "/tmp"), "rw,nosuid,nodev,size=64m"),
+        },
+    }

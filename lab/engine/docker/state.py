@@ -118,9 +118,11 @@ def _is_stopped(first: int, container: str) -> bool:
 
 def memory_bytes(connection: Connection, node: Node) -> int | None:
     """Memory that a node uses, without what the kernel can take back."""
-    stats = connection.call(lambda: connection.api.stats(node.handle, stream=False, one_shot=True)).get(
-        "memory_stats", {}
-    )
+    try:
+        told = connection.call(lambda: connection.api.stats(node.handle, stream=False, one_shot=True))
+    except ValueError:  # an engine whose container has just ended answers nothing
+        return None
+    stats = told.get("memory_stats", {})
     detail = stats.get("stats", {})
     reclaimable = detail.get("total_inactive_file", detail.get("inactive_file", 0))
     return max(0, stats["usage"] - reclaimable) if "usage" in stats else None

@@ -8,16 +8,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.image.failure import build_failed, is_transient, one_line, pull_failed
-from lab.engine.image.progress import BuildLog, ImageProgress, PullLog
+from lab.engine.image.build import (
+    BuildLog,
+    ImageProgress,
+    PullLog,
+    build_failed,
+    is_transient,
+    one_line,
+    pull_failed,
+)
 from lab.errors import EngineUnavailable, ImageError, ImageUnfit
 from lab.words import format_duration
 
 if TYPE_CHECKING:
     import docker
 
+    from lab.engine.image.build import Event
     from lab.engine.image.context import BuildContext
-    from lab.engine.image.progress import Event
 
 DEFAULT_IMAGE = f"lab-node:{__version__}"
 """The image that the lab builds for itself where no other is named."""
@@ -193,7 +200,7 @@ def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: 
     """Yields the events of a request, with the deadline on silence and the lab's own errors."""
     from docker.errors import APIError
 
-    from lab.engine.image.stream import Silent, follow
+    from lab.engine.image.build import Silent, follow
 
     with _engine_must_answer(doing):
         try:

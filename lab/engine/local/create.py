@@ -6,20 +6,35 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from lab import __version__
+from lab.engine.capability import refuse_for_one_host
+from lab.engine.held import greet
 from lab.engine.home import new_folder
-from lab.engine.local.channel import LocalChannel
-from lab.engine.local.layout import DATA, DESCRIPTION, count_nodes, mark, network_name, network_number, networks_for
-from lab.engine.local.state import read_cluster
-from lab.engine.outliving import may_outlive
+from lab.engine.interrupts import may_outlive
+from lab.engine.local.state import (
+    CONTROL,
+    DATA,
+    DESCRIPTION,
+    LIFE,
+    MARK,
+    PACKAGES_VARIABLE,
+    count_nodes,
+    mark,
+    network_name,
+    network_number,
+    networks_for,
+    read_cluster,
+)
 from lab.engine.payload import write_node_files
-from lab.engine.protocol import Announce, Channel, Request
-from lab.engine.ready import HELLO, wait_ready
+from lab.engine.protocol import Announce, Request
 from lab.errors import ClusterError, ClusterUnfit
-from lab.plan.cluster import ClusterInfo, Node
+from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.words import plural
 
 _READY_TIMEOUT_S = 120.0
@@ -58,39 +73,21 @@ def create(home: Path, cluster: str, requests: Sequence[Request], announce: Anno
     assert zygote.stdin is not None
     with suppress(BrokenPipeError), zygote.stdin:  # it may have ended, and has said why
         zygote.stdin.write(json.dumps(process["agents"]).encode())
-    greet(info.nodes, lambda: zygote.poll() is not None, folder, announce)
+    await_agents(info.nodes, lambda: zygote.poll() is not None, folder, announce)
     found = read_cluster(folder)
     assert found is not None
     return found
 
 
-def greet(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
+def await_agents(nodes: Sequence[Node], ended: Callable[[], bool], folder: Path, announce: Announce) -> None:
     """Wait until the agent of each node answers, or nobody is left who could start it.
 
     Raises:
         ClusterError: one did not start.
     """
-    import tenacity
-
-    def over(state: tenacity.RetryCallState) -> bool:
-        return ended() or state.seconds_since_start > _READY_TIMEOUT_S  # type: ignore[operator]
-
-    retry = tenacity.Retrying(
-        wait=tenacity.wait_fixed(0.005), stop=over, retry=tenacity.retry_if_exception_type(OSError), reraise=True
-    )
-    channels: list[Channel] = []
-    try:
-        for node in nodes:
-            channels.append(retry(LocalChannel, node))
-            channels[-1].send(HELLO)
-        lost = wait_ready(channels, _READY_TIMEOUT_S, announce)
-    except OSError as error:
-        raise ClusterError(f"the local nodes did not start: {_last_words(folder)}") from error
-    finally:
-        for channel in channels:
-            channel.close()
+    lost = greet(nodes, ended, _READY_TIMEOUT_S, lambda: _last_words(folder), announce)
     if lost is not None:
-        raise ClusterError(f"{lost.node.name} ended while it was starting")
+        raise ClusterError(f"{lost.name} ended while it was starting")
 
 
 def free_network(home: Path, cluster: str, nodes: int) -> str:
@@ -124,3 +121,80 @@ def _last_words(folder: Path) -> str:
     except FileNotFoundError:
         return "the cluster was removed meanwhile"
     return said[-1] if said else "no word from them"
+
+
+def requests_for(
+    home: Path, cluster: str, shape: Shape, *, network: str, run: str | None, packages: str = ""
+) -> list[Request]:
+    """The folder with its description, and the process that forks agents.
+
+    `network`: the two middle octets of its addresses. `packages`: the virtual environment that workers use, if any.
+
+    Raises:
+        ClusterUnfit: processes of this machine cannot be that.
+    """
+    _refuse_impossible(shape)
+    folder = home / cluster
+    description = {"shape": shape.to_json(), "network": network, "run": run, "version": __version__}
+    site = str(folder / "site")
+    start = f"import sys; sys.path.append({site!r}); from labnode.node.zygotes.local import main; main()"
+    return [
+        Request(what=f"folder {folder}", body={DESCRIPTION: description}),
+        Request(
+            what=f"process of {shape.nodes} agents",
+            body={
+                "argv": [
+                    sys.executable,
+                    "-c",
+                    start,
+                    str(folder / LIFE),
+                    str(folder / CONTROL),
+                ],
+                "agents": _agents(folder, shape, packages),
+                "environment": {
+                    "GLOO_SOCKET_IFNAME": "lo",
+                    **({PACKAGES_VARIABLE: packages} if packages else {}),
+                    **shape.env,
+                    MARK: mark(home, cluster),
+                },
+            },
+        ),
+    ]
+
+
+def programs_first(packages: str) -> dict[str, str]:
+    """The environment in which the programs of a virtual environment are found."""
+    return {"VIRTUAL_ENV": packages, "PATH": f"{packages}/bin:{os.environ.get('PATH', os.defpath)}"}
+
+
+def _agents(folder: Path, shape: Shape, packages: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": node,
+            "root": str(folder / node),
+            "container": False,
+            "import_root": str(folder / "site"),
+            "socket": str(folder / f"{node}.sock"),
+            "memory_bytes": shape.memory_bytes,
+            "disk_bytes": shape.disk_bytes,
+            "shared": str(folder / "shared"),
+            "packages": packages,
+        }
+        for node in (f"node{node_rank}" for node_rank in range(shape.nodes))
+    ]
+
+
+def _refuse_impossible(shape: Shape) -> None:
+    refuse_for_one_host(shape, "local")
+    for volume in shape.volumes:
+        if str(volume.source) != volume.target:
+            raise ClusterUnfit(
+                f"the local engine cannot show {volume.source} at {volume.target}: its nodes see this machine",
+                f"use {volume.source} as the target too, or the docker engine",
+            )
+    if shape.strict:
+        raise ClusterUnfit("the local engine cannot be strict: its workers are you", "use --engine docker")
+    if shape.image is not None:
+        raise ClusterUnfit(
+            f"the local engine has no images, so not {shape.image}", "leave the image out, or use --engine docker"
+        )

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 from lab import DISTRIBUTION
-from lab.engine.doctor import Check, Wanted
-from lab.engine.gpus import gpu_checks, look, self_test_here
+from lab.engine.doctor import Check, Wanted, gpu_checks, look, self_test_here
 from lab.node.recorder import build
 
 _FILES_PER_WORKER = 16

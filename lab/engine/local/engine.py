@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from lab import DISTRIBUTION
+from lab.engine.held import LocalChannel, agent_pid, await_end, open_channels
+from lab.engine.home import local_home
 from lab.engine.interrupts import uninterrupted
-from lab.engine.local.channel import LocalChannel, agent_pid, open_channels
-from lab.engine.local.layout import MARK, home_folder, mark
-from lab.engine.local.state import ENGINE, node_state, nodeless, read_cluster
-from lab.engine.packages import package_folders, package_store
+from lab.engine.local.state import (
+    ENGINE,
+    MARK,
+    mark,
+    node_state,
+    nodeless,
+    read_cluster,
+)
 from lab.engine.protocol import AGENT_STOPPED, Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, EngineAbsent, UsageError
 from lab.node import memory, processes
@@ -59,7 +65,7 @@ class LocalEngine:
                 f"the local engine needs torch, which {sys.executable} does not have",
                 f"pip install '{DISTRIBUTION}[local]', or start Docker",
             )
-        self.home = home_folder()
+        self.home = local_home()
 
     # -- finding
 
@@ -100,8 +106,7 @@ class LocalEngine:
 
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of this machine; nothing is made."""
-        from lab.engine.local.create import free_network
-        from lab.engine.local.request import requests_for
+        from lab.engine.local.create import free_network, requests_for
         from lab.engine.local.room import COST
         from lab.plan.room import FEW_RANKS, refuse_crowd
 
@@ -112,7 +117,11 @@ class LocalEngine:
 
     def _packages(self, shape: Shape) -> str:
         """The virtual environment that the workers of a cluster use."""
-        return package_store(self).name_of(None, shape.requirements) if shape.requirements else ""
+        if not shape.requirements:
+            return ""
+        from lab.engine.packages import package_store
+
+        return package_store(self).name_of(None, shape.requirements)
 
     def create(self, cluster: str, shape: Shape, *, run: str | None, announce: Announce) -> ClusterInfo:
         """Make every node and wait until its agent can fork workers; after an error nothing is left."""
@@ -120,7 +129,7 @@ class LocalEngine:
         from lab.engine.local.create import create
 
         if shape.gpus:
-            from lab.engine.gpus import refuse_missing
+            from lab.engine.doctor import refuse_missing
 
             refuse_missing(shape.gpus)
         requests = self.requests(cluster, shape, run=run)
@@ -129,6 +138,8 @@ class LocalEngine:
         if shape.processes:
             announce("warning: the local engine does not limit --max-processes")
         if shape.requirements:
+            from lab.engine.packages import package_store
+
             package_store(self).prepare(None, shape.requirements, announce=announce)
         try:
             return create(self.home, cluster, requests, announce)
@@ -147,10 +158,10 @@ class LocalEngine:
 
     def kill(self, node: Node) -> None:
         """Kill a node's agent and everything below it at once, as a power cut would."""
-        from lab.engine.local.power import await_end, kill
+        from lab.engine.local.power import ENDING_S, kill
 
         kill(node)
-        await_end(node)  # a busy machine takes its time; whoever looks then must not find it running
+        await_end(node, ENDING_S)  # a busy machine takes its time; whoever looks then must not find it running
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
@@ -184,7 +195,7 @@ class LocalEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command with the node's environment; returns its exit code."""
-        from lab.engine.local.request import programs_first
+        from lab.engine.local.create import programs_first
         from lab.engine.local.state import packages_of
 
         folder = Path(node.handle).with_suffix("")
@@ -208,6 +219,7 @@ class LocalEngine:
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the nodes runs."""
         from lab.engine.local.state import packages_of, running_python
+        from lab.engine.packages import package_folders
 
         python = running_python(cluster.nodes[0]) or Path(sys.executable)
         packages = packages_of(cluster.nodes[0]) or self._packages(cluster.shape)

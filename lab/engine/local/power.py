@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from lab.engine.local.channel import agent_pid, listens, paused_file
-from lab.engine.local.create import greet
-from lab.engine.local.layout import CONTROL, stopped_file
+from lab.engine.held import agent_pid, ask_holder, await_end, has_ended, paused_file, stopped_file
+from lab.engine.local.create import await_agents
+from lab.engine.local.state import CONTROL
 from lab.engine.protocol import Announce
 from lab.errors import ClusterError
 from lab.node import processes
-from lab.node.config import ended_file
 from lab.plan.cluster import Node
-from lab.waiting import wait_until
 from lab.words import plural
 
-_ANSWER_TIMEOUT_S = 10.0
-_ENDING_S = 5.0
+ENDING_S = 5.0
 """A killed agent is gone, and a stopped process stands, long before."""
 
 
@@ -48,7 +44,7 @@ def pause(node: Node) -> None:
     except OSError:
         raise ClusterError(f"{node.name} does not run") from None
     paused_file(node.handle).write_text(str(pid))
-    running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], _ENDING_S)
+    running = processes.stand_still(lambda: [pid, *processes.descendants(pid)], ENDING_S)
     if running:
         raise ClusterError(f"{plural(len(running), 'process', 'processes')} of {node.name} would not stop")
 
@@ -76,7 +72,7 @@ def stop(nodes: Sequence[Node]) -> None:
             kill(node)
         stopped_file(node.handle).touch()
     for node in nodes:
-        await_end(node)
+        await_end(node, ENDING_S)
 
 
 def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
@@ -89,34 +85,7 @@ def start(folder: Path, nodes: Sequence[Node], announce: Announce) -> None:
         return
     announce(f"starting {plural(len(nodes), 'local node')} again")
     for node in nodes:
-        await_end(node)
+        await_end(node, ENDING_S)
         stopped_file(node.handle).unlink(missing_ok=True)
-        _ask_for(folder, node)
-    greet(nodes, lambda: any(map(_has_ended, nodes)), folder, announce)
-
-
-def await_end(node: Node) -> None:
-    """Wait until nobody listens there any more and its parent has said how it ended, but not for ever."""
-    wait_until(lambda: not listens(node.handle) and _has_ended(node), _ENDING_S)
-
-
-def _has_ended(node: Node) -> bool:
-    return Path(ended_file(node.handle)).exists()
-
-
-def _ask_for(folder: Path, node: Node) -> None:
-    """Have the parent of the agents fork that of a node."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(_ANSWER_TIMEOUT_S)
-            asking.connect(str(folder / CONTROL))
-            asking.sendall(f"{node.name}\n".encode())
-            answer = asking.recv(1024).decode("utf-8", "replace").strip()
-    except OSError as error:
-        raise ClusterError(
-            f"{node.name} cannot be started: the process that holds the local nodes of cluster {folder.name} "
-            f"does not answer ({error.strerror or error})",
-            "`lab down` removes the rest, and `lab up` makes it anew",
-        ) from error
-    if answer:
-        raise ClusterError(f"{node.name} cannot be started: {answer}", "see `lab status`")
+        ask_holder(folder / CONTROL, node)
+    await_agents(nodes, lambda: any(map(has_ended, nodes)), folder, announce)

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from lab.engine.local.layout import DESCRIPTION, MARK, count_nodes, is_cluster
+from lab.engine.local.state import DESCRIPTION, MARK, count_nodes, is_cluster
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError
 from lab.node import processes

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import signal
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import ownership
-from lab.engine.local.channel import agent_pid, listens, paused_pid
-from lab.engine.local.layout import DATA, DESCRIPTION, LIFE, PACKAGES_VARIABLE, address, is_cluster, stopped_file
+from lab.engine.held import KILLED, agent_pid, exit_code, holder_died, listens, paused_pid, stopped_file
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.node import processes
-from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 
 ENGINE = "local"
 _DYING_S = 0.3
 """What a killed agent listens at may close so much later than its connections."""
-_TELLING_S = 1.0
-"""The parent of the agents may say so much later how one ended."""
 
 
 def read_cluster(folder: Path) -> ClusterInfo | None:
@@ -100,31 +93,67 @@ def node_state(node: Node) -> NodeState:
     if not wait_until(lambda: not listens(node.handle), _DYING_S):
         return NodeState(running=True)
     gone = not handle.exists()
-    if not gone and _holder_died(handle.parent / LIFE):
+    if not gone and holder_died(handle.parent / LIFE):
         raise EngineUnavailable(
             f"the process that holds the local nodes of cluster {handle.parent.name} was killed",
             "`lab down` removes the rest",
         )
-    return NodeState(running=False, exit_code=None if gone else _exit_code(node), gone=gone)
+    code = None if gone else exit_code(node)
+    return NodeState(running=False, exit_code=code if gone or code is not None else KILLED, gone=gone)
 
 
-def _exit_code(node: Node) -> int:
-    """How an agent ended, as its parent says."""
+MARK = "LAB_LOCAL_CLUSTER"
+"""Environment variable of every process of a cluster."""
+PACKAGES_VARIABLE = "LAB_PACKAGES"
+"""Environment variable that names the virtual environment of workers, where they have one."""
+DESCRIPTION = "cluster.json"
+DATA = "data"
+"""Holds a link to each folder of data, by its name."""
+LIFE = "zygote.lock"
+"""Locked while the process lives that holds the nodes."""
+CONTROL = "zygote.sock"
+"""Where that process is asked for another agent."""
+_NODES_OF_A_NETWORK = 250
 
-    def told() -> int | None:
-        with suppress(OSError, ValueError):
-            return int(Path(ended_file(node.handle)).read_text())
-        return None
 
-    code = wait_until(told, _TELLING_S, enough=lambda code: code is not None)
-    return 128 + signal.SIGKILL if code is None else code
+def mark(home: Path, cluster: str) -> str:
+    """The label of a cluster's processes."""
+    return f"{home}/{cluster}"
 
 
-def _holder_died(life: Path) -> bool:
-    """Whether the process was killed that holds a file locked as long as it lives."""
+def address(network: str, node_rank: int) -> str:
+    """A node's loopback address: in the network with these two middle octets, or where that is full, in the next."""
+    further, place = divmod(node_rank, _NODES_OF_A_NETWORK)
+    return f"127.{network_name(network_number(network) + further)}.{place + 1}"
+
+
+def networks_for(nodes: int) -> int:
+    """How many networks, one after the other, so many nodes take."""
+    return -(-nodes // _NODES_OF_A_NETWORK)
+
+
+def network_number(network: str) -> int:
+    """Which of all networks it is, from its two middle octets."""
+    upper, lower = map(int, network.split("."))
+    return upper * 256 + lower
+
+
+def network_name(number: int) -> str:
+    """The two middle octets of a network."""
+    return f"{number // 256}.{number % 256}"
+
+
+def is_cluster(folder: Path) -> bool:
+    """Whether this engine made a folder, whole or half, and nobody put anything else there."""
     try:
-        with life.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or gone
+        return (folder / DESCRIPTION).exists() or set(os.listdir(folder)) <= {"shared", "site", DATA}
+    except OSError:
         return False
-    return True
+
+
+def count_nodes(folder: Path) -> int:
+    """How many nodes the cluster in a folder was made with; 0 where it does not say."""
+    try:
+        return int(json.loads(json.loads((folder / DESCRIPTION).read_text())["shape"])["nodes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

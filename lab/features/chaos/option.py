@@ -74,8 +74,7 @@ def _search(
     from lab.cli.progress import ProgressDisplay
     from lab.engine.ownership import check_name, default_name
     from lab.engine.select import select_engine
-    from lab.features.chaos.draw import Pool, kinds_drawn
-    from lab.features.chaos.moments import moments_of
+    from lab.features.chaos.draw import Pool, kinds_drawn, moments_of
     from lab.features.chaos.scenario_file import place_for, scenario_of, write_scenario
     from lab.features.chaos.search import search
     from lab.features.chaos.trials import nodes_and_ranks, record_of, trials_on

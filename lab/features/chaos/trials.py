@@ -11,8 +11,7 @@ from typing import Any
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
 from lab.features.chaos.draw import Schedule
-from lab.features.chaos.rule import anybody_failed, broken_after, broken_by
-from lab.features.chaos.search import Trial
+from lab.features.chaos.search import Trial, anybody_failed, broken_after, broken_by
 from lab.features.faults.fault import Fault
 from lab.features.faults.keys import broken_in, with_faults
 from lab.features.faults.kind import Harm

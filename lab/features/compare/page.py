@@ -9,10 +9,8 @@ from typing import Any
 
 from lab.features.compare.compare import compare
 from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
-from lab.features.html.bundle import pack, render
-from lab.features.html.moments import origin_of
-from lab.features.html.save import collector_paused, save
-from lab.features.html.timelines import run_data
+from lab.features.html.timelines import origin_of, run_data
+from lab.features.html.write import collector_paused, pack, render, save
 from lab.record.layout import DIFF_REPORT
 from lab.record.read import Record
 from lab.record.started import ranks_of

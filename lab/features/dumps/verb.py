@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     from lab.features.dumps.folder import read_folder
     from lab.features.dumps.limits import DEFAULT, LARGE
     from lab.features.dumps.record import import_dumps
-    from lab.features.html.save import collector_paused
+    from lab.features.html.write import collector_paused
 
     with collector_paused():
         dumps = read_folder(arguments.folder, LARGE if arguments.large else DEFAULT)

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lab.features.export.slices import Slice
-from lab.features.export.tracks import RankTracks, make_tracks
+from lab.features.export.tracks import RankTracks, Slice, make_tracks
 from lab.record.read import Record
 from lab.trace.model import Trace
 from lab.trace.steps import Step

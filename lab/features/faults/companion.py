@@ -1,30 +1,31 @@
-"""The faults of one run: each is done when its event comes, beside the run, and taken back at its end at the latest."""
+"""The ranks that are held until a fault is in force, and for how long any was."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lab.diagnosis.expectations import equal
+from lab.diagnosis.patterns import TooLong, found_in
 from lab.errors import LabError
-from lab.features.faults.armed import APPLYING, FAILED, HEALED, HEALING, IN_FORCE, WAITING, Armed
 from lab.features.faults.breaking import Breaker
 from lab.features.faults.deed_line import DeedLine
 from lab.features.faults.detection import check_detected, facts_of, find_detections, with_detections
-from lab.features.faults.fault_events import Printed, TooLong, printed_why, reached_why, triggers
+from lab.features.faults.fault import Fault, fault_data, fault_sentence
 from lab.features.faults.ground import ClusterGround
-from lab.features.faults.held_ranks import HeldRanks
 from lab.features.faults.keys import detected_within
-from lab.features.faults.when import START
-from lab.node.messages.agent import Output, Started
-from lab.node.messages.fault import Done, Reached, Release
+from lab.features.faults.when import START, When
+from lab.node.messages.agent import Done, Output, Reached, Release, Started
 from lab.record import events
 from lab.record.result import Expectation
-from lab.words import format_duration
+from lab.words import format_duration, format_value
 
 if TYPE_CHECKING:
     from lab.engine.protocol import Engine
@@ -34,6 +35,190 @@ if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.run.conversation import Conversation
     from lab.spec.scenario import Expect
+
+
+class HeldRanks:
+    """Those of one run."""
+
+    def __init__(self) -> None:
+        self._holding: list[Reached] = []
+        self._since: float | None = None
+        self._before_s = 0.0
+
+    @property
+    def held_s(self) -> float:
+        """For how long any has been held, all in all."""
+        return self._before_s + (0.0 if self._since is None else time.monotonic() - self._since)
+
+    def hold(self, reached: Reached) -> None:
+        """A rank is held."""
+        self._holding.append(reached)
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def let_go(self, reached: Reached) -> None:
+        """It goes on."""
+        self._holding.remove(reached)
+        if not self._holding:
+            self._before_s, self._since = self.held_s, None
+
+
+_RELATIVE, _ABSOLUTE = 1e-5, 1e-8
+_LONGEST_LINE = 64 * 1024
+_LONGEST_SHOWN = 100
+_LONGEST_NOTE = 60
+
+
+def triggers(faults: Sequence[Fault]) -> tuple[dict[str, Any], ...]:
+    """The points at which ranks are held, as `Prepare` has them; and whether their writes have to be seen."""
+    seen = ({"trigger": -1, "writes": True},) if any(fault.what.of_writes for fault in faults) else ()
+    return seen + tuple(
+        {"trigger": index, "heals": heals, **_point(event)}
+        for index, fault in enumerate(faults)
+        for event, heals in ((fault.when, False), (fault.until, True))
+        if event is not None and event.exact
+    )
+
+
+def _point(event: When) -> dict[str, Any]:
+    rank = {} if event.rank is None else {"rank": event.rank}
+    if event.note is not None:
+        return {**rank, "note": event.note}
+    what = {"op": event.op} if event.op is not None else {"phase": event.phase}
+    return {**rank, **what, "count": event.count, "edge": event.edge}
+
+
+def reached_why(event: When, reached: Reached) -> str:
+    """What happened, where a rank that is held has come to that event: `rank 0 noted step = 3`; empty where not."""
+    who = f"rank {reached.rank}"
+    if event.rank not in (None, reached.rank):
+        return ""
+    if event.note is not None:
+        fits = event.equals is None or equal(event.equals, reached.value, _RELATIVE, _ABSOLUTE)
+        return f"{who} noted {event.note} = {format_value(reached.value, _LONGEST_NOTE)}" if fits else ""
+    what = event.op or event.phase
+    verb = "had done" if event.edge == "after" else "came to"
+    return f"{who} {verb} {what} {event.count}" if what else ""
+
+
+class Printed:
+    """What ranks print, line by line."""
+
+    def __init__(self) -> None:
+        self._rest: dict[tuple[int, int], bytes] = {}
+        """What each has printed of a line that goes on, by rank and stream."""
+
+    def lines(self, output: Output) -> str:
+        """The lines that end with this; empty where none does."""
+        key = (output.rank, output.stream)
+        whole, newline, rest = (self._rest.get(key, b"") + output.data).rpartition(b"\n")
+        self._rest[key] = rest[-_LONGEST_LINE:]
+        return (whole + newline).decode("utf-8", "replace")
+
+
+def printed_why(event: When, rank: int, lines: str) -> str:
+    """What happened, where a rank has printed what that event waits for; empty where it has not.
+
+    Raises:
+        TooLong: searching takes too long.
+        OSError: the search could not be made.
+    """
+    if event.log is None or event.rank not in (None, rank):
+        return ""
+    found = found_in(lines, event.log, re.MULTILINE)
+    return "" if found is None else f"rank {rank} printed {format_value(found, _LONGEST_SHOWN)}"
+
+
+WAITING, APPLYING, IN_FORCE, HEALING, HEALED, FAILED = "waiting", "applying", "in force", "healing", "healed", "failed"
+
+
+@dataclass
+class Armed:
+    """A fault of a run."""
+
+    index: int
+    """Its place in the plan."""
+    fault: Fault
+    state: str = WAITING
+    journal: str = ""
+    """What the journal calls it."""
+    begun: float | None = None
+    """Unix time at which its event came; None: it has not."""
+    at: float | None = None
+    """Unix time since when it is in force."""
+    healed: float | None = None
+    """Unix time at which it was taken back."""
+    why: str = ""
+    """What set it off."""
+    rank: int | None = None
+    """Whose event that was."""
+    reached: Reached | None = None
+    """The same, where that rank was held for it."""
+    found: Mapping[str, Any] = field(default_factory=dict)
+    """What was read back."""
+    wrong: str = ""
+    """Why it could not be done, or not waited for."""
+
+    @property
+    def when(self) -> str:
+        """Its events, in words."""
+        return fault_sentence(fault_data(self.fault)).removeprefix(f"{self.fault} ")
+
+    @property
+    def awaits(self) -> When | None:
+        """The event that comes next, which sets it off or heals it; None: none does."""
+        if self.state == WAITING:
+            return self.fault.when
+        return self.fault.until if self.state in (APPLYING, IN_FORCE) else None
+
+    @property
+    def node(self) -> str:
+        """The node that it is done to, where that is one."""
+        nodes = self.fault.what.nodes
+        return nodes[0] if len(nodes) == 1 else ""
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """The call, or phase, at which a rank was held for it."""
+        op = self.fault.when.op or self.fault.when.phase
+        return {"op": op, "call": self.reached.call} if op and self.reached is not None else {}
+
+    def event(self) -> events.Fault:
+        """That it is in force."""
+        told = events.Fault(self.at or time.time(), str(self.fault), self.rank, self.node, self.why)
+        return told._replace(number=self.index, begun=self.begun, found=dict(self.found) or None, **self.point)
+
+    def failed(self) -> events.FaultFailed:
+        """That it could not be done."""
+        return events.FaultFailed(time.time(), str(self.fault), self.node, self.wrong)
+
+    def told(self, began: float | None) -> dict[str, Any]:
+        """As results tell it; `began`: Unix time at which the workers were let go."""
+
+        def since(moment: float | None) -> float | None:
+            return round(moment - began, 6) if self.why and moment and began else None
+
+        return {
+            "fault": str(self.fault),
+            "node": self.node,
+            "rank": self.rank,
+            **self.point,
+            "at_s": since(self.at or self.begun),
+            "healed_s": round(self.healed - began, 6) if self.healed and began else None,
+            "why": self.why,
+            "found": dict(self.found),
+            "failed": self.wrong,
+        }
+
+    def expectation(self) -> Expectation:
+        """As something that had to come."""
+        return Expectation(
+            what=f"fault {self.fault}",
+            expected=self.when,
+            got=f"({self.wrong})" if self.wrong else self.why or self.when,
+            met=not self.wrong,
+        )
+
 
 _HEAL_S = 120.0
 """Everything is taken back long before."""

@@ -14,7 +14,7 @@ from lab.engine.protocol import Channel, Engine
 from lab.errors import ClusterError
 from lab.node.deeds.apart import DEADLINE_S, Asked
 from lab.node.messages import wire
-from lab.node.messages.fault import Done
+from lab.node.messages.agent import Done
 from lab.plan.cluster import ClusterInfo, Node
 from lab.run.conversation import Conversation
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lab.node.messages.agent import Exited, Halted, Limited
-from lab.node.messages.start import STARTER
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import STARTER, Connections, Exited, Halted, Limited
 from lab.record import events
 from lab.record.read import Record
 from lab.record.result import Expectation

@@ -30,9 +30,9 @@ FEATURE = Feature(
         "start": "lab.features.faults.by_hand:Breakable.start",
     },
     views={
-        "broken": "lab.features.faults.broken_view:broken_in",
+        "broken": "lab.features.faults.view:broken_in",
         "detections": "lab.features.faults.detection:find_detections",
-        "measured": "lab.features.faults.found:found_words",
+        "measured": "lab.features.faults.view:found_words",
     },
     hooks={
         "as_broken": "lab.features.faults.healing:as_broken",

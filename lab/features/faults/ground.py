@@ -14,7 +14,7 @@ from lab.features.faults.fault_journal import HEALING, FaultJournal
 from lab.features.faults.library import library
 from lab.features.faults.on_node.library import LACKING
 from lab.node.deeds.apart import Asked
-from lab.node.messages.fault import Do, Done, LookAt, Undo
+from lab.node.messages.agent import Do, Done, LookAt, Undo
 from lab.plan.cluster import ClusterInfo, Node
 
 if TYPE_CHECKING:

@@ -1,16 +1,54 @@
-"""What can be broken on purpose, and what is broken now, for a person and for a program."""
+"""What can be broken, and what is or was broken, for a person and for a program."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.engine.select import engine_names
+from lab.features.faults.detection import Detection, facts_of, find_detections
 from lab.features.faults.fault_journal import Standing
 from lab.features.faults.kind import FaultKind, fault_kinds
+from lab.node.messages.agent import Started
+from lab.record.events import Event
+from lab.record.read import Record
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.words import format_duration, listing
+from lab.words import capital, format_bit_rate, format_duration, listing, plural
+
+_COUNTS = {
+    "dropped_packets": ("packet", "dropped"),
+    "lost_packets": ("packet", "lost"),
+    "reset_connections": ("connection", "reset"),
+    "reset_packets": ("packet", "answered by a reset"),
+    "doubled_packets": ("packet", "sent twice"),
+    "unanswered_packets": ("packet", "with questions for names refused"),
+}
+
+
+def found_words(found: Mapping[str, Any]) -> str:
+    """`asked 100 Mbit/s, got 99.8 Mbit/s (node0 -> node1); 12 packets dropped`; empty where nothing was measured."""
+    measured = []
+    rate, got = _number(found, "asked_rate_bits_per_s"), _number(found, "bits_per_s")
+    if rate is not None:
+        told = f"got {format_bit_rate(got)}" if got is not None else "which is too fast to be measured here"
+        measured.append(f"asked {format_bit_rate(rate)}, {told}")
+    delay, round_trip = _number(found, "asked_delay_s"), _number(found, "round_trip_s")
+    if delay is not None:
+        told = f"{format_duration(round_trip)} there and back" if round_trip is not None else "no answer"
+        measured.append(f"asked {format_duration(delay)} one way, got {told}")
+    way = f" ({found['measured']})" if measured and isinstance(found.get("measured"), str) else ""
+    met = [
+        f"{plural(int(count), what)} {words}"
+        for name, (what, words) in _COUNTS.items()
+        if (count := _number(found, name)) is not None
+    ]
+    return "; ".join(filter(None, (f"{', '.join(measured)}{way}", listing(met))))
+
+
+def _number(found: Mapping[str, Any], name: str) -> float | None:
+    value = found.get(name)
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def kinds_json() -> list[dict[str, Any]]:
@@ -58,3 +96,44 @@ def standing_text(standing: Sequence[Standing], now: float, style: Style) -> str
         return "nothing is broken"
     rows = [[one.said, one.state, one.by, f"{format_duration(max(0.0, now - one.since))} ago"] for one in standing]
     return table_text(["fault", "state", "done by", "since"], rows, style)
+
+
+_MOST_SEEN = 6
+
+
+def broken_in(record: Record) -> list[dict[str, Any]]:
+    """Each fault of a run with its times and a sentence or two."""
+    return tell_broken(facts_of(record))
+
+
+def tell_broken(facts: Sequence[Event]) -> list[dict[str, Any]]:
+    """Each fault with its times and a sentence or two, from the facts of a run."""
+    began = min((fact.time for fact in facts if isinstance(fact, Started)), default=0.0)
+    return [
+        {
+            "fault": one.fault,
+            "why": one.why,
+            "at_s": _since(began, one.time),
+            "healed_s": None if one.healed is None else _since(began, one.healed),
+            **one.told(),
+            "seen": [{"after_s": _since(one.time, fact.time), "by": fact.by, "what": fact.what} for fact in one.seen],
+            "sentence": _sentence(one, began),
+        }
+        for one in find_detections(facts)
+    ]
+
+
+def _since(begin: float, time: float) -> float:
+    return round(max(0.0, time - begin), 6)
+
+
+def _sentence(one: Detection, began: float) -> str:
+    when = f"after {format_duration(_since(began, one.time))}, when {one.why}" if one.why else "before the run began"
+    told = f"Broken on purpose: {one.fault}, {when}"
+    if one.healed is not None:
+        told += f"; healed {format_duration(_since(one.time, one.healed))} later"
+    if not one.seen:
+        return f"{told}. Nobody noticed."
+    seen = [f"{fact.by} {fact.what} (after {format_duration(_since(one.time, fact.time))})" for fact in one.seen]
+    more = f"; {len(one.seen) - _MOST_SEEN} more" if len(one.seen) > _MOST_SEEN else ""
+    return f"{told}. {capital('; then '.join(seen[:_MOST_SEEN]))}{more}."

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from lab.node.messages.agent import Exited, Output
-from lab.node.messages.start import WorkerStart
-from lab.node.messages.terminal import CALLED, Input, Taken
+from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, WorkerStart
 from lab.run.stdin import Stdin
 
 if TYPE_CHECKING:

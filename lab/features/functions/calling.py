@@ -14,8 +14,7 @@ from lab.errors import LabError, UsageError
 from lab.features.functions import on_node
 from lab.features.functions.call_line import CallLine
 from lab.features.functions.lend import is_own
-from lab.features.functions.printed import Printed
-from lab.features.functions.session import Failed, Session, decode
+from lab.features.functions.session import Failed, Printed, Session, decode
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions

@@ -13,8 +13,7 @@ from lab.errors import EngineUnavailable, UsageError
 from lab.features.grade.keys import grading_of
 from lab.features.grade.run import Desk
 from lab.features.grade.stage import own_folder
-from lab.features.grade.submissions import Submission, find_submissions
-from lab.features.grade.unzip import Room, unzip
+from lab.features.grade.submissions import Room, Submission, find_submissions, unzip
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder

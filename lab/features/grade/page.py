@@ -10,8 +10,7 @@ from urllib.parse import quote
 from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
 from lab.features.grade.view import points_text
-from lab.features.html.bundle import render
-from lab.features.html.save import save
+from lab.features.html.write import render, save
 from lab.report.palette import VERDICTS
 from lab.spec.kinds import slug
 

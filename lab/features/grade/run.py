@@ -16,9 +16,8 @@ from lab.diagnosis.limits import left_out_told
 from lab.engine.interrupts import uninterrupted
 from lab.engine.protocol import Engine
 from lab.errors import EngineUnavailable, Interrupted, LabError, UsageError
-from lab.features.grade.feedback import grade_of, not_graded, refused
 from lab.features.grade.grades import Grade
-from lab.features.grade.points import broke_off, forfeited, unheard_of
+from lab.features.grade.points import broke_off, forfeited, grade_of, not_graded, refused, unheard_of
 from lab.features.grade.stage import staged
 from lab.features.grade.submissions import Submission
 from lab.plan.cluster import ClusterInfo, Shape

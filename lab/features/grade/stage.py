@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from lab.errors import UsageError
 from lab.features.grade.keys import grading_of
-from lab.features.grade.submissions import Submission, printable
-from lab.features.grade.unzip import Room, unzip
+from lab.features.grade.submissions import Room, Submission, printable, unzip
 from lab.spec.scenario import Scenario
 from lab.words import listing
 

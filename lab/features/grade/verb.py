@@ -132,7 +132,7 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
 
     written = []
     if arguments.csv:
-        from lab.features.html.save import save
+        from lab.features.html.write import save
 
         save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)

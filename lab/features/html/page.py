@@ -11,19 +11,24 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.wording import describe_part
 from lab.feature import view
-from lab.features.html.attempts import attempt_rows, with_pages
-from lab.features.html.bundle import pack, render
-from lab.features.html.columns import microseconds
-from lab.features.html.environment import facts, variables
 from lab.features.html.files import shown_files
 from lab.features.html.logs import log_lines
-from lab.features.html.moments import origin_of
-from lab.features.html.operations import matrix_view, operation_rows
 from lab.features.html.pictures import choose, stand_ins
-from lab.features.html.ranks import expectation_rows, note_rows, stack_rows, worker_rows
-from lab.features.html.save import collector_paused, save
 from lab.features.html.sources import cite, sources
-from lab.features.html.timelines import run_data
+from lab.features.html.tables import (
+    attempt_rows,
+    expectation_rows,
+    facts,
+    matrix_view,
+    note_rows,
+    operation_rows,
+    stack_rows,
+    variables,
+    with_pages,
+    worker_rows,
+)
+from lab.features.html.timelines import microseconds, origin_of, run_data
+from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.record.layout import REPORT

@@ -18,8 +18,8 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     code = verb(arguments)
     if not arguments.report:
         return code
-    from lab.features.html.open_page import open_page
     from lab.features.html.page import write_report
+    from lab.features.html.write import open_page
     from lab.record.read import Record
     from lab.record.suite import find_suite
 

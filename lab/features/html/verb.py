@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def tell_page(arguments: argparse.Namespace, path: Path, data: dict[str, Any], told: list[str]) -> int:
     """Say what was written, and open it if that is wanted."""
-    from lab.features.html.open_page import open_page
+    from lab.features.html.write import open_page
 
     opened = open_page(path) if arguments.open else ""
     if arguments.json:

@@ -21,7 +21,7 @@ from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.calls_view import calls_text
+from lab.report.steps_view import calls_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text

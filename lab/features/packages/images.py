@@ -15,15 +15,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
+from lab.engine.image.build import BuildLog
 from lab.engine.image.image import ImageInfo, build_from, inspect_image
-from lab.engine.image.progress import BuildLog
 from lab.engine.packages import ENVIRONMENT, Prepared
 from lab.errors import ImageUnfit
-from lab.features.packages.contents import check_wheels
-from lab.features.packages.install import install_request, library_folder, program_text
-from lab.features.packages.store import key_of, making
+from lab.features.packages.environments import key_of, making
 from lab.features.packages.target import PROBE_DEADLINE_S, Target, probe_text
-from lab.features.packages.wheels import fetch_wheels
+from lab.features.packages.wheels import check_wheels, fetch_wheels, install_request, library_folder, program_text
 
 if TYPE_CHECKING:
     import docker

@@ -1,4 +1,4 @@
-"""A picture of one step for a terminal: ranks as rows, boxes in the colours of those whose data they hold."""
+"""Blocks of painted text that are put together: beside each other, padded, widened."""
 
 from __future__ import annotations
 
@@ -8,13 +8,47 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 from lab.features.pictures import story
-from lab.features.pictures.boxes import Drawing, drawing_of
 from lab.features.pictures.content import Box, Contents, Limits, Tensor
 from lab.features.pictures.model import Picture, RankPicture
 from lab.features.pictures.words import ELLIPSIS
 from lab.operations import operation
 from lab.report.style import Style
 from lab.trace.parts import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Lines of one width, painted already, that can be put beside each other."""
+
+    width: int
+    """Columns; colours take none."""
+    lines: tuple[str, ...] = ()
+
+    def beside(self, other: Drawing, gap: int = 1) -> Drawing:
+        """Both side by side."""
+        height = max(len(self.lines), len(other.lines))
+        rows = zip(self.padded(height), other.padded(height), strict=True)
+        return Drawing(self.width + gap + other.width, tuple(f"{left}{' ' * gap}{right}" for left, right in rows))
+
+    def above(self, other: Drawing) -> Drawing:
+        """Both, one under the other."""
+        width = max(self.width, other.width)
+        return Drawing(width, (*self.widened(width).lines, *other.widened(width).lines))
+
+    def padded(self, height: int) -> list[str]:
+        """Its lines, and empty ones below."""
+        return [*self.lines, *[" " * self.width] * (height - len(self.lines))]
+
+    def widened(self, width: int) -> Drawing:
+        """The same with room to its right."""
+        return Drawing(width, tuple(line + " " * (width - self.width) for line in self.lines))
+
+
+def drawing_of(style: Style, lines: Sequence[tuple[str, tuple[str, ...]]]) -> Drawing:
+    """Lines of text, each in its colours."""
+    width = max((len(text) for text, _ in lines), default=0)
+    return Drawing(width, tuple(style.paint(text, *how) + " " * (width - len(text)) for text, how in lines))
+
 
 _ARROW = " ──▶ "
 _BAR_COLUMNS = 24

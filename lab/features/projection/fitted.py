@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from lab.features.network_model.alpha_beta import Line, line_through
-from lab.features.projection.contention import Clock
 from lab.features.projection.costs import Cost, Layout, Pattern, choices, pattern_of
 from lab.features.projection.flights import Flight
+from lab.features.projection.replay import Clock
 from lab.operations import operation
 from lab.trace.traffic import size_of
 

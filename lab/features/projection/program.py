@@ -18,8 +18,8 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, Work
-from lab.features.projection.contention import Clock
 from lab.features.projection.flights import Flight, lane_of
+from lab.features.projection.replay import Clock
 from lab.features.projection.waits import waits_of
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step

@@ -10,17 +10,14 @@ from statistics import median
 
 from lab.errors import LabError
 from lab.features.projection.actions import Action, Key, Transfer, Work
-from lab.features.projection.contention import Machine
 from lab.features.projection.costs import Layout, Pattern, choices, pattern_of
 from lab.features.projection.fitted import Fit, fit_all, pooled_error, recorded_algorithm, recorded_cost
 from lab.features.projection.flights import AT_ONCE
-from lab.features.projection.growth import Growth, growth_of
+from lab.features.projection.growth import Growth, growth_of, pipeline_of, with_stages
 from lab.features.projection.networks import MEASURED, Target
-from lab.features.projection.replay import replay
+from lab.features.projection.replay import Machine, Replayed, World, replay
 from lab.features.projection.result import Call, Projection, Row
 from lab.features.projection.source import Source
-from lab.features.projection.stages import pipeline_of, with_stages
-from lab.features.projection.world import Replayed, World
 from lab.operations import operation
 from lab.words import plural
 

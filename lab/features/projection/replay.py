@@ -1,9 +1,8 @@
-"""Replays programs: what ranks do when their work and their calls take other times, and what then a step takes.
+"""Time on cores that ranks share: how far work came in a stretch of a record, had each rank had a core of its own.
 
-The ranks on record go through their recorded steps again, and copies of them do so in other orders, all ranks of a copy
-together: so whoever is late now and then is late there too, and the more there are, the later is the latest, for whom
-all wait. Where ranks share the cores of a machine, what works at a moment gets its part of them, as in
-`lab.features.projection.contention`.
+Where more cores are wanted at a moment than their machine has, each rank gets its part of them: of n ranks on c cores,
+c/n. Calls that are under way want cores too: on one machine every byte is carried by them. A clock that runs that much
+slower in such moments tells what each stretch would have taken alone. It stands still nowhere.
 """
 
 from __future__ import annotations
@@ -11,16 +10,95 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import median
+from typing import NamedTuple
 
 from lab.errors import LabError
 from lab.features.projection.actions import Action, Begin, Key, Transfer, Work
-from lab.features.projection.world import Player, Replayed, World
 from lab.operations import Who, operation
+from lab.trace.timing import Span
 from lab.words import plural
+
+_MOST_OTHERS = 64.0
+_HALVINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What ranks share."""
+
+    cores: float
+    others: float = 0.0
+    """So many other programs that always want a core: what else went on there."""
+
+    def rate(self, working: float) -> float:
+        """How fast each of so many gets on, 1 where it has a core of its own."""
+        wanting = working + self.others
+        return min(1.0, self.cores / wanting) if working > 0 and wanting > 0 else 1.0
+
+
+class Working(NamedTuple):
+    """Stretches of time in which something wanted cores."""
+
+    spans: Sequence[Span]
+    wanting: float = 1.0
+    """Of how many cores each of them, on average."""
+
+
+class Clock:
+    """Runs as fast as what works beside one another gets cores."""
+
+    def __init__(self, working: Iterable[Working], machine: Machine | None) -> None:
+        """From all that worked; None where nobody knows of cores."""
+        changes: list[tuple[float, float]] = []
+        for one in working if machine is not None else ():
+            for begin, end in one.spans:
+                if end > begin:
+                    changes += [(begin, one.wanting), (end, -one.wanting)]
+        changes.sort()
+        self._times: Sequence[float] = [time for time, _ in changes]
+        counts = accumulate(change for _, change in changes)
+        self._rates = [1.0 if machine is None else machine.rate(count) for count in counts]
+        self._told = [0.0]
+        for number in range(1, len(changes)):
+            passed = self._times[number] - self._times[number - 1]
+            self._told.append(self._told[-1] + passed * self._rates[number - 1])
+
+    def at(self, time: float) -> float:
+        """What it shows at a moment of the record."""
+        place = bisect_right(self._times, time) - 1
+        if place < 0:
+            return time - self._times[0] if self._times else time
+        return self._told[place] + (time - self._times[place]) * self._rates[place]
+
+    def between(self, begin: float, end: float) -> float:
+        """Seconds that passed on it."""
+        return max(0.0, self.at(end) - self.at(begin))
+
+    def of(self, spans: Iterable[Span]) -> float:
+        """Seconds that passed on it in all of them together."""
+        return sum(self.between(begin, end) for begin, end in spans)
+
+
+def machine_of(working: Sequence[Working], cores: int, part: float) -> Machine:
+    """The machine of what worked in these spans, and ran in such a part of the time in which it wanted a core.
+
+    Where that is less than what their own number leaves each, others worked there too: as many as explain it.
+    """
+    wanted = sum(one.wanting * (end - begin) for one in working for begin, end in one.spans)
+    low, high = 0.0, _MOST_OTHERS
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        clock = Clock(working, Machine(cores, middle))
+        given = sum(one.wanting * clock.of(one.spans) for one in working)
+        low, high = (middle, high) if given > part * wanted else (low, middle)
+    return Machine(cores, low)
+
 
 _STEPS = 24
 """At most so many training steps count in a replay; those on record do, each once, where they are no more."""
@@ -287,3 +365,57 @@ class _Replay:
             waiting_s=spent[True, False],
             hidden_s=spent[False, True],
         )
+
+
+class Player(NamedTuple):
+    """Who goes through the steps of a recorded rank."""
+
+    rank: int
+    """On record."""
+    copy: int
+    """From 0: which of those that go through the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What is replayed."""
+
+    turns: Mapping[int, Sequence[Sequence[Action]]]
+    """By rank on record, what it did in each step."""
+    transfers: Mapping[Key, Transfer]
+    seconds: Mapping[Key, float]
+    """What each transfer takes when nothing else goes on."""
+    parts: Mapping[Key, Sequence[Mapping[int, float]]] = field(default_factory=dict)
+    """By transfer, in each recorded step and for each rank: as a part of those seconds, what it took there."""
+    spread: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """By operation, where a transfer is not on record: such parts, to draw from."""
+    at_once: int = 1
+    """Collectives of one lane that a rank carries at once."""
+    carrying: float = 1.0
+    """How many cores a rank wants while data is on its way, where cores are shared."""
+    copies: int = 1
+    """Of each rank."""
+    common: frozenset[str] = frozenset()
+    """Lanes in which all copies take part in the same transfer; of others each copy has its own."""
+    weight: float = 1.0
+    """Ranks that each player stands for, where cores are shared."""
+    machine: Machine | None = None
+    """That all ranks share; None: each has cores of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What came of it; seconds of one training step, mean of the ranks but for the first."""
+
+    step_s: float
+    """Median."""
+    steps_s: tuple[float, ...]
+    """Of each step that counts."""
+    own_s: float
+    """Own work, with what its part of the cores makes of it."""
+    exposed_s: float
+    """In which a rank was held up by calls while data was on its way to it or from it."""
+    waiting_s: float
+    """In which it was held up and none was: it waited for others."""
+    hidden_s: float
+    """In which data was on its way, and it went on."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lab.features.projection.contention import Machine
 from lab.features.projection.fitted import Fit
+from lab.features.projection.replay import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

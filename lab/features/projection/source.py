@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.errors import LabError
-from lab.features.projection.contention import Clock, Machine, Working, machine_of
 from lab.features.projection.costs import LIBRARIES
 from lab.features.projection.fitted import Sample, samples_of
 from lab.features.projection.flights import Flight, flights_of
 from lab.features.projection.program import OPTIMIZER, Program, own_work, program_of
+from lab.features.projection.replay import Clock, Machine, Working, machine_of
 from lab.trace.model import Trace
 from lab.trace.steps import match
 from lab.trace.timing import Span

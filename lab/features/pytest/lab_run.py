@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lab.cluster import DEFAULT_NODES
-from lab.engine.gpus import refuse_missing
+from lab.engine.doctor import refuse_missing
 from lab.errors import LabError, MachineLacks
 from lab.features.faults.keys import broken_in
 from lab.features.faults.planning import beyond, network_first

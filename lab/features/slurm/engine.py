@@ -13,14 +13,13 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
+from lab.engine.held import open_channels, paused_file
 from lab.engine.interrupts import uninterrupted
-from lab.engine.local.channel import open_channels
 from lab.engine.packages import package_folders, package_store
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.slurm.command import ask, refuse_absence
-from lab.features.slurm.layout import ENGINE, home_folder, paused_file
-from lab.features.slurm.state import fate_of, find, job_of, node_state, nodeless
+from lab.features.slurm.state import ENGINE, fate_of, find, home_folder, job_of, node_state, nodeless
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -85,7 +84,7 @@ class SlurmEngine:
 
     def memory_bytes(self, node: Node) -> int | None:
         """Memory that a node's processes hold; None where it cannot be asked."""
-        from lab.features.slurm.on_node import beside
+        from lab.features.slurm.power import beside
 
         try:
             return int(beside(node, "memory"))
@@ -103,7 +102,7 @@ class SlurmEngine:
     def requests(self, cluster: str, shape: Shape, *, run: str | None) -> list[Request]:
         """What `create` asks of Slurm; nothing is made."""
         from lab.engine import ownership
-        from lab.features.slurm.request import requests_for
+        from lab.features.slurm.create import requests_for
 
         pythons, packages = self._pythons(shape), self._packages(shape)
         known = (self.home, cluster, shape)
@@ -185,7 +184,7 @@ class SlurmEngine:
 
     def execute(self, cluster: ClusterInfo, node: Node, argv: Sequence[str], *, tty: bool) -> int:
         """Run a command on the node's machine with this process's standard streams; returns its exit code."""
-        from lab.features.slurm.on_node import execute
+        from lab.features.slurm.power import execute
 
         variables = {
             **cluster.shape.env,
@@ -198,20 +197,20 @@ class SlurmEngine:
 
     def ask_python(self, cluster: ClusterInfo, program: str) -> str:
         """What a program prints that the Python of the first node runs."""
-        from lab.features.slurm.on_node import ask_python
+        from lab.features.slurm.power import ask_python
 
         packages = self._packages(cluster.shape)
         return ask_python(cluster.nodes[0], program, *([package_folders(packages)] if packages else []))
 
     def read_files(self, node: Node, path: str) -> IO[bytes]:
         """A file or folder of a node's machine as a tar."""
-        from lab.features.slurm.on_node import read_files
+        from lab.features.slurm.power import read_files
 
         return read_files(node, path)
 
     def write_files(self, node: Node, folder: str, archive: IO[bytes]) -> None:
         """Unpack a tar into a folder of a node's machine."""
-        from lab.features.slurm.on_node import write_files
+        from lab.features.slurm.power import write_files
 
         write_files(node, folder, archive)
 

@@ -21,7 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from lab.features.slurm.ends import CHUNK_BYTES, Client, End
 from lab.node.config import ended_file
 from lab.node.connection import listen
 
@@ -267,3 +266,45 @@ def main() -> None:
     """Entry point: the last argument says what to hold."""
     said: dict[str, Any] = json.loads(sys.argv[-1])
     Holder(Path(said["folder"]), said["job"], said["argvs"]).serve()
+
+
+CHUNK_BYTES = 1 << 18
+"""So much is passed on at a time."""
+
+
+class End:
+    """One end of what is passed on: bytes that wait to be written to a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.waiting = bytearray()
+        self.taken = time.monotonic()
+        """When it last took something, or nothing waited."""
+        os.set_blocking(descriptor, False)
+
+    def flush(self) -> None:
+        """Write what can be written.
+
+        Raises:
+            OSError: nobody is there.
+        """
+        with suppress(BlockingIOError):
+            while self.waiting:
+                del self.waiting[: os.write(self.descriptor, self.waiting[:CHUNK_BYTES])]
+                self.taken = time.monotonic()
+
+    def give(self, data: bytes) -> None:
+        """Add to what waits."""
+        if not self.waiting:
+            self.taken = time.monotonic()
+        self.waiting += data
+
+
+class Client(End):
+    """Who is connected to a node."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection.fileno())
+        self.connection = connection
+        self.begun = b""
+        """The beginning of a line, of which the rest has not come."""

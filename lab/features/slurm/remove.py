@@ -9,11 +9,19 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from lab.engine.held import holder_died
 from lab.engine.home import forget_cluster
 from lab.engine.protocol import Removed
 from lab.features.slurm.command import ask, give_back
-from lab.features.slurm.layout import DESCRIPTION, ENGINE, LIFE, is_cluster, read_description, shared_folder
-from lab.features.slurm.state import holder_died, jobs
+from lab.features.slurm.state import (
+    DESCRIPTION,
+    ENGINE,
+    LIFE,
+    is_cluster,
+    jobs,
+    read_description,
+    shared_folder,
+)
 from lab.node.remove import remove_tree
 from lab.waiting import wait_until
 
@@ -65,7 +73,7 @@ def _await_end(numbers: Collection[str]) -> None:
 
 def _end_holder(folder: Path) -> None:
     """End the process that holds the agents of a cluster; it may end by itself meanwhile."""
-    if holder_died(folder):
+    if holder_died(folder / LIFE):
         return
     with suppress(OSError, ValueError):
         os.kill(int((folder / LIFE).read_text()), signal.SIGKILL)

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
+import json
 import os
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from lab.engine import ownership
 from lab.engine import ownership as label
-from lab.engine.local.channel import listens
+from lab.engine.held import KILLED, exit_code, holder_died, listens, paused_file, stopped_file
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable
 from lab.features.slurm.command import ask
-from lab.features.slurm.layout import (
-    ENGINE,
-    LIFE,
-    is_cluster,
-    job_name,
-    paused_file,
-    read_description,
-    shared_folder,
-    socket_path,
-    stopped_file,
-)
 from lab.features.slurm.said import HOME, JOBS, Fate, Job, is_well, read_accounted, read_fate, read_hosts, read_jobs
-from lab.node.config import ended_file
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.waiting import wait_until
 
-_TELLING_S = 1.0
-"""How a step ended may be known so much later than that it did."""
 _FATE_S = 3.0
 """What became of a job may be known so much later than that its agents left."""
 _POLL_S = 0.05
@@ -167,26 +154,15 @@ def node_state(node: Node) -> NodeState:
         return NodeState(running=True)
     if not handle.exists():
         return NodeState(running=False, gone=True)
-    code = _exit_code(node)
-    if code is None and holder_died(handle.parent):
+    code = exit_code(node)
+    if code is None and holder_died(handle.parent / LIFE):
         raise EngineUnavailable(
             f"the process that holds the nodes of cluster {handle.parent.name} was killed, which gives their machines "
             "back",
             "`lab down` removes the rest",
         )
     said = "" if stopped_file(node.handle).exists() else _said(node, left=code in _LEFT)
-    return NodeState(running=False, exit_code=code if code is not None else 137, said=said)
-
-
-def _exit_code(node: Node) -> int | None:
-    """How the step of an agent ended, as the process says that holds it."""
-
-    def told() -> int | None:
-        with suppress(OSError, ValueError):
-            return int(Path(ended_file(node.handle)).read_text())
-        return None
-
-    return wait_until(told, _TELLING_S, enough=lambda code: code is not None)
+    return NodeState(running=False, exit_code=code if code is not None else KILLED, said=said)
 
 
 def _said(node: Node, *, left: bool) -> str:
@@ -216,11 +192,71 @@ def _said(node: Node, *, left: bool) -> str:
     return fate.told
 
 
-def holder_died(folder: Path) -> bool:
-    """Whether the process does not live that holds a file locked as long as it does."""
+ENGINE = "slurm"
+DESCRIPTION = "cluster.json"
+LIFE = "holder.lock"
+"""Locked while the process lives that holds the agents."""
+CONTROL = "holder.sock"
+"""Where that process is asked for another agent."""
+LOG = "holder.log"
+FIRST = "agent.bin"
+"""What every agent is sent first."""
+
+
+def home_folder() -> Path:
+    """Where this owner's Slurm clusters have a folder each, on this machine: another login node has others.
+
+    It is short, because the path of a Unix socket has at most 107 bytes.
+    """
+    default = f"/tmp/lab-slurm-{os.getuid()}-{ownership.digest(ownership.owner())}"
+    return Path(os.environ.get("LAB_SLURM_HOME", default))
+
+
+def job_name(cluster: str) -> str:
+    """What Slurm calls the job."""
+    return f"lab-{cluster}"
+
+
+def shared_folder(home: Path, cluster: str) -> Path:
+    """The folder of a cluster on a file system that all nodes see."""
+    default = Path.home() / ".lab" / "shared"
+    return Path(os.environ.get("LAB_SLURM_SHARED", default)) / f"{cluster}-{ownership.digest(str(home))}"
+
+
+def own_folder(home: Path, cluster: str, node: str) -> str:
+    """The folder of a node on its machine: short, because the path of a Unix socket has at most 107 bytes."""
+    return f"/tmp/lab-{os.getuid()}-{ownership.digest(str(home))}-{cluster}.{node}"
+
+
+def socket_path(folder: Path, node: str) -> str:
+    """Where the agent of a node is reached from this machine."""
+    return str(folder / f"{node}.sock")
+
+
+def said_file(handle: str) -> Path:
+    """What Slurm and the agent said on standard error."""
+    return Path(f"{handle}.said")
+
+
+def read_description(folder: Path) -> dict[str, Any] | None:
+    """What a cluster's folder says of it; None where it is half made, or no cluster."""
     try:
-        with (folder / LIFE).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # it is locked, or gone
+        data = json.loads((folder / DESCRIPTION).read_text())
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and "shape" in data else None
+
+
+def write_description(folder: Path, data: dict[str, Any]) -> None:
+    """Replace it at once."""
+    new = folder / f"{DESCRIPTION}.new"
+    new.write_text(json.dumps(data))
+    new.rename(folder / DESCRIPTION)
+
+
+def is_cluster(folder: Path) -> bool:
+    """Whether this engine made a folder, whole or half, and nobody put anything else there."""
+    try:
+        return (folder / DESCRIPTION).exists() or not os.listdir(folder)
+    except OSError:
         return False
-    return True

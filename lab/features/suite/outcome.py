@@ -1,16 +1,68 @@
-"""What came of the cases of a suite. Pure."""
+"""One thing that a suite runs: a scenario at one place of the matrix, in one of its repetitions."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from lab.errors import EngineUnavailable, Interrupted
-from lab.features.suite.case import Case
+from lab.plan.cluster import Shape
 from lab.record.read import Record
 from lab.record.result import Result
+from lab.spec.scenario import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One thing that is run, or that cannot be."""
+
+    name: str
+    """The scenario and its place in the matrix, such as `scatter[nodes=5]`; the same for every repetition."""
+    scenario: Scenario
+    """With the arguments, variables and the seed of this case."""
+    nodes: int
+    nproc_per_node: int
+    backend: str | None = None
+    """What carries the bytes whatever its script names; None: what that or the scenario says."""
+    shape: Shape
+    """The smallest cluster that it can run on."""
+    repetition: int = 1
+    repetitions: int = 1
+    """How often it runs."""
+    seed: int | None = None
+    """What its ranks find as `LAB_SEED`; None: nothing."""
+    skipped: str = ""
+    """Why it cannot run; empty if it can."""
+
+    @property
+    def id(self) -> str:
+        """Tells it from every other case: `scatter[nodes=5]`, and with repetitions `scatter[nodes=5] #17`."""
+        return f"{self.name} #{self.repetition}" if self.repetitions > 1 else self.name
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks it has."""
+        return self.nodes * self.nproc_per_node
+
+    @cached_property
+    def ground(self) -> str:
+        """What a cluster has to be, but for the number of its nodes; the same for cases that can share one."""
+        return ground_of(self.shape)
+
+    def fits(self, cluster: Shape) -> bool:
+        """Whether it can run on a cluster of this shape."""
+        return self.nodes <= cluster.nodes and self.ground == ground_of(cluster)
+
+
+def ground_of(shape: Shape) -> str:
+    """A shape without its size: a case says itself how many nodes and workers it has."""
+    return replace(shape, nodes=1, nproc_per_node=1).to_json()
+
 
 Status = Literal["passed", "flaky", "failed", "hung", "error", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)
@@ -169,8 +221,6 @@ class SuiteResult:
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain data."""
-        from lab.features.suite.flakiness import rates
-
         return {
             "kind": "summary",
             "suite": self.suite,
@@ -194,3 +244,109 @@ def interrupted(outcome: Outcome) -> bool:
 def without_engine(outcome: Outcome) -> bool:
     """Whether a case could not run because no engine answered."""
     return outcome.exit_code == EngineUnavailable.exit_code
+
+
+_Z = 1.959964
+"""Of the normal distribution, for 95%."""
+_VARIES = re.compile(
+    r"\d+(?:[.,]\d+)*\s?(?:µs|ms|s|h|m(?: \d+s)?|B|kB|MB|GB|KiB|MiB|GiB|TB)\b|0x[0-9a-f]+|\b\d+\.\d+(?:e[+-]?\d+)?\b"
+    r"|(?<=\[pid )\d+|(?<=port )\d+|(?<=:)\d{4,5}\b"
+)
+"""What differs from run to run of one and the same failure: times, sizes, addresses, ports, measured numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One way in which repetitions of a case ended other than passed."""
+
+    status: str
+    reason: str
+    """That of the first; the others' differ at most in times, sizes, addresses and measured numbers."""
+    count: int
+    seeds: tuple[int, ...]
+    """Of all of them."""
+    record: str | None
+    """Of the first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {**vars(self), "seeds": list(self.seeds)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """What came of all repetitions of one case."""
+
+    name: str
+    ran: int
+    failed: int
+    """How many did not pass at the first attempt."""
+    kinds: tuple[Kind, ...]
+    """The most frequent first."""
+
+    @property
+    def part(self) -> float:
+        """Part that failed."""
+        return self.failed / self.ran
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between these the part would lie in the long run, in 95 of 100 such hunts (Wilson's interval)."""
+        return wilson(self.failed, self.ran)
+
+    @property
+    def differs(self) -> bool:
+        """Whether repetitions came to different ends."""
+        return len(self.kinds) + (self.failed < self.ran) > 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain data."""
+        low, high = self.bounds
+        numbers = {"name": self.name, "ran": self.ran, "failed": self.failed, "part": self.part}
+        return {**numbers, "between": [low, high], "kinds": [kind.to_json() for kind in self.kinds]}
+
+
+def rates(outcomes: Iterable[Outcome]) -> list[Rate]:
+    """The rate of each case that ran, in the order in which they came first."""
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.attempts:
+            by_name.setdefault(outcome.case.name, []).append(outcome)
+    return [
+        Rate(name=name, ran=len(ran), failed=sum(not one.good for one in ran), kinds=_kinds(ran))
+        for name, ran in by_name.items()
+    ]
+
+
+def _kinds(ran: Sequence[Outcome]) -> tuple[Kind, ...]:
+    alike: dict[tuple[str, str], list[Outcome]] = {}
+    for one in sorted(ran, key=lambda outcome: outcome.case.repetition):
+        if not one.good:
+            alike.setdefault((one.status, what_stays(one.telling.result.reason)), []).append(one)
+    kinds = [
+        Kind(
+            status=status,
+            reason=found[0].telling.result.reason,
+            count=len(found),
+            seeds=tuple(one.case.seed for one in found if one.case.seed is not None),
+            record=str(found[0].telling.result.path) if found[0].telling.result.path else None,
+        )
+        for (status, _), found in alike.items()
+    ]
+    return tuple(sorted(kinds, key=lambda kind: -kind.count))
+
+
+def what_stays(reason: str) -> str:
+    """A reason without what differs from run to run of the same failure."""
+    return _VARIES.sub("…", reason)
+
+
+def wilson(count: int, of: int) -> tuple[float, float]:
+    """The interval in which a part lies with 95% confidence, from so many of so many."""
+    if of == 0:
+        return 0.0, 1.0
+    part, square = count / of, _Z * _Z
+    middle = (part + square / (2 * of)) / (1 + square / of)
+    half = _Z * math.sqrt(part * (1 - part) / of + square / (4 * of * of)) / (1 + square / of)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return (0.0 if count == 0 else low), (1.0 if count == of else high)

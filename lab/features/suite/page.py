@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from lab.features.html.bundle import render
 from lab.features.html.page import write_report
-from lab.features.html.save import save
+from lab.features.html.write import render, save
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
 from lab.record.plan import Turn
 from lab.record.read import Record

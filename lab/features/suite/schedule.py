@@ -1,16 +1,43 @@
-"""Which case is next on which cluster, how large clusters are, and whether a further one pays. Pure."""
+"""How long scenarios took, from the records of earlier runs."""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lab.engine.doctor import AGENT_BYTES, WORKER_BYTES
-from lab.features.suite.case import Case
+from lab.features.suite.outcome import Case
 from lab.plan.cluster import Shape
+from lab.record.read import Record
 from lab.words import format_bytes, plural
+
+_FOLDER = re.compile(r"\d{8}-\d{6}-((.+?)(?:-\d+)?)")
+"""Its second part is for the further runs of one second."""
+_AROUND_S = 0.1
+"""What a run takes besides the time of its ranks."""
+
+
+def known_durations(runs: Path, scenarios: Iterable[str]) -> dict[str, float]:
+    """Seconds that the latest run of each of these scenarios took, by name; without those that are not on record."""
+    wanted = set(scenarios)
+    found: dict[str, float] = {}
+    try:
+        names = sorted(os.listdir(runs), reverse=True)
+    except OSError:
+        return {}
+    for name in names:
+        match = _FOLDER.fullmatch(name)
+        scenario = next((one for one in match.groups() if one in wanted), None) if match else None
+        if scenario is not None and scenario not in found:
+            duration_s = Record(path=runs / name).result_or_refusal().duration_s
+            if duration_s and duration_s > 0:  # it came to an end
+                found[scenario] = duration_s + _AROUND_S
+    return found
+
 
 CORES_PER_CLUSTER = 2
 """Ranks of a run wait for each other about as long as they compute."""

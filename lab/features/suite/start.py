@@ -13,12 +13,9 @@ from lab.engine.ownership import check_name, default_name
 from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterUnfit, UsageError
-from lab.features.suite.case import Case
-from lab.features.suite.durations import known_durations
-from lab.features.suite.matrix import Matrix, make_cases
-from lab.features.suite.outcome import SuiteResult
-from lab.features.suite.schedule import Jobs, choose_jobs, cores
-from lab.features.suite.select import matching
+from lab.features.suite.matrix import Matrix, make_cases, matching
+from lab.features.suite.outcome import Case, SuiteResult
+from lab.features.suite.schedule import Jobs, choose_jobs, cores, known_durations
 from lab.features.suite.suite import Conduct, run_cases
 from lab.features.suite.watcher import Nobody, Watcher
 from lab.plan.cluster import ClusterInfo
@@ -40,7 +37,7 @@ class Asked:
     scenarios: Sequence[Scenario]
     matrix: Matrix = Matrix()  # noqa: RUF009  # frozen
     only: str = ""
-    """Words that names and files of cases must contain, see `lab.features.suite.select`; empty: all."""
+    """Words that names and files of cases must contain, see `lab.features.suite.matrix`; empty: all."""
     engine: str | Engine = "auto"
     name: str | None = None
     """A cluster; None: that of the current folder."""
@@ -94,7 +91,7 @@ def _or_skipped(case: Case) -> Case:
     """A case, skipped where this machine lacks GPUs for it."""
     if case.skipped or not case.shape.gpus:
         return case
-    from lab.engine.gpus import refusal  # few scenarios want any
+    from lab.engine.doctor import refusal  # few scenarios want any
 
     return replace(case, skipped=refusal(case.shape.gpus))
 

@@ -12,10 +12,9 @@ from typing import Any
 from lab.engine.interrupts import taking
 from lab.engine.protocol import Engine
 from lab.errors import ClusterUnfit, Interrupted, LabError
-from lab.features.suite.case import Case
 from lab.features.suite.hands import LAST_PATIENCE_S, Hand, Hands
 from lab.features.suite.messages import Begun, Ended, Made, Making, Refused, Task, Told, Word
-from lab.features.suite.outcome import Attempt, Outcome, SuiteResult
+from lab.features.suite.outcome import Attempt, Case, Outcome, SuiteResult
 from lab.features.suite.schedule import Jobs, Pace, cluster_for, in_order, next_fitting
 from lab.features.suite.watcher import Nobody, Watcher
 from lab.record.plan import Turn

@@ -15,13 +15,11 @@ from lab.cli import arguments as shared
 from lab.cli.answer import answer, say
 from lab.cli.named_scenarios import add_scenarios, named_scenarios
 from lab.features.compare.option import add_baseline, comparison
-from lab.features.suite.case import Case
 from lab.features.suite.files import write_files
-from lab.features.suite.live import SuiteDisplay
 from lab.features.suite.matrix import Matrix
-from lab.features.suite.outcome import Outcome
+from lab.features.suite.outcome import Case, Outcome
 from lab.features.suite.start import Asked, cases_of, start
-from lab.features.suite.view import suite_text
+from lab.features.suite.view import SuiteDisplay, suite_text
 from lab.report.style import Style, style_for
 from lab.report.table import table_text
 from lab.run.options import RunOptions
@@ -115,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         say(suite_text(found, style_for(sys.stdout), brief=arguments.quiet))
         if compared is not None:
-            from lab.features.compare.baseline_view import baseline_text
+            from lab.features.compare.view import baseline_text
 
             say(baseline_text(compared, style_for(sys.stdout)))
     write_files(found, began, compared, junit=arguments.junit, markdown=arguments.markdown, html=arguments.html)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from lab.features.suite.case import Case
-from lab.features.suite.outcome import Attempt, Outcome
+from lab.features.suite.outcome import Attempt, Case, Outcome
 
 
 class Watcher(Protocol):

@@ -13,9 +13,7 @@ from lab.engine.docker.connection import Connection
 from lab.engine.doctor import Check, Wanted
 from lab.engine.image.image import DEFAULT_IMAGE, inspect_image
 from lab.errors import EngineUnavailable, LabError
-from lab.features.swarm.hosts import Hosts
-from lab.features.swarm.manager import Host
-from lab.features.swarm.settings import Settings
+from lab.features.swarm.hosts import Host, Hosts, Settings
 from lab.features.swarm.state import OWNER
 from lab.words import format_duration, listing
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from lab.engine import ownership as label
-from lab.engine.capability import Throttle
+from lab.engine.capability import Throttle, refuse_for_one_host
 from lab.engine.docker.direct import Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.docker.state import trouble as task_trouble
@@ -16,12 +16,9 @@ from lab.engine.home import register_cluster
 from lab.engine.interrupts import uninterrupted
 from lab.engine.packages import package_store
 from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
-from lab.engine.several_hosts import refuse_for_one_host
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, LabError, MachineLacks, NodeLost
 from lab.features.swarm import state
-from lab.features.swarm.channel import TaskChannel
-from lab.features.swarm.hosts import Hosts
-from lab.features.swarm.settings import read_settings
+from lab.features.swarm.hosts import Hosts, TaskChannel, read_settings
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.limits import Machine
 
@@ -153,7 +150,7 @@ class SwarmEngine:
             raise
 
     def _make_shared(self, cluster: str, image: str, announce: Announce) -> None:
-        from lab.features.swarm.shared import make_shared
+        from lab.features.swarm.images import make_shared
 
         if self._settings.shared is None:
             if len(self.hosts.known) > 1:
@@ -195,13 +192,13 @@ class SwarmEngine:
 
     def stop(self, nodes: Sequence[Node]) -> None:
         """Kill nodes, where they run, and have them found as stopped until they are started."""
-        from lab.features.swarm.power import stop
+        from lab.features.swarm.create import stop
 
         stop(self.hosts, nodes)
 
     def start(self, cluster: ClusterInfo, nodes: Sequence[Node], *, announce: Announce) -> None:
         """Have Swarm make the tasks of nodes that do not run anew, and wait until their agents can fork workers."""
-        from lab.features.swarm.power import start
+        from lab.features.swarm.create import start
 
         start(self.hosts, cluster, nodes, announce)
 

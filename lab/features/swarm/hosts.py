@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
 
+from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.connection import CONTEXT, Connection
+from lab.engine.docker.direct import Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.errors import EngineUnavailable
-from lab.features.swarm.manager import Host, Manager
-from lab.features.swarm.settings import Settings, follows
+from lab.plan.cluster import Node
 
 T = TypeVar("T")
 
@@ -139,3 +145,233 @@ def _has_context(name: str) -> bool:
 
     base = os.environ.get("DOCKER_CONFIG") or os.path.join(os.path.expanduser("~"), ".docker")
     return (Path(base) / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest()).is_dir()
+
+
+_NO_MANAGER = 503
+
+
+class Host(NamedTuple):
+    """A host of the swarm."""
+
+    id: str
+    name: str
+    """Its host name, as it told the swarm."""
+    address: str
+    ready: bool
+    """Whether the swarm hears of it."""
+    takes_tasks: bool
+    """Whether it is neither drained nor held free of new tasks."""
+    manages: bool
+    cores: int
+    memory_bytes: int
+    engine: str
+    """Version of its engine."""
+
+
+class Manager:
+    """The manager that one connection leads to."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def hosts(self) -> list[Host]:
+        """All hosts, by name; of several with one name, those after the first have their id in it too.
+
+        Raises:
+            EngineUnavailable: the engine is no manager of a swarm.
+        """
+        try:
+            found = self.connection.ask("GET", "/nodes")
+        except Refused as refused:
+            if refused.status != _NO_MANAGER:
+                raise
+            raise EngineUnavailable(
+                f"the Docker engine is no manager of a swarm: {refused.explanation.partition('.')[0]}",
+                "`docker swarm init` makes it one; or say in ~/.config/lab/swarm.json where the manager is",
+            ) from refused
+        hosts: dict[str, Host] = {}
+        for node in sorted(found, key=lambda node: (node["Description"]["Hostname"], node["CreatedAt"])):
+            host = _host(node)
+            if host.name in hosts:
+                host = host._replace(name=f"{host.name}-{host.id[:6]}")
+            hosts[host.name] = host
+        return list(hosts.values())
+
+    def services(self, labels: list[str]) -> list[dict[str, Any]]:
+        """The services with these labels, given as `name=value` or `name`."""
+        found: list[dict[str, Any]] = self.connection.ask("GET", f"/services?filters={_labelled(labels)}")
+        return found
+
+    def tasks(self, labels: list[str]) -> list[dict[str, Any]]:
+        """The tasks of such services."""
+        found: list[dict[str, Any]] = self.connection.ask("GET", f"/tasks?filters={_labelled(labels)}")
+        return found
+
+    def make_network(self, body: Mapping[str, Any]) -> None:
+        """Make a network."""
+        self.connection.ask("POST", "/networks/create", body)
+
+    def make_service(self, body: Mapping[str, Any]) -> str:
+        """Make a service; returns its id."""
+        return str(self.connection.ask("POST", "/services/create", body)["ID"])
+
+    def change_service(self, service: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        """Give a service another specification."""
+        version = service["Version"]["Index"]
+        self.connection.ask("POST", f"/services/{service['ID']}/update?version={version}", spec)
+
+    def remove_service(self, name: str) -> bool:
+        """Remove a service; whether it was there."""
+        return self._gone(f"/services/{name}")
+
+    def remove_network(self, identity: str) -> bool:
+        """Remove a network; whether it was there and no task is on it any more."""
+        return self._gone(f"/networks/{identity}")
+
+    def networks(self, labels: list[str]) -> list[dict[str, Any]]:
+        """The networks of the swarm with these labels."""
+        asked = quote(json.dumps({"label": labels, "scope": ["swarm"]}))
+        found: list[dict[str, Any]] = self.connection.ask("GET", f"/networks?filters={asked}")
+        return found
+
+    def _gone(self, path: str) -> bool:
+        try:
+            self.connection.ask("DELETE", path)
+        except Refused as refused:
+            if refused.status in (400, 403, 404, 409):
+                return False
+            raise
+        return True
+
+
+def newest(tasks: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The last task of each service, by the id of that: those before it have ended."""
+    return {task["ServiceID"]: task for task in sorted(tasks, key=_made_at)}
+
+
+def _made_at(task: Mapping[str, Any]) -> str:
+    return str(task["CreatedAt"]).rstrip("Z")  # which would come after the digits of a fraction
+
+
+def _host(node: Mapping[str, Any]) -> Host:
+    description, state = node["Description"], node["Status"]
+    manages = node.get("ManagerStatus") or {}
+    address = state.get("Addr", "")
+    if address in ("", "0.0.0.0", "127.0.0.1"):
+        address = manages.get("Addr", "").rpartition(":")[0] or address
+    resources = description.get("Resources", {})
+    return Host(
+        id=node["ID"],
+        name=description["Hostname"],
+        address=address,
+        ready=state["State"] == "ready",
+        takes_tasks=node["Spec"]["Availability"] == "active",
+        manages=bool(manages),
+        cores=max(1, resources.get("NanoCPUs", 0) // 1_000_000_000),
+        memory_bytes=resources.get("MemoryBytes", 0),
+        engine=description.get("Engine", {}).get("EngineVersion", ""),
+    )
+
+
+def _labelled(labels: list[str]) -> str:
+    return quote(json.dumps({"label": labels}))
+
+
+class TaskChannel(DockerChannel):
+    """A docker channel that knows its container, and ends when its host does.
+
+    Args:
+        node: whose agent is at the other end.
+        attached: what its host's engine gave for it.
+        container: the engine's id of the task's container.
+    """
+
+    def __init__(self, node: Node, attached: Any, container: str) -> None:
+        super().__init__(node, attached)
+        self.container = container
+
+    def cut(self) -> None:
+        """Let whoever listens hear that the other end is gone: a host without power says nothing any more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+_KEYS = ("manager", "hosts", "shared", "made_by")
+_SAYS_WHERE = ("ssh", "tcp", "http", "https")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is known of a swarm beforehand."""
+
+    manager: str | None = None
+    """Address of the engine of a manager; None: the engine that the docker command line would use."""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Address of the engine of each host, by the name that the swarm has for it."""
+    shared: str | None = None
+    """A folder that all hosts have in common, for what nodes share; None: they share with those on their host."""
+
+
+def settings_file() -> Path:
+    """The file."""
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    return Path(os.environ.get("LAB_SWARM") or f"{base}/lab/swarm.json")
+
+
+def read_settings() -> Settings:
+    """What the file says; nothing, where there is none.
+
+    Raises:
+        EngineUnavailable: it cannot be read, or says something else.
+    """
+    path = settings_file()
+    try:
+        said = json.loads(path.read_text())
+    except FileNotFoundError:
+        if os.environ.get("LAB_SWARM"):
+            raise EngineUnavailable(f"LAB_SWARM names {path}, which is not there", "see docs/swarm.md") from None
+        return Settings()
+    except (OSError, ValueError) as error:
+        raise _wrong(path, f"cannot be read: {error}") from error
+    return check_settings(path, said)
+
+
+def check_settings(path: Path, said: Any) -> Settings:
+    """What was read from the file, if it can mean something.
+
+    Raises:
+        EngineUnavailable: it cannot; the message says what was found, and what is allowed.
+    """
+    if not isinstance(said, dict):
+        raise _wrong(path, "holds no object")
+    for name in said:
+        if name not in _KEYS:
+            raise _wrong(path, f"has a key {name!r}; there are manager, hosts and shared")
+    hosts = said.get("hosts", {})
+    if not isinstance(hosts, dict) or not all(isinstance(address, str) for address in hosts.values()):
+        raise _wrong(path, f"has hosts {hosts!r}; it takes an object of addresses by name")
+    manager, shared = said.get("manager"), said.get("shared")
+    if not isinstance(manager, str | None):
+        raise _wrong(path, f"has manager {manager!r}; it takes an address")
+    if not isinstance(shared, str | None) or (shared is not None and not shared.startswith("/")):
+        raise _wrong(path, f"has shared {shared!r}; it takes the absolute path of a folder")
+    return Settings(manager=manager, hosts=hosts, shared=shared)
+
+
+def follows(manager: str, address: str) -> str | None:
+    """The address of the engine of a host that can be reached as its manager can; None where that cannot be said.
+
+    Args:
+        manager: the address of the manager's engine.
+        address: the host's own, as the swarm knows it.
+    """
+    parts = urlsplit(manager)
+    if parts.scheme not in _SAYS_WHERE or not parts.hostname or not address:
+        return None
+    user = f"{parts.username}@" if parts.username else ""
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{user}{address}{port}"
+
+
+def _wrong(path: Path, what: str) -> EngineUnavailable:
+    return EngineUnavailable(f"{path} {what}", "see docs/swarm.md, or remove it")

@@ -14,9 +14,8 @@ from lab.engine.docker.remove import remove as remove_from_host
 from lab.engine.home import forget_cluster, state_folder
 from lab.engine.protocol import Removed
 from lab.errors import ClusterError, LabError
-from lab.features.swarm.hosts import Hosts
-from lab.features.swarm.settings import Settings
-from lab.features.swarm.shared import remove_shared
+from lab.features.swarm.hosts import Hosts, Settings
+from lab.features.swarm.images import remove_shared
 from lab.features.swarm.state import ENGINE, OWNER, filters
 from lab.waiting import wait_until
 from lab.words import format_duration, listing

@@ -9,8 +9,7 @@ from typing import Any
 from lab.engine import ownership as label
 from lab.engine.docker.state import container_state, find_rest
 from lab.errors import NodeLost
-from lab.features.swarm.hosts import Hosts
-from lab.features.swarm.manager import newest
+from lab.features.swarm.hosts import Hosts, newest
 from lab.plan.cluster import RUNNING, STOPPED, ClusterInfo, Node, Shape
 from lab.plan.limits import Limits
 

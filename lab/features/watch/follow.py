@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from lab.features.html.logs import clean_line
-from lab.features.html.moments import end_text
-from lab.features.watch.now import Line, Now, RankNow
-from lab.features.watch.ranks import Life, Moment, blocking, call_words, rank_now
-from lab.node.messages.agent import Exited, Halted, Note, Stack, Started
-from lab.node.messages.start import STARTER
+from lab.features.html.timelines import end_text
+from lab.features.watch.now import Life, Line, Moment, Now, RankNow, blocking, call_words, rank_now
+from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
 from lab.record.index import IndexReader, Piece
 from lab.record.output import read_output

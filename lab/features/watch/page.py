@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.features.html import bundle
+from lab.features.html import write as bundle
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
-from lab.features.watch.ranks import alike_ranks
+from lab.features.watch.now import Now, alike_ranks
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record

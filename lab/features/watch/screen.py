@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO
 
 from lab.features.watch.follow import Follower, Happening
-from lab.features.watch.now import Now, RankNow
-from lab.features.watch.ranks import alike_ranks
+from lab.features.watch.now import Now, RankNow, alike_ranks
 from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for

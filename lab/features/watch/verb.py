@@ -18,7 +18,7 @@ from lab.cli import arguments as shared
 from lab.cli.answer import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
-from lab.features.html.open_page import open_page
+from lab.features.html.write import open_page
 from lab.features.watch.keys import Keys
 from lab.features.watch.lines import Lines
 from lab.features.watch.screen import Screen

@@ -14,7 +14,7 @@ from typing import Any, Union
 
 from .. import processes
 from ..connection import Connection
-from ..messages.fault import Do, LookAt, Undo
+from ..messages.agent import Do, LookAt, Undo
 
 DEADLINE_S = 30.0
 """A process that has not done a deed by then is killed."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import Config
 from ..connection import Connection
-from ..messages.fault import Do, Done, LookAt, Undo
+from ..messages.agent import Do, Done, LookAt, Undo
 from . import Context
 from .apart import Apart, Asked
 

@@ -1,22 +1,470 @@
-"""Every message between the lab and an agent; `wire` encodes and decodes them, and those of `worker`.
+"""What a worker says of the backends of its process groups; goes on to the lab and into the record."""
 
-NamedTuples whose annotations are evaluated take 0.08 ms each to define, frozen dataclasses 0.45 ms.
-"""
+from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
 from ..config import FIRST_UID, OUTPUT_BYTES
-from .backend import Named
-from .checked import Staged
-from .clock import AskTime, TimeTold
-from .fault import Do, Done, LookAt, Reached, Release, Undo
-from .joined import Joined, LeftRunning
-from .output import Fetch, Made, Piece
-from .start import Store, WorkerStart
-from .tcp import Connections
-from .terminal import Breakpoint, Continued, Grant, Input, Taken, Window
-from .thread import ThreadRaised
-from .watch import Follow, LetGo
+
+
+class Named(NamedTuple):
+    """A script named another backend for its process groups than the run has."""
+
+    rank: int
+    time: float
+    named: str = ""
+    backend: str = ""
+    """That of the run."""
+    instead: bool = False
+    """Whether the groups got it all the same, instead of the one that was named."""
+    at: str = ""
+    """The line of the script, `file:line`."""
+    node: str = ""
+    run: str = ""
+
+
+MOST_LEFT_OUT = 20
+"""The most paths that a message names; of further ones it holds only the number."""
+
+
+# -- from an agent to the lab, and unchanged into the events of the record
+class Staged(NamedTuple):
+    """The check is given copies of what the ranks of its node left, but for these."""
+
+    time: float
+    left_out: dict[str, str]
+    """By path: why the check is not given it, as a sentence without a full stop, such as `it is a pipe`."""
+    node: str = ""
+    run: str = ""
+    more: int = 0
+    """How many paths besides these were left out."""
+
+
+# -- from the lab to an agent
+class AskTime(NamedTuple):
+    """Asks for the time."""
+
+    run: str
+    asked: float
+    """Unix time by the lab's clock: it is in the answer."""
+
+
+# -- from an agent to the lab
+class TimeTold(NamedTuple):
+    """What time it is on a node."""
+
+    run: str
+    asked: float
+    time: float
+    """Unix time by the node's clock."""
+    monotonic_s: float
+    """What the monotonic clock shows there, by which traces are written."""
+
+
+NOTHING = ""
+"""A rank's standard input is empty, and there is no terminal for its debugger."""
+FED = "fed"
+"""What somebody sends is a rank's standard input."""
+ON_REQUEST = "on request"
+"""A rank is given the terminal when its debugger asks for it."""
+OWN = "own"
+"""The terminal is a rank's from its start to its end."""
+ANOTHERS = "another's"
+"""The terminal is another rank's from the start: this one passes over its breakpoints."""
+CALLED = "called"
+"""A rank takes calls from its caller in the place of a script, and answers; its standard input is empty."""
+TERMINAL = 3
+"""Beside 1 and 2, standard output and error: the stream of what is shown on the terminal that a rank has."""
+ANSWERS = 4
+"""The stream of what a rank that is called answers; it is no output, and not part of any log."""
+
+
+class Input(NamedTuple):
+    """From the lab: what a rank is to read."""
+
+    run: str
+    rank: int
+    data: bytes
+    last: bool = False
+    """Whether nothing follows."""
+
+
+class Taken(NamedTuple):
+    """From an agent: so much of it the rank has been given."""
+
+    run: str
+    rank: int
+    bytes: int
+    closed: bool = False
+    """Whether nobody reads it any more."""
+
+
+class Grant(NamedTuple):
+    """From the lab: the rank that asked for the terminal has it now."""
+
+    run: str
+    rank: int
+
+
+class Window(NamedTuple):
+    """From the lab: how large the terminal is."""
+
+    run: str
+    rank: int
+    rows: int
+    columns: int
+
+
+class Breakpoint(NamedTuple):
+    """From a worker, and its agent: its debugger asks for the terminal."""
+
+    rank: int
+    time: float
+    at: str
+    """`file:line`."""
+    node: str = ""
+    run: str = ""
+
+
+class Continued(NamedTuple):
+    """From a worker, and its agent: its debugger has no use for the terminal now."""
+
+    rank: int
+    time: float
+    node: str = ""
+    run: str = ""
+
+
+# -- from the lab to an agent
+class Do(NamedTuple):
+    """Asks for a deed: see `deeds`."""
+
+    id: str
+    """Names the request, in the answer."""
+    deed: str
+    said: dict[str, Any]
+    """What there is to say of it."""
+    run: str = ""
+    """The run whose client asks; empty: somebody beside any run."""
+
+
+class Undo(NamedTuple):
+    """Asks for a deed to be taken back, whether it was done or not."""
+
+    id: str
+    deed: str
+    said: dict[str, Any]
+    run: str = ""
+
+
+class LookAt(NamedTuple):
+    """Asks how it is with a deed; nothing is changed."""
+
+    id: str
+    deed: str
+    said: dict[str, Any]
+    run: str = ""
+
+
+class Release(NamedTuple):
+    """Lets a rank go on that is held."""
+
+    run: str
+    rank: int
+    hold: int
+    """The number that it gave its hold."""
+    deed: dict[str, Any]
+    """What it is to do itself before it goes on; empty: nothing."""
+
+
+# -- from an agent to the lab
+class Done(NamedTuple):
+    """The answer to a request for a deed, or for one to be taken back, or looked at."""
+
+    id: str
+    found: dict[str, Any]
+    """What was found where it was done."""
+    wrong: str = ""
+    """Why it could not be done, a sentence; empty: it was."""
+    run: str = ""
+    """As in the request."""
+
+
+class Reached(NamedTuple):
+    """A rank is held at a point that a fault waits for; also what a worker says to its agent."""
+
+    rank: int
+    time: float
+    hold: int
+    """A number of its own for this hold."""
+    trigger: int
+    """Index of the fault in the plan."""
+    heals: bool = False
+    """Whether it is the event that heals it."""
+    call: int = 0
+    """The how-manieth of that rank's calls of the operation, phases of the name, or notes of the name; from 1."""
+    value: Any = None
+    """What it notes."""
+    brought: tuple[dict[str, Any], ...] = ()
+    """The tensors that its call brings: `elements`, `dtype`, and `bits` of a number."""
+    node: str = ""
+    run: str = ""
+    attempt: str = ""
+
+
+_FIRST = -16
+MOST_OF_A_WORKER = 1024
+"""So many processes that one worker started are on record."""
+
+
+def number_of(worker: int, nth: int) -> int:
+    """What stands in the place of a rank in messages about the nth process that a worker started; below -15."""
+    return _FIRST - worker * MOST_OF_A_WORKER - nth
+
+
+def worker_of(number: int) -> int:
+    """The rank of the worker that started a process."""
+    return (_FIRST - number) // MOST_OF_A_WORKER
+
+
+def nth_of(number: int) -> int:
+    """Which of those it is that this worker started, from 0."""
+    return (_FIRST - number) % MOST_OF_A_WORKER
+
+
+def is_joined(number: int) -> bool:
+    """Whether what stands in the place of a rank is the number of such a process."""
+    return number <= _FIRST
+
+
+# -- from such a process to its agent, with descriptors
+class Joining(NamedTuple):
+    """It is about to join a process group; with it come its trace and where it writes its stack, both memfds."""
+
+    rank: int
+    """Who it says that it is."""
+    time: float
+    world_size: int
+    meeting: str = ""
+    """Where the ranks meet, as far as that can be told: a port, a path."""
+
+
+class Leaving(NamedTuple):
+    """It ends by itself."""
+
+    rank: int
+    time: float
+    code: Optional[int] = None
+    """None where it cannot know."""
+
+
+# -- from an agent to the lab, and unchanged into the events of the record
+class Joined(NamedTuple):
+    """A process that a worker started joins a process group."""
+
+    rank: int
+    """Its number, see `number_of`."""
+    time: float
+    node: str = ""
+    run: str = ""
+    pid: int = 0
+    said: int = 0
+    """Which rank it says that it is."""
+    world_size: int = 0
+    meeting: str = ""
+    attempt: str = ""
+    """That of the worker, see `Started`."""
+
+
+class LeftRunning(NamedTuple):
+    """A process that a script had started was still there when all workers had ended, and was stopped."""
+
+    time: float
+    node: str = ""
+    run: str = ""
+    pid: int = 0
+    rank: Optional[int] = None
+    """Whose it was; None where that cannot be told."""
+    command: str = ""
+
+
+SHARED = "shared/"
+"""Stands before the path of a file in the shared folder."""
+
+
+class MadeFile(NamedTuple):
+    """A file that a run made."""
+
+    path: str
+    """Below the folder that was shipped; below the shared one, behind `SHARED`."""
+    rank: int
+    """Whose it is; the first rank of the node where that cannot be told."""
+    bytes: int
+    fingerprint: str = ""
+    """Of its contents; empty where it is too large to be fetched, or cannot be read."""
+    executable: bool = False
+    """Whether its owner may execute it; nothing else of its mode is sent."""
+
+
+class Made(NamedTuple):
+    """From an agent: every process of the run has ended, and this is what they made."""
+
+    run: str
+    files: tuple[MadeFile, ...]
+    more: int = 0
+    """How many more there are."""
+
+
+class Fetch(NamedTuple):
+    """From the lab: asks for some of these files; then nothing of the run is to be left."""
+
+    run: str
+    paths: tuple[str, ...]
+
+
+class Piece(NamedTuple):
+    """From an agent: a part of such a file."""
+
+    run: str
+    path: str
+    data: bytes
+    last: bool
+
+
+STARTER = -2
+"""In the place of a rank, and of a local one: a starter. The scenario's check is -1."""
+PYTHON = "{python}"
+"""As a word of a starter's argv: the Python of the node."""
+STUB = "{stub}"
+"""As a word of a starter's argv: a script for that Python, with `-I -S -E` before it, that becomes a worker: a process
+that has no rank asks the agent for it, passes signals on to it, and ends as it ends."""
+
+
+class WorkerStart(NamedTuple):
+    """What one worker, or starter, is started with."""
+
+    rank: int
+    local_rank: int
+    env: dict[str, str]
+    argv: list[str]
+    """The script, relative to the folder that was shipped, and its arguments; of a starter, a program and its."""
+    script: str = ""
+    """Path of the script where `argv[0]` is not that."""
+    stdin: str = NOTHING
+    """What it reads, see `terminal`."""
+    entry: str = ""
+    """`module:function` that a starter calls in the place of a program, warm in a fork of the agent; `argv[0]` is then
+    its name."""
+    attempt: str = ""
+    """Which workers it meets, see `Started`."""
+    modules: tuple[str, ...] = ()
+    """Of a starter: what the Python of the node must have."""
+    triggers: tuple[dict[str, Any], ...] = ()
+    """The points at which it is held: those of `Prepare` that are its own. `{"writes": True}`: its writes are seen."""
+
+
+class Store(NamedTuple):
+    """The rendezvous store that the first node starts before any worker."""
+
+    address: str
+    port: int
+    world_size: int
+
+
+STUCK_S = 0.5
+"""Data that nobody acknowledged for so long, though it was sent again and again, does not get through,"""
+BLINK_S = 0.2
+"""So long a kernel waits at least before it sends data again that nobody acknowledged."""
+LONG_WAYS = 4
+"""if that is so many round trips."""
+
+
+class Connections(NamedTuple):
+    """What the kernel of a node says of its TCP connections to one other node, taken together."""
+
+    time: float
+    node: str = ""
+    run: str = ""
+    peer: str = ""
+    """The other node: its address as an agent says it, its name in the record."""
+    number: int = 0
+    """How many connections there are."""
+    unacknowledged_bytes: int = 0
+    """What was sent, and the other kernel has not said to have."""
+    silent_s: float = 0.0
+    """For at least so long the other kernel has not answered though data was sent again and again; of several
+    connections the longest."""
+    unread_bytes: int = 0
+    """What has come, and no process here has read."""
+    sent_again: int = 0
+    """Segments that were sent again, since the connections were made."""
+    segments_out: int = 0
+    segments_in: int = 0
+    """All that were sent and that came, with those that were sent again."""
+    acknowledged_bytes: int = 0
+    """What was sent and has arrived, since the connections were made."""
+    round_trip_s: float = 0.0
+    """The smoothed round trip time of the one that has carried most; 0: not known."""
+    rate_bytes_per_s: float = 0.0
+    """The largest rate at which data was last delivered by one of them; 0: not known."""
+    most_bytes: int = 0
+    """What the one that has carried most has carried,"""
+    busy_s: float = 0.0
+    """for how long it had something on its way,"""
+    reader_late_s: float = 0.0
+    """and for how long of that the other end had no room, because its process did not read."""
+    answers: Optional[bool] = None
+    """Whether the other kernel answered when it was asked for a connection; None: it was not asked."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing gets through, or nothing comes back: not where the way is only long."""
+        return self.silent_s >= max(STUCK_S, LONG_WAYS * self.round_trip_s)
+
+
+class ThreadRaised(NamedTuple):
+    """A thread of a script, not its main one, ended by an error that nobody caught."""
+
+    rank: int
+    time: float
+    thread: str = ""
+    """Its name."""
+    error: str = ""
+    at: str = ""
+    """The innermost line of the script's folder, `file:line`; empty where it was in none."""
+    node: str = ""
+    run: str = ""
+
+
+EVERY_RANK = -1
+"""In the place of a rank."""
+RUN_ON = 1 << 62
+"""In the place of a call's index: it is not held any more."""
+
+
+class Follow(NamedTuple):
+    """From the lab: asks for traces as soon as they are written, before the workers are prepared."""
+
+    run: str
+    step: bool = False
+    """Whether each worker is held before each call that is recorded."""
+
+
+class Held(NamedTuple):
+    """A rank, and the call that it is held at."""
+
+    rank: int
+    """Or EVERY_RANK."""
+    call: int
+    """Its index in the rank's trace; or RUN_ON."""
+
+
+class LetGo(NamedTuple):
+    """From the lab: lets ranks go on that are held at these calls."""
+
+    run: str
+    calls: tuple[Held, ...]
+
 
 PROTOCOL = 11
 """Version of what is said here. A client and an agent of different versions part at once, with a sentence."""
@@ -307,3 +755,22 @@ Request = Union[Hello, Claim, Files, Follow, Prepare, Go, LetGo, Input, Grant, W
 Answer = Union[Ready, Claimed, Busy, Refused, Prepared, Started, Output, Trace, Note, Named, Stack, Halted, Exited,
                Limited, Cleaning, Made, Piece, Taken, Breakpoint, Continued, Joined, LeftRunning, Finished,
                Done, Reached, Connections, TimeTold, ThreadRaised, Staged]  # fmt: skip
+
+
+class Raised(NamedTuple):
+    """What ended a script."""
+
+    rank: int
+    time: float
+    error: str
+    traceback: str
+
+
+class Imported(NamedTuple):
+    """Slow parts of torch that a script had to import itself."""
+
+    rank: int
+    names: list[str]
+
+
+Statement = Union[Note, Named, Raised, Imported, Breakpoint, Continued, Joining, Leaving, Reached, ThreadRaised]

@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Union, get_args
 
-from .agent import PROTOCOL, Answer, Request
+from .agent import PROTOCOL, Answer, Request, Statement
 from .typed import Misfit, read, write_bytes
-from .worker import Statement
 
 Message = Union[Request, Answer, Statement]
 

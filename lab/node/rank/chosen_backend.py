@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any
 
-from ..messages.backend import Named
+from ..messages.agent import Named
 from . import note
 
 VARIABLE = "LAB_BACKEND"

@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import FrameType
 from typing import Any
 
-from ..messages.terminal import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued
+from ..messages.agent import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued
 from ..recorder.imports import when_imported
 from . import note
 

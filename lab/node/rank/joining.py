@@ -20,7 +20,7 @@ from typing import Any
 
 from .. import trace_file
 from ..messages import wire
-from ..messages.joined import Joining, Leaving
+from ..messages.agent import Joining, Leaving
 from ..recorder import imports, marks
 from ..recorder import install as recorder
 from . import chosen_backend, note

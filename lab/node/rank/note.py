@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..messages import wire
-from ..messages.agent import Note
-from ..messages.worker import Statement
+from ..messages.agent import Note, Statement
 from ..statement import problem_with
 
 SOCKET_VARIABLE = "LAB_NOTE_SOCKET"

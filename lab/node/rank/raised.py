@@ -6,7 +6,7 @@ import time
 import traceback
 import types
 
-from ..messages.worker import Raised
+from ..messages.agent import Raised
 
 
 def raised(rank: int, error: BaseException) -> Raised:

@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..messages.thread import ThreadRaised
+from ..messages.agent import ThreadRaised
 from . import note
 from .raised import told_as
 

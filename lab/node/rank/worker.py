@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from .. import warm
-from ..messages.worker import Imported
+from ..messages.agent import Imported
 from ..recorder import holds
 from ..recorder import install as recorder
 from . import (

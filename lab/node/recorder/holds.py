@@ -169,7 +169,7 @@ def _scalar(value: Any) -> Any:
 
 def arm(triggers: Iterable[Mapping[str, Any]], fd: int, rank: int, socket_path: str) -> None:
     """Arm the holds of this process, which tell the agent by its socket for notes."""
-    from ..messages.fault import Reached
+    from ..messages.agent import Reached
     from ..rank import note
 
     def tell(hold: int, point: Point, nth: int, value: Any, brought: tuple[dict[str, Any], ...]) -> None:

@@ -34,7 +34,7 @@ def writes_what_acts():
 
 def asks_without_taking():
     """Says over and over that it is at a breakpoint, and has left it, and takes nothing of what it is given."""
-    from labnode.node.messages.terminal import Breakpoint, Continued
+    from labnode.node.messages.agent import Breakpoint, Continued
     from labnode.node.rank.note import SOCKET_VARIABLE, send
 
     for number in range(5_000):

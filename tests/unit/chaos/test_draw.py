@@ -10,8 +10,7 @@ import pytest
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Traits
 from lab.errors import UsageError
-from lab.features.chaos.draw import DURATIONS_S, Pool, kinds_drawn, said
-from lab.features.chaos.moments import earliest, moments_of
+from lab.features.chaos.draw import DURATIONS_S, Pool, earliest, kinds_drawn, moments_of, said
 from lab.features.faults.fault import fault_sentence
 from lab.features.faults.kind import FaultKind, fault_kinds, key_of
 from lab.features.faults.when import When

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.diagnosis.backend import backend_finding, find_named_backends
-from lab.node.messages.backend import Named
+from lab.node.messages.agent import Named
 from tests.unit.diagnosis.facts import told_facts
 
 

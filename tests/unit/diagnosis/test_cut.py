@@ -8,7 +8,7 @@ from typing import Any
 from lab.diagnosis.finding import Cut
 from lab.diagnosis.links import find_cut
 from lab.diagnosis.network import Network
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 
 
 def _network(nodes: int, *broken: tuple[int, int], told_by: set[int] | None = None, **more: Any) -> Network:

@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.links import find_flaps
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
 from tests.unit.diagnosis.facts import told_facts

@@ -8,7 +8,7 @@ from pathlib import Path
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.links import find_slow_links
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
 from tests.unit.diagnosis.facts import told_facts

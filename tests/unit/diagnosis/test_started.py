@@ -12,8 +12,7 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from lab.diagnosis.limits import left_told
 from lab.diagnosis.started import find_started, place_started
-from lab.node.messages.agent import Exited
-from lab.node.messages.joined import Joined, LeftRunning, number_of
+from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
 from lab.record.read import Record
 from lab.record.started import Started, ranks_of, read_started

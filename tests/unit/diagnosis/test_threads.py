@@ -10,7 +10,7 @@ from lab.diagnosis.ends import find_ended_threads
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.judge import judge
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 from tests.unit.diagnosis.facts import stack, stopped, told_facts, write_events
 from tests.unit.traces import TraceMaker
 

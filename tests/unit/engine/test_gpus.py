@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine import gpus
-from lab.engine.gpus import GpuFacts, gpu_checks, look, refusal, refuse_missing, self_test_here, told_steps
+from lab.engine import doctor as gpus
+from lab.engine.doctor import GpuFacts, gpu_checks, look, refusal, refuse_missing, self_test_here, told_steps
 from lab.errors import MachineLacks
 from lab.node import gpu_test
 

@@ -9,7 +9,7 @@ import sys
 
 PROGRAM = """
 import gc, os, subprocess
-from lab.engine.outliving import may_outlive
+from lab.engine.interrupts import may_outlive
 nothing = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 def start(*argv):
     process = subprocess.Popen(argv, **nothing)

@@ -13,18 +13,18 @@ from lab.engine import capability
 from lab.engine.capability import ImageMaker, ImageStore, LimitControl, PowerControl, PythonRunner, capable
 from lab.engine.docker.channel import DockerChannel
 from lab.engine.docker.engine import DockerEngine
-from lab.engine.local.channel import LocalChannel
+from lab.engine.held import LocalChannel
 from lab.engine.local.engine import LocalEngine
 from lab.engine.protocol import Channel, Engine, NodeState, Removed
 from lab.errors import ClusterUnfit
 from lab.features.slurm.engine import SlurmEngine
-from lab.features.swarm.channel import TaskChannel
 from lab.features.swarm.engine import SwarmEngine
+from lab.features.swarm.hosts import TaskChannel
 from tests.unit.fake_engine import FakeChannel, FakeEngine
 
-CAPABILITIES = {
+CAPABILITIES = [
     one for one in vars(capability).values() if getattr(one, "_is_protocol", False) and one not in (Engine, Protocol)
-}
+]
 OF_IMAGES = {ImageMaker, ImageStore, LimitControl}
 PROCESSES = (LocalEngine, SlurmEngine)
 
@@ -46,9 +46,13 @@ def parameters(function) -> list[tuple[str, object, object]]:
         (Engine, SlurmEngine),
         (Engine, FakeEngine),
         *((capability, DockerEngine) for capability in CAPABILITIES),
-        *((capability, FakeEngine) for capability in CAPABILITIES - {ImageMaker, ImageStore, PythonRunner}),
+        *(
+            (capability, FakeEngine)
+            for capability in CAPABILITIES
+            if capability not in (ImageMaker, ImageStore, PythonRunner)
+        ),
         *((capability, SwarmEngine) for capability in CAPABILITIES),
-        *((capability, engine) for capability in CAPABILITIES - OF_IMAGES for engine in PROCESSES),
+        *((capability, engine) for capability in CAPABILITIES if capability not in OF_IMAGES for engine in PROCESSES),
         (Channel, DockerChannel),
         (Channel, LocalChannel),
         (Channel, TaskChannel),

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.features.functions.caught_as import caught_as
-from lab.features.functions.failures import rebuild
+from lab.features.functions.failures import caught_as, rebuild
 from lab.features.functions.on_node.call import Failure
 
 

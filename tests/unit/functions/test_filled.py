@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.features.functions.filled import around_filled, to_fill
+from lab.features.functions.distributed import around_filled, to_fill
 
 RANK = {"rank": 0, "world_size": 3}
 

@@ -13,10 +13,9 @@ import pytest
 
 from lab.errors import UsageError
 from lab.features.grade import stage
-from lab.features.grade.feedback import plain
+from lab.features.grade.points import plain
 from lab.features.grade.stage import ROOM, own_folder, staged
-from lab.features.grade.submissions import Submission, find_submissions
-from lab.features.grade.unzip import Room, unzip
+from lab.features.grade.submissions import Room, Submission, find_submissions, unzip
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.launcher.protocol import Layout, find_launcher
-from lab.node.messages.start import PYTHON, STUB
+from lab.node.messages.agent import PYTHON, STUB
 from lab.spec.launcher import Torchrun
 from lab.spec.launching import LAUNCHERS, Launching
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages.backend import Named
+from lab.node.messages.agent import Named
 from lab.node.rank import chosen_backend, note
 
 GROUPS = "torch.distributed.distributed_c10d"

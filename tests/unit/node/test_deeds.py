@@ -17,7 +17,7 @@ from lab.node import deeds
 from lab.node.config import Config
 from lab.node.deeds import apart as processes_apart
 from lab.node.deeds.doing import Deeds
-from lab.node.messages.fault import Do, Done, LookAt, Undo
+from lab.node.messages.agent import Do, Done, LookAt, Undo
 
 
 class Listener:

@@ -7,7 +7,7 @@ import termios
 import pytest
 
 from lab.node.inlet import Inlet, open_inlet
-from lab.node.messages.terminal import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN
+from lab.node.messages.agent import ANOTHERS, FED, NOTHING, ON_REQUEST, OWN
 
 pytestmark = pytest.mark.unit
 

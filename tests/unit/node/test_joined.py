@@ -16,9 +16,21 @@ import pytest
 
 from lab.node.joined import Joiners
 from lab.node.messages import wire
-from lab.node.messages.agent import Exited, Limited, Note, Trace
-from lab.node.messages.joined import MOST_OF_A_WORKER, Joined, Joining, Leaving, is_joined, nth_of, number_of, worker_of
-from lab.node.messages.worker import Raised
+from lab.node.messages.agent import (
+    MOST_OF_A_WORKER,
+    Exited,
+    Joined,
+    Joining,
+    Leaving,
+    Limited,
+    Note,
+    Raised,
+    Trace,
+    is_joined,
+    nth_of,
+    number_of,
+    worker_of,
+)
 from lab.node.rank.note import send
 from lab.node.statement import bind_notes, waiting_statements
 

@@ -17,8 +17,7 @@ import pytest
 
 from lab.node import joins, stub
 from lab.node.joins import JoinError, Joins, understand
-from lab.node.messages.agent import Claim
-from lab.node.messages.start import WorkerStart
+from lab.node.messages.agent import Claim, WorkerStart
 from lab.node.users import Users
 from tests.short import SHORT
 

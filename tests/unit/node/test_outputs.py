@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from lab.node import outputs
-from lab.node.messages.agent import Finish
-from lab.node.messages.output import Made
+from lab.node.messages.agent import Finish, Made
 
 
 def made_in(

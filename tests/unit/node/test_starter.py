@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from lab.node import starter
-from lab.node.messages.start import PYTHON, STARTER, WorkerStart
+from lab.node.messages.agent import PYTHON, STARTER, WorkerStart
 
 
 def start(program: str, *modules: str) -> WorkerStart:

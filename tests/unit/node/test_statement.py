@@ -18,8 +18,7 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.node.config import Config
 from lab.node.inlet import Inlet
 from lab.node.messages import wire
-from lab.node.messages.agent import Claim, Note
-from lab.node.messages.worker import Imported, Raised
+from lab.node.messages.agent import Claim, Imported, Note, Raised
 from lab.node.noderun import NodeRun
 from lab.node.rank import note
 from lab.node.statement import DEEPEST, problem_with, read_statement

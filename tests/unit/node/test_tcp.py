@@ -11,7 +11,7 @@ import pytest
 
 from lab.node import tcp
 from lab.node.config import Config
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections
 from lab.node.tcp import Connection, Reports, by_peer, connections
 
 _CONFIG = Config(node="node1", root="/", container=True, import_root="/")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.messages.thread import ThreadRaised
+from lab.node.messages.agent import ThreadRaised
 from lab.node.rank import note, thread_failures
 
 pytestmark = pytest.mark.unit

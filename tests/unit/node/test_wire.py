@@ -11,29 +11,39 @@ from lab.node.agent import Agent
 from lab.node.config import Config
 from lab.node.messages import wire
 from lab.node.messages.agent import (
+    EVERY_RANK,
     PROTOCOL,
+    RUN_ON,
     Answer,
+    Breakpoint,
     Busy,
     Check,
     Claim,
+    Do,
+    Done,
     Exited,
     Files,
     Finish,
+    Follow,
+    Held,
     Hello,
+    Input,
+    LetGo,
     Limited,
     Note,
     Output,
     Prepare,
+    Reached,
     Ready,
     Refused,
+    Release,
     Request,
+    Store,
     Trace,
+    Window,
+    WorkerStart,
 )  # fmt: skip
-from lab.node.messages.fault import Do, Done, Reached, Release
-from lab.node.messages.start import Store, WorkerStart
-from lab.node.messages.terminal import Breakpoint, Input, Window
 from lab.node.messages.typed import Misfit, read
-from lab.node.messages.watch import EVERY_RANK, RUN_ON, Follow, Held, LetGo
 
 MESSAGES = [
     Hello(),

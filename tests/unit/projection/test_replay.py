@@ -6,9 +6,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, Work
-from lab.features.projection.contention import Clock, Machine, Working, machine_of
-from lab.features.projection.replay import replay
-from lab.features.projection.world import Replayed, World
+from lab.features.projection.replay import Clock, Machine, Replayed, Working, World, machine_of, replay
 
 A, B = Key("0", 0), Key("0", 1)
 

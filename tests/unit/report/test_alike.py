@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.features.export.traffic_view import traffic_text
-from lab.features.html.operations import matrix_view
-from lab.features.html.ranks import expectation_rows, note_rows, stack_rows, worker_rows
+from lab.features.html.tables import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.features.html.columns import Line, Names, call_lines, columns, step_lines
 from lab.features.html.logs import MOST_LINES, log_lines
-from lab.features.html.moments import moments
 from lab.features.html.page import write_report
 from lab.features.html.pictures import choose, stand_ins
 from lab.features.html.sources import cite, sources
-from lab.features.html.timelines import run_data
+from lab.features.html.timelines import Line, Names, call_lines, columns, moments, run_data, step_lines
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.trace.read import read_trace

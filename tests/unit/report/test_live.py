@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from lab.report.bottom import Bottom, fit
-from lab.report.live import LiveOutput
+from lab.report.live import Bottom, LiveOutput, fit
 from lab.report.whereabouts import whereabouts_text
 from lab.trace.now import Place
 

@@ -14,8 +14,8 @@ from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions
 from lab.plan.plan import make_plan
-from lab.report.calls_view import calls_text
 from lab.report.plan_view import plan_text, requests_text
+from lab.report.steps_view import calls_text
 from lab.report.style import Style
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.node.messages.terminal import TERMINAL
+from lab.node.messages.agent import TERMINAL
 from lab.report.harmless import of_an_editor
 from lab.report.live import LiveOutput
 from lab.report.shared_terminal import SharedTerminal

@@ -10,10 +10,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from lab.features.suite.junit import junit_xml
-from lab.features.suite.live import SuiteDisplay
 from lab.features.suite.markdown import markdown
 from lab.features.suite.outcome import SuiteResult
-from lab.features.suite.view import again_line, outcome_line, suite_text
+from lab.features.suite.view import SuiteDisplay, again_line, outcome_line, suite_text
 from lab.report.style import Style
 from tests.unit.suite.cases import attempt, case, culprit, outcome, rank_with_log, suite
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.explain import explain
-from lab.features.html.attempts import with_pages
 from lab.features.html.page import write_report
+from lab.features.html.tables import with_pages
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
 from lab.features.watch.session import Session
-from lab.node.messages.agent import Exited, Note, Output, Started, Trace
-from lab.node.messages.start import STARTER
+from lab.node.messages.agent import STARTER, Exited, Note, Output, Started, Trace
 from lab.record.events import NodeCame, NodeLost, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
 from lab.record.read import Record, find_record, list_records

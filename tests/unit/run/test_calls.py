@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lab.features.functions.call_line import CallLine
-from lab.node.messages.agent import Exited, Output
-from lab.node.messages.terminal import ANSWERS, CALLED, Input, Taken
+from lab.node.messages.agent import ANSWERS, CALLED, Exited, Input, Output, Taken
 
 KIB = 1 << 10
 

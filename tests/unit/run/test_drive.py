@@ -17,12 +17,15 @@ from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node.messages import wire
 from lab.node.messages.agent import (
+    ANOTHERS,
+    OWN,
     Busy,
     Claimed,
     Cleaning,
     Exited,
     Finished,
     Halted,
+    Input,
     Note,
     Output,
     Prepare,
@@ -30,10 +33,10 @@ from lab.node.messages.agent import (
     Refused,
     Started,
     Stop,
+    Store,
+    Taken,
     Trace,
 )
-from lab.node.messages.start import Store
-from lab.node.messages.terminal import ANOTHERS, OWN, Input, Taken
 from lab.node.recorder.journal import clock_id
 from lab.plan.cluster import MASTER_PORT, Shape
 from lab.plan.options import PlanOptions

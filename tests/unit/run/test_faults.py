@@ -16,7 +16,7 @@ from lab.features.faults.fault import Fault
 from lab.features.faults.fault_journal import FaultJournal
 from lab.features.faults.kinds.kill import Kill
 from lab.features.faults.when import START, When
-from lab.node.messages.fault import Release
+from lab.node.messages.agent import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.messages.output import Made, MadeFile, Piece
+from lab.node.messages.agent import Made, MadeFile, Piece
 from lab.run.outputs import LIMIT_BYTES, Outputs
 
 

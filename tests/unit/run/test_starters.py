@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.node.messages.agent import Exited, Output, Prepare
-from lab.node.messages.start import STARTER, WorkerStart
+from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions

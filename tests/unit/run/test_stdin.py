@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.node.messages.agent import Exited
-from lab.node.messages.terminal import (
+from lab.node.messages.agent import (
     ANOTHERS,
     FED,
     NOTHING,
@@ -16,6 +15,7 @@ from lab.node.messages.terminal import (
     OWN,
     Breakpoint,
     Continued,
+    Exited,
     Grant,
     Input,
     Taken,

@@ -13,8 +13,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
 from lab.features.score.score import mark_run, score
 from lab.features.score.view import score_text
-from lab.node.messages.agent import Exited, Halted, Started
-from lab.node.messages.tcp import Connections
+from lab.node.messages.agent import Connections, Exited, Halted, Started
 from lab.record.events import Clock, Event, NodeLost, NodeTroubled, TimedOut
 from lab.record.layout import RESULT
 from lab.record.read import Record

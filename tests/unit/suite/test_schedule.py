@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.suite.durations import known_durations
-from lab.features.suite.schedule import Pace, choose_jobs, cluster_for, in_order, next_fitting
+from lab.features.suite.schedule import Pace, choose_jobs, cluster_for, in_order, known_durations, next_fitting
 from lab.plan.cluster import Shape
 from lab.record.write import RecordWriter
 from tests.unit.suite.cases import attempt, case

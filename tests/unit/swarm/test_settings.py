@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.errors import EngineUnavailable
-from lab.features.swarm.settings import Settings, follows, read_settings
+from lab.features.swarm.hosts import Settings, follows, read_settings
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from lab.features.watch import steps
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
 from lab.features.watch.steps import Stepper
-from lab.node.messages.watch import EVERY_RANK, RUN_ON
+from lab.node.messages.agent import EVERY_RANK, RUN_ON
 from lab.run import watched as clock
 from lab.run.watched import Watched
 from tests.unit.watch.growing import ORIGIN, Growing

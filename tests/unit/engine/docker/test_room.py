@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.engine.docker.room import cost_of, room_for
+from lab.engine.docker.request import cost_of, room_for
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape
 from lab.plan.room import refuse_crowd

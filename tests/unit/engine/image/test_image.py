@@ -13,9 +13,8 @@ import requests
 from docker.errors import APIError, ImageNotFound
 
 from lab.engine.image import image as subject
+from lab.engine.image.build import ImageProgress, Silent, follow
 from lab.engine.image.image import DEFAULT_IMAGE, build_image, ensure_image, pull_image
-from lab.engine.image.progress import ImageProgress
-from lab.engine.image.stream import Silent, follow
 from lab.errors import EngineUnavailable, ImageError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local import channel
-from lab.engine.local.channel import LocalChannel, listens
+from lab.engine import held as channel
+from lab.engine.held import LocalChannel, listens
 from lab.plan.cluster import RUNNING, Node
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local.create import free_network
-from lab.engine.local.layout import DESCRIPTION, address, network_name, network_number
-from lab.engine.local.request import requests_for
+from lab.engine.local.create import free_network, requests_for
+from lab.engine.local.state import DESCRIPTION, address, network_name, network_number
 from lab.errors import ClusterError
 from lab.plan.cluster import Shape
 from lab.spec.volumes import Volume

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.local import remove as removal
-from lab.engine.local.layout import DESCRIPTION
-from lab.engine.local.state import nodeless, read_cluster
+from lab.engine.local.state import DESCRIPTION, nodeless, read_cluster
 from lab.plan.cluster import Shape
 
 

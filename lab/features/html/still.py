@@ -1,22 +1,150 @@
-"""A run's timeline as one still picture: lanes of ranks, a bar for each call, hatched while it waits for others.
-
-Plain SVG without scripts or style sheets, so that it shows wherever HTML does; text and lines take the colour of the
-text around it, and so suit light and dark pages.
-"""
+"""A run's timeline as one still picture: lanes of ranks, a bar for each call, hatched while it waits for others."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from lab.features.html.timeline.axis import make_axis
-from lab.features.html.timeline.layout import Bar, busy_times, make_rows, shown_marks
 from lab.operations import operation
+from lab.report.lanes import rows_of
 from lab.report.svg import element, escaped, title
-from lab.trace.model import Mark, RankTrace, Trace
+from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.notation import render_call
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, format_moment, name_ranks
+
+_CUT_WIDTH = 18.0
+"""Pixels of a pause that was cut."""
+_LONG = 0.08
+"""A pause is long if it takes more than this part of the time in which something happens."""
+_ABOUT = 8
+"""Ticks on an axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of time in which something happens, and its place."""
+
+    begin: float
+    end: float
+    left: float
+    """Pixels."""
+    right: float
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From seconds to pixels."""
+
+    pieces: tuple[Piece, ...]
+    """Between them lie the pauses that were cut."""
+
+    def place(self, time: float) -> float:
+        """Pixels at a moment; moments before and after the run are at its ends, moments within a cut in its middle."""
+        before = None
+        for piece in self.pieces:
+            if time < piece.begin:
+                return piece.left if before is None else (before.right + piece.left) / 2
+            if time <= piece.end:
+                span = piece.end - piece.begin
+                return piece.left + ((time - piece.begin) / span if span else 0.0) * (piece.right - piece.left)
+            before = piece
+        return self.pieces[-1].right
+
+    def ticks(self) -> list[float]:
+        """Round moments to write on the axis, in seconds, of which all lie in pieces."""
+        total = sum(piece.end - piece.begin for piece in self.pieces)
+        if total <= 0:
+            return [self.pieces[0].begin]
+        step = _round_up(total / _ABOUT)
+        first_and_last = ((math.ceil(piece.begin / step), math.floor(piece.end / step)) for piece in self.pieces)
+        return [number * step for first, last in first_and_last for number in range(first, last + 1)]
+
+
+def make_axis(busy: Iterable[tuple[float, float]], left: float, right: float) -> Axis:
+    """The axis of a run: the stretches of seconds in which something happened, put between two pixels."""
+    stretches = _merge(busy, 0.0)
+    if not stretches:
+        return Axis((Piece(0.0, 0.0, left, right),))
+    kept = _merge(stretches, _LONG * sum(end - begin for begin, end in stretches))
+    total = sum(end - begin for begin, end in kept)
+    width = right - left - _CUT_WIDTH * (len(kept) - 1)
+    pieces, at = [], left
+    for begin, end in kept:
+        share = width * ((end - begin) / total if total else 1 / len(kept))
+        pieces.append(Piece(begin, end, at, at + share))
+        at += share + _CUT_WIDTH
+    return Axis(tuple(pieces))
+
+
+def _merge(stretches: Iterable[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
+    """Stretches put together where no longer pause lies between them."""
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(stretches):
+        if merged and begin - merged[-1][1] <= pause:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def _round_up(number: float) -> float:
+    """The next of 1, 2, 5, 10, 20, 50, ... times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= number)
+
+
+NARROW = 2.0
+"""Least width of a bar, in pixels; narrower ones that touch are drawn as one."""
+_SETTING_UP = frozenset({"DDP()"})
+"""Phases whose length says more about imports than about the run: the axis may be cut in them."""
+_HIDDEN_MARKS = frozenset({"init_process_group", "new_group", "destroy_process_group"})
+
+
+@dataclass(slots=True)
+class Bar:
+    """One call, or several that are too short to be told apart."""
+
+    calls: list[Call]
+    end: float
+    """Seconds; where a call never ended, the end of the run."""
+    left: float
+    """Pixels."""
+    right: float
+
+
+def busy_times(ranks: Sequence[RankTrace], last: float) -> list[tuple[float, float]]:
+    """From when to when something happened, in seconds; they may overlap. Calls that never ended last until `last`."""
+    calls = [(call.begin, last if call.end is None else call.end) for rank in ranks for call in rank.calls]
+    marks = [mark for rank in ranks for mark in shown_marks(rank) if mark.name not in _SETTING_UP]
+    return calls + [(mark.begin, mark.end) for mark in marks if mark.end is not None]
+
+
+def shown_marks(rank: RankTrace) -> list[Mark]:
+    """The phases that are drawn."""
+    return [mark for mark in rank.marks if mark.name not in _HIDDEN_MARKS]
+
+
+def make_rows(rank: RankTrace, axis: Axis, last: float) -> list[list[Bar]]:
+    """The bars of a rank, row by row; calls that never ended last until `last`, in seconds."""
+    numbers = rows_of(rank.calls)
+    rows: list[list[Bar]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    for call, number in zip(rank.calls, numbers, strict=True):
+        end = max(last if call.end is None else call.end, call.begin)
+        left = axis.place(call.begin)
+        bar = Bar([call], end, left, max(axis.place(end), left + NARROW))
+        former = rows[number][-1] if rows[number] else None
+        if former and bar.left < former.right + 0.5 and bar.right - former.left <= 2 * NARROW:
+            former.calls.append(call)
+            former.end, former.right = max(former.end, end), max(former.right, bar.right)
+            continue
+        if former:
+            bar.left = max(bar.left, min(former.right + 0.5, bar.right - 1))
+        rows[number].append(bar)
+    return rows
+
 
 _WIDTH = 900
 _LEFT, _BAR, _MARK, _GAP, _AXIS = 64.0, 16.0, 11.0, 9.0, 24.0

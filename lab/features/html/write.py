@@ -1,17 +1,18 @@
-"""Puts a page's own files into it: style, modules of JavaScript, data.
-
-The modules are plain ES modules that name each other `lab/<file>`; an import map with `data:` addresses makes them
-loadable from a file that is opened from disk, without a bundler. A page holds those that its first module leads to.
-"""
+"""Puts a page's own files into it and writes it, whole or not at all; opens it in the person's browser."""
 
 from __future__ import annotations
 
 import base64
+import gc
 import gzip
 import hashlib
 import json
+import os
 import re
-from collections.abc import Callable
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from lab import __version__
+from lab.errors import RecordError
+from lab.record.record_files import replace_file, write_file
 from lab.report.alike import spans_text
 from lab.report.harmless import harmless, harmless_json
 from lab.words import format_duration, format_value, name_ranks, plural
@@ -92,3 +95,57 @@ def _hash(script: str) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+def save(page: bytes, path: Path, record: Path | None = None) -> None:
+    """Write a page.
+
+    Args:
+        page: its bytes.
+        path: where it is to be.
+        record: the record that it belongs into; None: the user named its place.
+
+    Raises:
+        RecordError: it cannot be written.
+    """
+    try:
+        if record is not None:
+            write_file(record, path.name, page, make_folders=False)
+            return
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            replace_file(parent, path.name, page)
+        finally:
+            os.close(parent)
+    except OSError as error:
+        raise RecordError(
+            f"cannot write the report {path}: {error.strerror or error}", "choose another file with --output"
+        ) from error
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Reading a trace makes millions of objects, all of them kept: looking for garbage took a fifth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def open_page(page: Path | str) -> str:
+    """Open a file or an address in the browser; returns why it was not opened, or an empty text.
+
+    On Linux without a display Python would take a browser that fills the terminal, which nobody asked for.
+    """
+    chosen = os.environ.get("BROWSER")
+    display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform.startswith("linux") and not (chosen or display):
+        return "not opened: this machine has no display"
+    try:
+        opened = webbrowser.open(page if isinstance(page, str) else page.resolve().as_uri())
+    except webbrowser.Error:
+        opened = False
+    return "" if opened else "not opened: no browser was found"
