@@ -121,7 +121,7 @@ def _with(page: str, parts: Mapping[str, str]) -> str:
 
 
 def _properties(declared: type) -> dict[str, Any]:
-    said = _docstrings(declared)
+    said = docstrings(declared)
     properties = {}
     for key in every_key(declared).values():
         one: dict[str, Any] = {"description": _description(key, said[key.attribute]), **key.kind.schema}
@@ -170,7 +170,7 @@ def faults(page: str) -> str:
 
 
 def _rows(declared: type, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Key, str]]:
-    said = _docstrings(declared)
+    said = docstrings(declared)
     for key in every_key(declared).values():
         path = (*above, key.name)
         if key.example:
@@ -190,7 +190,7 @@ def _default(key: Key) -> str:
     return f"`{default if isinstance(default, str) else json.dumps(default)}`"
 
 
-def _docstrings(declared: type) -> dict[str, str]:
+def docstrings(declared: type) -> dict[str, str]:
     """What stands under each field of a dataclass, and of those of features that add keys to it, on one line."""
     more = scenario_keys().values() if every_key(declared) != keys_of(declared) else ()
     return {field: text for one in (*more, declared) for field, text in _docstrings_in(one).items()}

@@ -176,7 +176,7 @@ class Cluster(Featured):
             ClusterError: a cluster of this name has another shape, or a node does not start.
             ClusterBusy: somebody uses it.
         """
-        with self._held("lab up", wait_s) as lock:
+        with self._held("lab up", wait_s, exclusive=True) as lock:
             before = self.info()
             existing = self.place.usable(lock)
             if existing is not None:
@@ -202,7 +202,7 @@ class Cluster(Featured):
         """Remove the cluster, whatever is left of it, even while a run uses it; what has begun is not interrupted."""
         with uninterrupted():
             try:
-                with self._held("lab down", removes=True) as lock:
+                with self._held("lab down", removes=True, exclusive=True) as lock:
                     return self.place.remove(settle=lock.crashed)
             except ClusterError:
                 return self.place.remove(settle=True)
@@ -317,11 +317,13 @@ class Cluster(Featured):
         return several.outcome(scenario, options, observer, lambda: shape_for_all(scenarios, options, place.asked))
 
     @contextmanager
-    def _held(self, purpose: str, wait_s: float = 0.0, *, removes: bool = False) -> Iterator[ClusterLock]:
+    def _held(
+        self, purpose: str, wait_s: float = 0.0, *, removes: bool = False, exclusive: bool = False
+    ) -> Iterator[ClusterLock]:
         """The lock of the cluster, once what features hold it for has been ended."""
         for end in self.before_use:
             end()
-        with self.lock.held(purpose, wait_s, removes=removes) as lock:
+        with self.lock.held(purpose, wait_s, removes=removes, exclusive=exclusive) as lock:
             yield lock
 
     def run_for(self, purpose: str, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:

@@ -6,13 +6,11 @@ Only what differs between ranks is told: a forward without a backward is as good
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from lab.diagnosis.ends import together
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, majority
+from lab.diagnosis.finding import Finding, FindingKind, PhaseCounts, majority
 from lab.trace.model import Mark, RankTrace, calls_within
-from lab.words import name_ranks, plural
 
 Flags = Sequence[bool | None]
 """Of each forward or backward, whether something came of it; None where the run was over before that was known."""
@@ -38,12 +36,12 @@ def count_phases(evidence: Evidence) -> list[Finding]:
     phases = {number: _outermost(rank) for number, rank in ranks.items()}
     found = _compare({number: _followed(of) for number, of in phases.items()})
     if found is not None:
-        return [_unfollowed(found, phases)]
+        return _finding(found, phases, "forward")
     if not any(rank.modules for rank in ranks.values()):
         return []
     synchronised = {number: _synchronised(rank, phases[number]) for number, rank in ranks.items()}
     found = _compare(synchronised)
-    return [_unsynchronised(found, phases, synchronised)] if found is not None else []
+    return _finding(found, phases, "backward", synchronised) if found is not None else []
 
 
 def _outermost(rank: RankTrace) -> list[Mark]:
@@ -107,29 +105,24 @@ def _left_its_habit(flags: Flags, n: int) -> bool:
     return habit is not None and flags[n] != habit
 
 
-def _unfollowed(found: _Odd, phases: Mapping[int, Sequence[Mark]]) -> Finding:
-    def ran(rank: int) -> str:
-        forwards, backwards = (len(_named(phases[rank], name)) for name in ("forward", "backward"))
-        joint = "but" if not found.did else "and"
-        return f"ran {plural(forwards, 'forward')} {joint} {plural(backwards, 'backward')}"
-
-    what = f"one followed forward {found.number}, after which {name_ranks(found.others)} ran none"
-    if not found.did:
-        what = f"none followed forward {found.number}, after which {name_ranks(found.others)} ran one"
-    return _finding(found, f"{'; '.join(together(found.ranks, ran))}: {what}.", phases, "forward")
-
-
-def _unsynchronised(found: _Odd, phases: Mapping[int, Sequence[Mark]], flags: Mapping[int, Flags]) -> Finding:
-    def exchanged(rank: int) -> str:
-        return f"exchanged gradients in {sum(map(bool, flags[rank]))} of {plural(len(flags[rank]), 'backward')}"
-
-    sides = [*together(found.ranks, exchanged), *together(found.others, exchanged)]
-    did, others = ("did", "did not") if found.did else ("did not", "did")
-    what = f"in backward {found.number} {name_ranks(found.ranks)} {did}, and {name_ranks(found.others)} {others}"
-    return _finding(found, f"{'; '.join(sides)}: {what}.", phases, "backward")
-
-
-def _finding(found: _Odd, sentence: str, phases: Mapping[int, Sequence[Mark]], name: str) -> Finding:
-    lines = (_named(phases[rank], name)[found.number - 1].source for rank in (*found.ranks, *found.others))
-    ranks, others = (found.ranks, found.others) if found.named else ((), (*found.ranks, *found.others))
-    return Finding(kind="counts", sentence=sentence, ranks=ranks, others=others, lines=tuple(lines))
+def _finding(
+    found: _Odd,
+    phases: Mapping[int, Sequence[Mark]],
+    name: Literal["forward", "backward"],
+    flags: Mapping[int, Flags] | None = None,
+) -> list[Finding]:
+    both = (*found.ranks, *found.others)
+    facts = PhaseCounts(
+        phase=name,
+        number=found.number,
+        did=found.did,
+        first=found.ranks,
+        second=found.others,
+        forwards={rank: len(_named(phases[rank], "forward")) for rank in both},
+        backwards={rank: len(_named(phases[rank], "backward")) for rank in both},
+        exchanged={rank: sum(map(bool, flags[rank])) for rank in both} if flags is not None else {},
+        ranks=found.ranks if found.named else (),
+        others=found.others if found.named else both,
+        lines=tuple(_named(phases[rank], name)[found.number - 1].source for rank in both),
+    )
+    return [Finding(kind=FindingKind.COUNTS, facts=facts)]

@@ -6,12 +6,15 @@ How torch 2.13 uses process groups: `torch/nn/parallel/distributed.py` (construc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
+from lab.diagnosis.evidence import Evidence
+from lab.diagnosis.finding import DdpStory, Finding, FindingKind
 from lab.trace.model import Call, Mark, RankTrace, calls_within
 from lab.trace.timing import Span, length
 from lab.trace.training import Buckets
+from lab.words import format_bytes
 
 _INFINITY = float("inf")
 
@@ -142,3 +145,130 @@ def overlap(module: Module) -> tuple[float, float]:
 
 def _dtype(call: Call) -> str:
     return call.inputs[0].dtype if call.inputs else ""
+
+
+# -- the story of DistributedDataParallel: what it sent at construction and in each step
+
+_MOST_NAMES = 4
+_MOST_BUCKETS = 4
+Chapter = tuple[FindingKind, DdpStory, Sequence[Call]]
+"""Kind, facts, and the calls that they are about."""
+
+
+def tell_ddp_story(evidence: Evidence) -> list[Finding]:
+    """What the DDP modules of the lowest rank sent; of later modules only what the earlier ones did not do."""
+    modules = next((found for rank in evidence.trace.ranks.values() if (found := find_modules(rank))), [])
+    told: dict[FindingKind, Finding] = {}
+    for module in modules:
+        for tell in (_construction, _buffers, _reduction, _rebuilding, _overlap, _further):
+            for kind, facts, calls in tell(module):
+                if kind in told:
+                    continue
+                step = evidence.step(calls[0]) if calls else None
+                took = sum(call.end - call.begin for call in calls if call.end is not None)
+                facts = replace(
+                    facts,
+                    module=module.number if len(modules) > 1 else 0,
+                    made_at=module.source,
+                    others=tuple(evidence.trace.ranks),
+                    step=step.title if step is not None else "",
+                    lines=tuple(filter(None, (call.source for call in calls))) or (module.source,),
+                    seconds=round(took, 6) if calls else None,
+                )
+                told[kind] = Finding(kind=kind, facts=facts)
+    return list(told.values())
+
+
+def _construction(module: Module) -> Iterator[Chapter]:
+    if module.counted:
+        values = module.counted[0].inputs[0].values
+        parameters = int(values[0]) if values else None
+        yield FindingKind.DDP_COUNTED, DdpStory(what=_what(module.counted), parameters=parameters), module.counted
+    if module.verified:
+        yield FindingKind.DDP_VERIFIED, DdpStory(what=_what(module.verified)), module.verified
+    if module.state:
+        sent = sum(call.inputs[0].count for call in module.state if call.inputs)
+        facts = DdpStory(
+            with_buffers=sent > module.elements,
+            parameters=module.parameters,
+            bytes=_bytes(module.state),
+            count=len(module.state),
+        )
+        yield FindingKind.DDP_STATE, facts, module.state
+
+
+def _buffers(module: Module) -> Iterator[Chapter]:
+    if module.buffers:
+        facts = DdpStory(count=len(module.buffers), of=module.forwards, what=_what(module.buffers[0]))
+        yield FindingKind.DDP_BUFFERS, facts, [call for calls in module.buffers for call in calls]
+
+
+def _reduction(module: Module) -> Iterator[Chapter]:
+    reducing = [backward.buckets for backward in module.backwards if backward.buckets]
+    if not reducing:
+        return
+    first, last = reducing[0], reducing[-1]
+    shown = (
+        f"{format_bytes(_bytes([call]))} of {call.inputs[0].dtype} ({_names(call.parameters)})"
+        for call in last[:_MOST_BUCKETS]
+    )
+    more = max(0, len(last) - _MOST_BUCKETS)
+    facts = DdpStory(number=len(reducing), count=len(last), first=len(first), what=tuple(shown), more=more)
+    yield FindingKind.DDP_REDUCED, facts, [call for calls in reducing for call in calls]
+    yield from _compression(module, last)
+
+
+def _rebuilding(module: Module) -> Iterator[Chapter]:
+    if module.rebuilt:
+        before, after = (len(layout.buckets) for layout in (module.layouts[0], module.layouts[-1]))
+        facts = DdpStory(number=module.rebuilt_at, what=_what(module.rebuilt), count=after, before=before)
+        yield FindingKind.DDP_REBUILT, facts, module.rebuilt
+
+
+def _overlap(module: Module) -> Iterator[Chapter]:
+    reducing = [backward for backward in module.backwards if backward.buckets]
+    total, beside = overlap(module)
+    if total <= 0:
+        return
+    single = all(len(backward.buckets) == 1 for backward in reducing)
+    step_s = (total if single else total - beside) / len(reducing)
+    yield FindingKind.DDP_OVERLAP, DdpStory(single_bucket=single, share=beside / total, step_s=step_s), []
+
+
+def _further(module: Module) -> Iterator[Chapter]:
+    bitmaps = [call for backward in module.backwards for call in backward.bitmap]
+    if bitmaps:
+        yield FindingKind.DDP_UNUSED, DdpStory(what=_what(bitmaps[:1])), bitmaps
+    other = [call for backward in module.backwards for call in backward.other]
+    if other:
+        names = tuple(f"{call.op} by {call.via}" if call.via else call.op for call in other[:20])
+        yield FindingKind.DDP_OTHER, DdpStory(count=len(other), what=names), other
+    silent = sum(backward.quiet and not (backward.buckets or backward.other) for backward in module.backwards)
+    if silent:
+        yield FindingKind.DDP_SILENT, DdpStory(count=silent, of=len(module.backwards)), []
+
+
+def _compression(module: Module, buckets: list[Call]) -> Iterator[Chapter]:
+    """Buckets that travel in another dtype than the parameters have."""
+    own = {call.inputs[0].dtype for call in module.state if call.inputs}
+    sent = {call.inputs[0].dtype for call in buckets if call.inputs}
+    if len(sent) == 1 and own and not sent & own:
+        whole = next((call for call in module.state if call.inputs), None)
+        width = whole.bytes_in // max(1, whole.inputs[0].count) if whole is not None else 0
+        before = sum(call.inputs[0].count for call in buckets) * width
+        facts = DdpStory(dtype=next(iter(sent)), bytes=_bytes(buckets), before=before)
+        yield FindingKind.DDP_COMPRESSED, facts, buckets
+
+
+def _what(calls: Sequence[Call]) -> tuple[str, ...]:
+    """`broadcast of int64 [18]`, for each call."""
+    return tuple(f"{call.op} of {call.inputs[0].dtype} {list(call.inputs[0].shape)}" for call in calls if call.inputs)
+
+
+def _bytes(calls: Sequence[Call]) -> int:
+    return sum(call.bytes_in for call in calls)
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else shown

@@ -1,91 +1,77 @@
-"""What a rank did at the end of its run, in words that follow its name, with the traceback or stack that shows it."""
+"""What a rank did at the end of its run: how it failed, where it stood, how far it had come in its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from lab.diagnosis.errors import telling_text
+from lab.diagnosis.errors import is_loss, telling_text
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.peers import is_loss
-from lab.diagnosis.rank_facts import RankFacts
-from lab.diagnosis.stacks import CodePlace, clip_stack, has_returned, is_leaving, shorten_paths, shorten_stack
-from lab.diagnosis.threads import after_a_thread
-from lab.diagnosis.waits import Wait, describe_wait
+from lab.diagnosis.facts import RankFacts
+from lab.diagnosis.finding import (
+    Activity,
+    CallFacts,
+    End,
+    Finding,
+    FindingKind,
+    LastSeen,
+    Progress,
+    Stood,
+    StoodApart,
+    ThreadEnded,
+    ThreadError,
+    majority,
+)
+from lab.diagnosis.stacks import clip_stack, has_returned, is_leaving, shorten_paths, shorten_stack
+from lab.diagnosis.waits import Wait
+from lab.node.messages.agent import ThreadRaised
 from lab.record.result import Culprit
 from lab.trace.model import Call
-from lab.words import clip, format_bytes, format_limit, listing, name_ranks, plural, was
 
 _LINES = 12
 """Lines of a traceback or stack that a verdict shows."""
-_LONGEST_REFUSAL = 120
 _WHOLE_ERROR = 4000
 """Characters of an exception that a worker tells at most; the traceback has all of it."""
 
 
-def full_name(rank: RankFacts) -> str:
-    """`rank 1 (node0)`."""
-    return f"rank {rank.rank} ({rank.node})" if rank.node else f"rank {rank.rank}"
-
-
-def together(ranks: Iterable[int], words: Callable[[int], str]) -> list[str]:
-    """A clause for all ranks of which the same is said: `ranks 0 and 1 were at train.py:4`."""
-    same: dict[str, list[int]] = {}
-    for rank in ranks:
-        same.setdefault(words(rank), []).append(rank)
-    return [
-        f"{name_ranks(ours)} {was(ours) + what.removeprefix('was') if what.startswith('was ') else what}"
-        for what, ours in same.items()
-    ]
-
-
-def at_lines(calls: Iterable[Call]) -> str:
-    """` at train.py:4 and train.py:9`; nothing where no line is known."""
-    lines = listing(call.source for call in calls)
-    return f" at {lines}" if lines else ""
-
-
-def refusal(title: str, calls: Sequence[Call]) -> str:
-    """That calls failed: `reduce #2 at train.py:4 was refused to rank 1 (why)`; empty unless all of them did."""
-    errors = [call.error for call in calls if call.error]
-    if not errors or len(errors) < len(calls):
-        return ""
-    happened = "failed on" if any(map(is_loss, errors)) else "was refused to"
-    ranks = name_ranks(call.rank for call in calls)
-    return f"{title}{at_lines(calls)} {happened} {ranks} ({clip(errors[0], _LONGEST_REFUSAL)})"
-
-
-def where_it_was(evidence: Evidence, rank: RankFacts) -> str:
-    """`at train.py:37 (time.sleep(99))`, `in barrier at train.py:41`, `done, but did not end`."""
-    place = evidence.stood(rank)
+def stood_of(evidence: Evidence, rank: RankFacts) -> Stood:
+    """Where a rank was when its stack was taken."""
     if has_returned(rank.stack):
-        return "done with the call"
+        return Stood(state="returned")
+    place = evidence.stood(rank)
     if is_leaving(rank.stack):
-        thread = evidence.thread(rank)
-        held = [f"it was {place.sentence()}"] if place is not None else []
-        held += [f"a thread of it was {thread.sentence()}"] if thread is not None else []
-        return ": ".join(["done, but did not end", *held[:1]])
-    return (place.sentence() if place is not None else "in code without a Python stack") + after_a_thread(rank)
+        return Stood(state="leaving", place=place, thread=evidence.thread(rank))
+    return Stood(place=place, raised=_raised(rank.threads[0]) if rank.threads else None)
 
 
-def how_it_failed(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> str:
-    """`raised ValueError: ... at train.py:30`; if brief, cut short and without addresses of PyTorch's sources."""
+def end_of(evidence: Evidence, rank: RankFacts, *, brief: bool = False) -> End:
+    """How a rank failed; if brief, what it raised is cut short and without addresses of PyTorch's sources."""
     if rank.out_of_memory:
-        return _out_of_memory(evidence, rank)
-    if rank.signal and rank.raised is None:  # else its script was over: whatever killed it then is no cause
         place = evidence.stood(rank)
-        return f"was killed by {rank.signal}{f' {place.sentence()}' if place is not None else ''}"
-    place = evidence.raised(rank)
-    where = f" at {place.at}" if place is not None else ""
-    error = _whole_error(rank)
+        return End(
+            how="memory",
+            place=place,
+            held_bytes=rank.memory_bytes,
+            limit_bytes=evidence.facts.memory_bytes,
+            last_seen=_last_seen(evidence, rank.rank) if place is None else None,
+        )
+    if rank.signal and rank.raised is None:  # else its script was over: whatever killed it then is no cause
+        return End(how="signal", signal=rank.signal, place=evidence.stood(rank))
+    place, error = evidence.raised(rank), _whole_error(rank)
     if error and not error.startswith("SystemExit"):
-        return f"raised {telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)}{where}"
-    expected = f", expected {rank.expected_code}," if rank.expected_code else ""
+        text = telling_text(error, lambda: evidence.parameter_names(rank.rank), brief=brief)
+        return End(how="raised", error=text, place=place)
     said = error.partition("\n")[0].partition(": ")[2].strip()
     if rank.code is None and not said:
-        return f"ended{where}, and nobody saw how"
-    last_words = f": {said}" if said and not said.lstrip("-").isdigit() else ""
-    code = said if rank.code is None else rank.code
-    return f"exited with code {code}{expected}{where}{last_words}"
+        return End(how="unseen", place=place)
+    return End(
+        how="exited",
+        error=said if not said.lstrip("-").isdigit() else "",
+        code=said if rank.code is None else rank.code,
+        expected_code=rank.expected_code,
+        place=place,
+    )
 
 
 def _whole_error(rank: RankFacts) -> str:
@@ -94,59 +80,69 @@ def _whole_error(rank: RankFacts) -> str:
     return "\n".join([error, *rank.traceback.strip().splitlines()[-1:]]) if cut else error
 
 
-def _out_of_memory(evidence: Evidence, rank: RankFacts) -> str:
-    """How much it held where that is known, what was allowed, and where it was last seen."""
-    limit, place = evidence.facts.memory_bytes, evidence.stood(rank)
-    facts = [f"it held {format_bytes(rank.memory_bytes)}"] if rank.memory_bytes else []
-    facts += [f"its node's limit is {format_limit(limit)}"] if limit else []
-    where = f" {place.sentence()}" if place is not None else _last_seen(evidence, rank.rank)
-    return f"was killed for lack of memory{where}{': ' if facts else ''}{', '.join(facts)}"
-
-
-def _last_seen(evidence: Evidence, number: int) -> str:
-    """`, last seen in forward at train.py:30`: the latest call or mark of a rank that left no stack."""
+def _last_seen(evidence: Evidence, number: int) -> LastSeen | None:
+    """The latest call or mark of a rank that left no stack."""
     of_rank = evidence.trace.ranks.get(number) if evidence.at_hand else None
     seen = [(call.begin, call.op, call.end, call.source) for call in of_rank.calls] if of_rank else []
     seen += [(mark.begin, mark.name, mark.end, mark.source) for mark in of_rank.marks] if of_rank else []
     if not seen:
-        return ""
+        return None
     _, name, end, line = max(seen, key=lambda one: one[0])
-    return f", last seen {'in' if end is None else 'after'} {name}{f' at {line}' if line else ''}"
+    return LastSeen(name=name, ended=end is not None, source=line)
 
 
-def what_it_did(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> str:
+def activity_of(evidence: Evidence, number: int, waits: Mapping[int, Wait]) -> Activity:
     """What any rank did: it waited, failed, had ended, or was somewhere else."""
     rank = evidence.ranks.get(number)
     if number in waits:
-        return f"waited in {describe_wait(waits[number])}"
+        return Activity(rank=number, what="waited", call=waits[number].facts)
     if rank is None:
-        return "is not on record"
+        return Activity(rank=number, what="unrecorded")
     if rank.node_lost:
-        return f"went away with its node, {rank.node}{_after(evidence, number)}"
+        return Activity(rank=number, what="node_lost", node=rank.node, after=_called_before(evidence, number))
     if rank.failed:
-        return f"{how_it_failed(evidence, rank, brief=True)}{_after(evidence, number)}"
+        end = end_of(evidence, rank, brief=True)
+        return Activity(rank=number, what="failed", end=end, after=_called_before(evidence, number))
     if rank.left:
-        return f"had ended with code {rank.code}{_after(evidence, number)}"
+        return Activity(rank=number, what="left", code=rank.code, after=_called_before(evidence, number))
     if rank.stack:
-        return f"was {where_it_was(evidence, rank)}"
-    last = evidence.calls(number)[-1:]
-    if last:
-        return f"was somewhere after {last[0].op}{at_lines(last)}"
-    return "was in no call on record" if evidence.dumped else "had called nothing yet"
+        return Activity(rank=number, what="stood", stood=stood_of(evidence, rank))
+    for last in evidence.calls(number)[-1:]:
+        return Activity(rank=number, what="called", call=CallFacts(rank=number, name=last.op, source=last.source))
+    return Activity(rank=number, what="not_dumped" if evidence.dumped else "uncalled")
 
 
-def last_call(evidence: Evidence, number: int) -> str:
-    """Where in its calls a rank ended: `after 2 calls, the last of them all_reduce #2 at a.py:9`; empty: unknown."""
+def activities_of(evidence: Evidence, ranks: Iterable[int], waits: Mapping[int, Wait]) -> tuple[Activity, ...]:
+    """The same of several."""
+    return tuple(activity_of(evidence, rank, waits) for rank in ranks)
+
+
+def progress_of(evidence: Evidence, number: int) -> Progress | None:
+    """How far in its calls a rank had come when it ended; None where that is not known."""
     calls = evidence.calls(number)
     if not calls:
-        return "before its first call" if _has_called_nothing(evidence, number) else ""
+        return Progress(calls=0) if _has_called_nothing(evidence, number) else None
     last = calls[-1]
     step = evidence.step(last)
     title = step.title if step is not None and (step.op == last.op or step.message) else f"{last.op} #{last.seq}"
-    where = f"{title} at {last.source}" if last.source else title
-    if last.state != "completed":
-        return f"in {where}"
-    return f"after {plural(len(calls), 'call')}, the last of them {where}"
+    return Progress(calls=len(calls), name=title, source=last.source, unfinished=last.state != "completed")
+
+
+def common_progress(evidence: Evidence, ranks: Iterable[int]) -> Progress | None:
+    """How far ranks had come, where that is the same for all of them."""
+    came = [progress_of(evidence, rank) for rank in ranks]
+    alike = {(one.name, one.source, 0 if one.unfinished else one.calls) if one else None for one in came}
+    return came[0] if len(alike) == 1 else None
+
+
+def _called_before(evidence: Evidence, number: int) -> Progress | None:
+    """The last call of a rank; of a message, its operation."""
+    calls = evidence.calls(number)
+    if not calls:
+        return Progress(calls=0) if _has_called_nothing(evidence, number) else None
+    step = evidence.step(calls[-1])
+    name = step.title if step is not None and not step.message else calls[-1].op
+    return Progress(calls=len(calls), name=name, source=calls[-1].source)
 
 
 def _has_called_nothing(evidence: Evidence, number: int) -> bool:
@@ -155,12 +151,17 @@ def _has_called_nothing(evidence: Evidence, number: int) -> bool:
     return trace is not None and trace.recorded and not (trace.calls or (rank is not None and rank.node_lost))
 
 
-def _after(evidence: Evidence, number: int) -> str:
-    calls = evidence.calls(number)
-    if not calls:
-        return ", before its first call" if _has_called_nothing(evidence, number) else ""
-    step = evidence.step(calls[-1])
-    return f" after {step.title if step is not None and not step.message else calls[-1].op} at {calls[-1].source}"
+def calls_at(calls: Iterable[Call]) -> tuple[CallFacts, ...]:
+    """Calls of one step, with what they failed with."""
+    return tuple(
+        CallFacts(rank=call.rank, name=call.op, source=call.source, error=call.error, lost=is_loss(call.error))
+        for call in calls
+    )
+
+
+def lines_of(calls: Iterable[Call]) -> tuple[str, ...]:
+    """The lines of calls, each once."""
+    return tuple(dict.fromkeys(call.source for call in calls if call.source))
 
 
 def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> Culprit:
@@ -170,11 +171,76 @@ def blame(rank: RankFacts, error: str, traceback: str = "", cause: str = "") -> 
     return Culprit(rank=rank.rank, node=rank.node, error=error, traceback=shown, cause=cause)
 
 
-def went_alone(place: CodePlace | None, gone: list[int]) -> str:
-    """What a rank did that called a collective after most others had ended with code 0."""
-    where = f" {place.sentence()}" if place else ""
-    return f"went on alone{where} when {name_ranks(gone)} had ended with code 0"
-
-
 def _tail(traceback: str) -> str:
     return "\n".join(clip_stack(shorten_paths(traceback), _LINES))
+
+
+# -- where ranks stood
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where ranks were when their stacks were taken."""
+
+    waiting: list[int]
+    """In a function of torch.distributed."""
+    absent: list[int]
+    """Alive, and somewhere else."""
+    gone: list[int]
+    """Ended by themselves, the earliest first."""
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Standing:
+        """Look at every rank."""
+        ranks = sorted(evidence.facts.ranks, key=lambda rank: rank.ended or 0.0)
+        waiting = sorted(rank.rank for rank in ranks if (at := evidence.stood(rank)) is not None and at.call)
+        absent = sorted(rank.rank for rank in ranks if rank.alive and rank.rank not in waiting)
+        return cls(waiting, absent, [rank.rank for rank in ranks if not rank.alive])
+
+    def waited_for(self, evidence: Evidence) -> Finding | None:
+        """Who kept the others waiting; None where nobody can be named."""
+        waiting, kind = self.waiting, FindingKind.NEVER_ENTERED
+        if len(self.absent) > 1 and not waiting:
+            return None  # each was busy with something of its own, and nobody waited for another
+        if self.absent:
+            rank = self.absent[0]
+            stood = stood_of(evidence, evidence.ranks[rank])
+            facts = StoodApart(how="absent", waited=bool(waiting), stood=stood, ranks=(rank,), others=tuple(waiting))
+            return Finding(kind=kind if waiting else FindingKind.OWN_CODE, facts=facts)
+        if not waiting:
+            return None
+        if len(self.gone) > len(waiting):
+            place = evidence.stood(evidence.ranks[waiting[0]])
+            facts = StoodApart(how="alone", place=place, ranks=(waiting[0],), others=tuple(self.gone))
+            return Finding(kind=FindingKind.WENT_ALONE, facts=facts)
+        if self.gone:
+            facts = StoodApart(how="gone", ranks=(self.gone[0],), others=tuple(waiting))
+            return Finding(kind=FindingKind.LEFT_EARLY, facts=facts)
+        common, odd = majority({rank: stood_of(evidence, evidence.ranks[rank]) for rank in waiting})
+        if not odd:
+            return None  # no majority: whose call is the wrong one cannot be told from where they stand
+        stood, rest = stood_of(evidence, evidence.ranks[odd[0]]), tuple(rank for rank in waiting if rank != odd[0])
+        facts = StoodApart(how="odd", stood=stood, common=common, ranks=odd[:1], others=rest)
+        return Finding(kind=FindingKind.ELSEWHERE, facts=facts)
+
+
+# -- threads that ended by an error: Python prints it, and the script goes on without what they would do
+
+
+def find_ended_threads(ranks: Iterable[RankFacts]) -> list[Finding]:
+    """A finding for each error by which threads ended, with the ranks whose threads they were."""
+    alike: dict[ThreadError, list[ThreadRaised]] = defaultdict(list)
+    for rank in ranks:
+        for one in rank.threads:
+            alike[_raised(one)].append(one)
+    return [_thread(raised, ones) for raised, ones in alike.items()]
+
+
+def _thread(raised: ThreadError, ones: Sequence[ThreadRaised]) -> Finding:
+    others, lines = tuple(sorted({one.rank for one in ones})), tuple(one.at for one in ones)
+    facts = ThreadEnded(raised=raised, count=len(ones), others=others, lines=lines)
+    return Finding(kind=FindingKind.THREAD, facts=facts)
+
+
+def _raised(one: ThreadRaised) -> ThreadError:
+    return ThreadError(error=one.error.partition("\n")[0], at=one.at)

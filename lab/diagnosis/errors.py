@@ -1,10 +1,19 @@
-"""What of an exception's text tells most: its first line, the line that names parameters, or else its last."""
+"""What the texts of errors tell: what was wrong, whether a peer was lost, which module is missing, what caused it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
+from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.finding import majority
+from lab.diagnosis.judgement import Judgement
+from lab.diagnosis.wording import WAY_TO_INSTALL, way_to_ship
+from lab.operations import OPERATIONS
+from lab.record.result import Culprit
 from lab.words import clip, clip_middle, listing
 
 _LONGEST = 160
@@ -69,3 +78,166 @@ def _with_names(text: str, names: Sequence[str]) -> str:
         return f"{match[0]} ({shown})"
 
     return _UNNAMED.sub(named, text)
+
+
+# -- What the errors of torch.distributed say of other ranks: that one was lost, or that one called something else
+
+
+_PEER_LOST = re.compile(
+    r"Connection closed by peer|Connection reset by peer|Connection refused|Broken pipe|Read error|pair closure"
+    r"|recvValue failed|recvVector failed|sendBytes failed|failed to recv, got 0 bytes|connectFullMesh|DistNetworkError"
+    r"|socket (?:was )?closed|client socket has timed out|timed out (?:waiting|after)|wait timeout"
+    r"|connection abort|remote process (?:has )?(?:exited|terminated)|ncclRemoteError|failed to pass monitoredBarrier",
+    re.IGNORECASE,
+)
+"""What torch.distributed says in a rank that failed because another one did."""
+_GAVE_UP = re.compile(r"timed out|wait timeout|failed to pass monitoredBarrier", re.IGNORECASE)
+"""What it says in a rank that waited for as long as it was told to."""
+_TIME_OUT = re.compile(r"tim(?:ed|e)[ -]?out|^SystemExit", re.IGNORECASE)
+_BY_TORCH = re.compile(r"^(?:RuntimeError|torch\.distributed\.[\w.]+): ", re.MULTILINE)
+"""How the text of an exception begins that torch.distributed raises; a script's own broken pipe is no RuntimeError."""
+_TRACEBACK_START = "Traceback (most recent call last):\n"
+_RUNNING = re.compile(
+    r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?:SequenceNumber=\d+, )?OpType=(?P<op>\w+)"
+    r"(?:, TensorShape=(?P<shape>\[[^\]]*\]))?(?:, TensorDtypes=(?P<dtype>\w+))?"
+)
+_DTYPES = {
+    "BFloat16": "bfloat16",
+    "Double": "float64",
+    "Float": "float32",
+    "Half": "float16",
+    "Int": "int32",
+    "Long": "int64",
+}
+
+
+def lost_a_peer(rank: RankFacts) -> bool:
+    """Whether a rank failed because it lost a peer, even if it raised something else because of that."""
+    for text in (rank.error, *rank.traceback.split(_TRACEBACK_START)):
+        raised = _BY_TORCH.search(text)
+        if raised and _PEER_LOST.search(text, raised.end()):
+            return True
+    return False
+
+
+def gave_up(rank: RankFacts) -> bool:
+    """Whether a rank that lost a peer had only waited too long for it."""
+    return lost_a_peer(rank) and _GAVE_UP.search(rank.error) is not None
+
+
+def gave_way(rank: RankFacts) -> bool:
+    """Whether a rank ended in a way in which scripts end that have waited too long: by its own exit, or a time-out."""
+    return (rank.raised is None and not rank.signal) or _TIME_OUT.search(rank.error) is not None
+
+
+def is_loss(error: str) -> bool:
+    """Whether a call that failed with this text had lost a peer, and was not refused."""
+    return _PEER_LOST.search(error) is not None
+
+
+def failed_in_torch(rank: RankFacts) -> bool:
+    """Whether a rank failed inside torch.distributed: what a peer brought there may be why."""
+    return rank.signal == "SIGABRT" or (_BY_TORCH.search(rank.error) is not None and not rank.out_of_memory)
+
+
+class OddOne(NamedTuple):
+    """The rank whose collective differs from that of most others; what they called: `all_reduce of float64 [4]`."""
+
+    rank: int
+    call: str
+    others: str
+
+
+def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:
+    """The odd one out, from what the ranks raised; None where nobody was told, or where most do not agree."""
+    calls = {
+        int(match["rank"]): _call(match["op"], match["shape"], match["dtype"])
+        for rank in ranks
+        for match in _RUNNING.finditer(rank.error)
+    }
+    common, odd = majority(calls)
+    return OddOne(odd[0], calls[odd[0]], common) if odd and common else None
+
+
+def _call(op: str, shape: str | None, dtype: str | None) -> str:
+    what = next((row.name for row in OPERATIONS.values() if row.c10d == op), op.lower())
+    return f"{what} of {_DTYPES.get(dtype, dtype.lower())} {shape or ''}".rstrip() if dtype else what
+
+
+# -- A module that a rank did not find: whose it is, and how it gets to the nodes
+
+
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([A-Za-z_]\w*)'$")
+"""Of `a.b` the package `a` is there."""
+
+
+def missing_module(error: str) -> str:
+    """The name of the module that an exception says is not there; empty where it says something else."""
+    found = _MISSING.match(error.strip().partition("\n")[0])
+    return found[1] if found and found[1] not in sys.stdlib_module_names else ""
+
+
+def way_to_module(facts: RunFacts, rank: RankFacts) -> str:
+    """What to do about a module that a rank did not find, as a clause behind that; empty where that is not the matter.
+
+    Nobody can install a file of the person's own: it has to lie where it is shipped.
+    """
+    module = missing_module(rank.error)
+    if not module:
+        return ""
+    own = facts.not_shipped.get(module)
+    return way_to_ship(own.path, own.folder) if own is not None else WAY_TO_INSTALL
+
+
+# -- What sort of thing the culprit of a verdict met or did, in a word: by what its node, its process and its error show
+
+
+_BY_ERROR = {
+    "loader_killed": r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal|exited unexpectedly)",
+    "disk_full": r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded",
+    "out_of_memory": r"^(?:MemoryError|numpy\.\S*MemoryError|torch\.OutOfMemoryError|torch\.cuda\.OutOfMemoryError)\b"
+    r"|can't allocate memory|Cannot allocate memory|\[Errno 12\]",
+    "name_resolution": r"gaierror|Name or service not known|Temporary failure in name resolution"
+    r"|No address associated with hostname|getaddrinfo failed|(?:can not|cannot) resolve",
+    "not_a_number": r"\bnan\b|not a number|(?:not|non-?)\s?finite|\binf(?:inity|inite)?\b",
+}
+"""What the text of an error tells, the most telling first."""
+_OF_ERRORS = {cause: re.compile(pattern, re.IGNORECASE) for cause, pattern in _BY_ERROR.items()}
+
+
+def with_cause(judgement: Judgement, facts: RunFacts) -> Judgement:
+    """The judgement with the cause of its culprit, where that was not said already."""
+    culprit = judgement.culprit
+    if culprit is None or culprit.cause:
+        return judgement
+    cause = _cause_of(culprit, facts, hung=judgement.verdict == "hung")
+    return replace(judgement, culprit=replace(culprit, cause=cause))
+
+
+def _cause_of(culprit: Culprit, facts: RunFacts, *, hung: bool) -> str:
+    rank = next((rank for rank in facts.ranks if rank.rank == culprit.rank), None)
+    if rank is None:
+        return ""
+    if rank.failed:
+        return _cause_of_end(rank)
+    if rank.left:
+        return "left_early"
+    return "never_came" if hung else "late"
+
+
+def _cause_of_end(rank: RankFacts) -> str:
+    if rank.out_of_memory:
+        return "out_of_memory"
+    if rank.signal and rank.raised is None:
+        return "killed"
+    told = error_cause(rank.error)
+    if told:
+        return told
+    if lost_a_peer(rank):
+        return "time_out" if gave_up(rank) else "connection_lost"
+    return "exception" if rank.error and not rank.error.startswith("SystemExit") else "exit"
+
+
+def error_cause(error: str) -> str:
+    """What the text of an error tells of its cause; empty where it tells nothing."""
+    return next((cause for cause, pattern in _OF_ERRORS.items() if pattern.search(error)), "")

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lab.diagnosis.facts import RunFacts, read_facts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.record.layout import TRACE
 from lab.record.record_files import list_folder
 
 if TYPE_CHECKING:
-    from lab.diagnosis.stacks import CodePlace
+    from lab.diagnosis.finding import CodePlace
     from lab.record.events import Dumped
     from lab.record.read import Record
     from lab.trace.critical import Piece
@@ -150,5 +149,5 @@ def problems(evidence: Evidence) -> list[str]:
     if not evidence.trace.recorded:
         return [*missing, "the run has no trace: what its ranks called is not known"]
     killed = [rank.rank for rank in evidence.facts.ranks if rank.stopped or rank.signal or rank.node_lost]
-    expected = tuple(f"rank {rank}: its trace ends before the worker did" for rank in killed)
-    return missing + [problem for problem in evidence.trace.problems if not problem.startswith(expected)]
+    expected = {evidence.trace.cut_short.get(rank) for rank in killed}
+    return missing + [problem for problem in evidence.trace.problems if problem not in expected]

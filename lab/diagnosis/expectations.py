@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.finding import Judgement
+from lab.diagnosis.facts import RankFacts, RunFacts, returncode
+from lab.diagnosis.judgement import Judgement
 from lab.diagnosis.limits import left_out_told, told_besides
 from lab.diagnosis.patterns import Searches, TooLong
-from lab.diagnosis.rank_facts import RankFacts, returncode
 from lab.errors import RecordError, ScenarioError
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
@@ -151,7 +150,7 @@ def _check_whole_run(expect: Expect, bare: Judgement, facts: RunFacts, searches:
     if expect.check is not None and check is not None:
         met, got = check.code == 0 and not check.error, "it passed"
         if not met:
-            got = f"{_end_of_check(check)}{left_out_told(facts.staged)}"
+            got = "; ".join(filter(None, (_end_of_check(check), left_out_told(facts.staged))))
         yield Expectation(what=f"check {expect.check}", expected="it passes", got=got, met=met)
     if expect.verdict != "passed":
         met = bare.verdict == expect.verdict

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from lab.diagnosis.attempts import judge_replaced
+from lab.diagnosis.attempts import judge_replaced, tell_attempts
 from lab.diagnosis.backend import find_named_backends
 from lab.diagnosis.causes import find_causes
-from lab.diagnosis.critical import find_critical_path
-from lab.diagnosis.ddp_story import tell_ddp_story
-from lab.diagnosis.earlier_attempts import tell_attempts
-from lab.diagnosis.ends import at_lines
+from lab.diagnosis.ddp import tell_ddp_story
+from lab.diagnosis.ends import find_ended_threads, lines_of
+from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence, problems, read_evidence
-from lab.diagnosis.explanation import Explanation
-from lab.diagnosis.finding import Finding
-from lab.diagnosis.flaps import find_flaps
-from lab.diagnosis.peers import lost_a_peer
-from lab.diagnosis.slow_links import find_slow_links
+from lab.diagnosis.finding import Account, Finding, FindingKind
+from lab.diagnosis.links import find_flaps, find_slow_links
 from lab.diagnosis.stacks import shorten_paths, shorten_stack
-from lab.diagnosis.straggler import find_shares, find_straggler
-from lab.diagnosis.threads import find_ended_threads
+from lab.diagnosis.straggler import find_critical_path, find_shares, find_straggler
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.steps import Step
-from lab.words import capital, format_bytes, format_duration, listing, merge_ranks, name_ranks, plural
+from lab.words import merge_ranks
 
 _WORTH_SHARES_S = 0.2
 """Runs shorter than this are not asked where their time went."""
-_STEPPED = "They were held before each call until a key was pressed, so times say nothing of this run."
-_DUMPED = "That is from dumps, which do not tell how the clocks of their machines differ, so nothing is said of times."
 _WORTH_TELLING_S = 0.002
 """A step that took less is not named for that: the account names the one that carried most instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What can be said of a run."""
+
+    run: str
+    scenario: str
+    verdict: str
+    sentence: str
+    """The verdict's reason."""
+    findings: tuple[Finding, ...] = ()
+    """The most important first."""
+    stacks: Mapping[int, str] = field(default_factory=dict)
+    """By rank: the Python stack of who was stopped, or the traceback of who raised; of ranks in the findings only."""
+    problems: tuple[str, ...] = ()
+    """What is missing or damaged in the record, a sentence each."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The explanation as plain data."""
+        names = ("run", "scenario", "verdict", "sentence")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "findings": [finding.to_json() for finding in self.findings],
+            "stacks": {str(rank): text for rank, text in self.stacks.items()},
+            "problems": [*self.problems],
+        }
 
 
 def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
@@ -42,19 +64,11 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
     culprit = result.culprit
     ended_well = ended_well or _ended_from_outside(evidence)
     causes = find_causes(evidence, culprit.rank if culprit is not None else None, ended_well=ended_well)
-    findings = [*causes]
+    findings = [*causes, *find_slow_links(evidence), *tell_attempts(record)]
+    if not any(finding.kind is FindingKind.CUT_OFF for finding in causes):
+        findings += find_flaps(evidence)
     if evidence.trace.recorded:
-        stepped = record.plan().stepped or evidence.dumped is not None
-        straggler = [] if stepped else find_straggler(evidence)
-        findings += straggler
-        if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in evidence.facts.ranks):
-            findings += [one for one in tell_ddp_story(evidence) if not (stepped and one.kind == "ddp_overlap")]
-            if not stepped and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
-                findings += [*find_shares(evidence), *find_critical_path(evidence)]
-        untimed = _DUMPED if evidence.dumped is not None else _STEPPED if stepped else ""
-        findings += _give_account(evidence, untimed)
-    flaps = [] if any(finding.kind == "cut_off" for finding in causes) else find_flaps(evidence)
-    findings[len(causes) : len(causes)] = [*flaps, *find_slow_links(evidence), *tell_attempts(record)]
+        findings += _tell_trace(evidence, ended_well=ended_well)
     findings += find_ended_threads(evidence.facts.ranks)
     findings += find_named_backends(evidence.facts.named)
     if evidence.facts.joined:
@@ -66,10 +80,23 @@ def explain(record: Record, evidence: Evidence | None = None) -> Explanation:
         scenario=result.scenario,
         verdict=result.verdict,
         sentence=result.reason,
-        findings=tuple(findings),
+        findings=tuple(sorted(findings, key=lambda finding: finding.kind.order)),
         stacks=_stacks(evidence, causes),
         problems=tuple(merge_ranks(missing)),
     )
+
+
+def _tell_trace(evidence: Evidence, *, ended_well: bool) -> list[Finding]:
+    """What the calls of the ranks tell of any run: who was slow, what DDP sent, where the time went."""
+    untimed: Literal["", "stepped", "dumped"] = "dumped" if evidence.dumped is not None else ""
+    untimed = untimed or ("stepped" if evidence.record.plan().stepped else "")
+    findings = straggler = [] if untimed else find_straggler(evidence)
+    if ended_well or not any(rank.failed or rank.node_lost or rank.alive for rank in evidence.facts.ranks):
+        story = tell_ddp_story(evidence)
+        findings = [*findings, *(one for one in story if not (untimed and one.kind is FindingKind.DDP_OVERLAP))]
+        if not untimed and (straggler or evidence.trace.last >= _WORTH_SHARES_S):
+            findings += [*find_shares(evidence), *find_critical_path(evidence)]
+    return [*findings, _give_account(evidence, untimed)]
 
 
 def _ended_well(evidence: Evidence, result: Result) -> bool:
@@ -95,45 +122,44 @@ def _stacks(evidence: Evidence, findings: Sequence[Finding]) -> dict[int, str]:
     return {rank: text for rank, text in shown.items() if text}
 
 
-def _give_account(evidence: Evidence, untimed: str) -> list[Finding]:
+def _give_account(evidence: Evidence, untimed: Literal["", "stepped", "dumped"]) -> Finding:
     """What the ranks of a run called altogether, and the step that took longest or carried most.
 
-    Where how long anything took says nothing, `untimed` is the sentence that tells why.
+    `untimed` is why how long anything took says nothing.
     """
     steps = evidence.steps
     if not steps:
-        return [Finding(kind="account", sentence="No rank called a collective or sent a message.")]
+        return Finding(kind=FindingKind.ACCOUNT, facts=Account())
     messages = sum(step.message for step in steps)
-    counts = [plural(len(steps) - messages, "collective")] if messages < len(steps) else []
-    counts += [plural(messages, "message")] if messages else []
     calls = [call for step in steps for call in step.calls.values()]
     ends = [call.end for call in calls if call.end is not None and not untimed]
     took = max(ends) - min(step.begin for step in steps) if ends else 0.0
-    brought = sum(call.bytes_in for call in calls)
-    ranks = sorted({call.rank for call in calls})
-    sentence = (
-        f"{capital(name_ranks(ranks))} entered {listing(counts)}{f' in {format_duration(took)}' if ends else ''} and "
-        f"brought {format_bytes(brought)} to them. {untimed or _standing_out(steps)}"
+    facts = Account(
+        collectives=len(steps) - messages,
+        messages=messages,
+        brought_bytes=sum(call.bytes_in for call in calls),
+        timed=bool(ends),
+        untimed=untimed,
+        others=tuple(sorted({call.rank for call in calls})),
+        seconds=round(took, 6),
+        **({} if untimed else _standing_out(steps)),
     )
-    return [Finding(kind="account", sentence=sentence.strip(), others=tuple(ranks), seconds=round(took, 6))]
+    return Finding(kind=FindingKind.ACCOUNT, facts=facts)
 
 
-def _standing_out(steps: list[Step]) -> str:
+def _standing_out(steps: list[Step]) -> dict[str, Any]:
     """The step that took longest, or where none took long, the one that carried most."""
     ended = [step for step in steps if step.end is not None]
     longest = max(ended, key=lambda step: (step.end or 0.0) - step.begin, default=None)
     if longest is None:
-        return ""
+        return {}
     took = (longest.end or 0.0) - longest.begin
     if took >= _WORTH_TELLING_S and len(ended) > 1:
         pacer = longest.late
         spent = pacer.begin - longest.begin if pacer is not None else 0.0
-        late = f", {format_duration(spent)} of it until rank {pacer.rank} came" if pacer and spent > took / 2 else ""
-        return f"The longest was {longest.title}{at_lines(longest.calls.values())}: {format_duration(took)}{late}."
+        late = {"late_s": spent, "late_rank": pacer.rank} if pacer is not None and spent > took / 2 else {}
+        at = lines_of(longest.calls.values())
+        return {"standing_out": longest.title, "at": at, "longest_s": took, **late}
     largest = max(ended, key=lambda step: max(call.bytes for call in step.calls.values()))
-    size = max(call.bytes for call in largest.calls.values())
-    return (
-        f"The largest was {largest.title}{at_lines(largest.calls.values())}: {format_bytes(size)} a rank."
-        if size
-        else ""
-    )
+    size, at = max(call.bytes for call in largest.calls.values()), lines_of(largest.calls.values())
+    return {"standing_out": largest.title, "at": at, "largest_bytes": size}

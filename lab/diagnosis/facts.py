@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.network import Network
-from lab.diagnosis.rank_facts import RankFacts
 from lab.node.messages.agent import (
     STARTER,
     Connections,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from lab.record.read import Record
     from lab.record.result import RankResult, Result
 
+
 SEEN_LATER_S = 1.0
 """A rank's peers may feel its end as much earlier than its agent sees it."""
 
@@ -71,8 +72,8 @@ class RunFacts:
     memory_bytes: int | None = None
     """Memory limit of a node."""
     lost_nodes: list[NodeLost] = field(default_factory=list)
-    troubled: dict[str, str] = field(default_factory=dict)
-    """By name of a node: what kept it from working when the run was over, as the end of a sentence."""
+    troubled: dict[str, NodeTroubled] = field(default_factory=dict)
+    """By name of a node: what kept it from working when the run was over."""
     network: Network = field(default_factory=Network)
     timed_out: bool = False
     interrupted: bool = False
@@ -160,7 +161,7 @@ class RunFacts:
             self.rank(event.rank).halted = event.signal
         elif isinstance(event, NodeTroubled) and not self.timed_out:
             self.troubled.pop(event.node, None)
-            self.troubled.update({event.node: event.how} if event.how else {})
+            self.troubled.update({event.node: event} if event.how else {})
         elif isinstance(event, (NodeLost, EngineLost)):
             everybody = (*self.ranks, *self.started.values(), *self.starters)
             lost = [rank for rank in everybody if rank.node == event.node and not rank.over]
@@ -262,3 +263,73 @@ def _take_result(result: Result, facts: RunFacts) -> None:
         rank = facts.rank(end.rank)
         rank.node, rank.code, rank.ended = rank.node or end.node, end.exit_code, end.duration_s or 0.0
         _take_end(end, rank)
+
+
+# -- What is known of one rank of a run, before anybody judges it
+
+
+@dataclass
+class RankFacts:
+    """What is known of one rank. Times are Unix time of the lab's clock."""
+
+    rank: int
+    node: str = ""
+    local_rank: int = 0
+    started: float | None = None
+    ended: float | None = None
+    code: int | None = None
+    signal: str | None = None
+    out_of_memory: bool = False
+    memory_bytes: int | None = None
+    """What it held when it was killed for lack of memory, where its agent could tell."""
+    stopped: bool = False
+    """Whether the lab stopped it: it was alive until then."""
+    halted: str = ""
+    """The signal that had stopped it when the run was over, and that nothing had let it go on after."""
+    node_lost: bool = False
+    """Whether its node went away while it ran."""
+    error: str = ""
+    traceback: str = ""
+    raised: float | None = None
+    """When it raised; earlier than when it ended."""
+    stack: str = ""
+    """As faulthandler wrote it when it crashed, or when the run did not go on."""
+    seen: float | None = None
+    """When its stack was asked for."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    threads: list[ThreadRaised] = field(default_factory=list)
+    """Of its threads, those that ended by an error."""
+    expected_code: int = 0
+    """The exit code that is no failure; -9 stands for an end by signal 9."""
+    parent: int | None = None
+    """The worker whose script started it; None of a worker."""
+    outlived: bool = False
+    """Whether what started it ended as expected, however it ended itself."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can come from it."""
+        return self.ended is not None or self.node_lost
+
+    @property
+    def alive(self) -> bool:
+        """Whether it ran until the lab stopped it, or until the record ends."""
+        return self.stopped or not self.over
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended, other than expected, without being stopped."""
+        if self.stopped or self.ended is None or self.outlived:
+            return False
+        return returncode(self.code, self.signal) != self.expected_code
+
+    @property
+    def left(self) -> bool:
+        """Whether it ended as expected, without being stopped."""
+        return self.ended is not None and not self.stopped and not self.failed
+
+
+def returncode(code: int | None, name: str | None) -> int | None:
+    """An exit code, or -9 for an end by SIGKILL, as `subprocess` and torchrun write it; None where neither is known."""
+    number = signal.Signals.__members__.get(name or "")
+    return code if number is None else -number

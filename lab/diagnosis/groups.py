@@ -6,19 +6,17 @@ group by the number of its `new_group`. A script may break that unharmed; it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
-from lab.diagnosis.ends import together, what_it_did
+from lab.diagnosis.ends import activities_of, lines_of
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import SEEN_LATER_S
-from lab.diagnosis.finding import Finding, majority
+from lab.diagnosis.finding import Finding, FindingKind, GroupDestroyed, GroupNotMade, GroupsDiffer, Side, majority
 from lab.diagnosis.waits import Wait, find_waits
 from lab.trace.groups import World, is_end_of_world, worlds_of
 from lab.trace.model import Group, Mark
 from lab.trace.steps import Step
-from lab.words import capital, format_duration, listing, name_ranks, ordinal
-
-_RULE = "Every rank has to call new_group for every group, in the same order, whether it is a member or not."
 
 
 def find_group_faults(evidence: Evidence) -> list[Finding]:
@@ -66,30 +64,40 @@ def _used(number: int, evidence: Evidence) -> bool:
 
 
 def _difference(number: int, here: Mapping[int, Mark], made: Mapping[int, Sequence[Mark]]) -> Finding:
-    turn, step = ordinal(number + 1), f"new_group #{number + 1}"
     common, odd = majority({rank: mark.members for rank, mark in here.items()})
-    others = [rank for rank in here if rank not in odd]
+    slip: Literal["", "left_out", "added"] = ""
+    others = tuple(rank for rank in here if rank not in odd)
     lines = tuple(here[rank].source for rank in (*odd, *others))
     if common is None:
-        sides = together(here, lambda rank: _made(here[rank]))
-        sentence = f"The {turn} new_group of ranks was not for the same group: {'; '.join(sides)}. {_RULE}"
-        return Finding(kind="groups", sentence=sentence, others=tuple(here), step=step, lines=lines)
-    theirs = here[others[0]]
-    tails = [_members(made[rank][number:]) for rank in odd]
-    rest = _members(made[others[0]][number:])
-    left_out, besides = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
-    mine = listing(together(odd, lambda rank: _made(here[rank])))
-    sentence = (
-        f"{mine} as {'its' if len(odd) == 1 else 'their'} {turn} group, where {name_ranks(others)} {_made(theirs)}"
+        sides, theirs, odd = _sides(here, here), None, ()
+    else:
+        tails = [_members(made[rank][number:]) for rank in odd]
+        rest = _members(made[others[0]][number:])
+        left_out, besides = all(tail == rest[1:] for tail in tails), all(tail[1:] == rest for tail in tails)
+        slip = "left_out" if left_out else "added" if besides else ""
+        sides, theirs = _sides(odd, here), _sides(others[:1], here)[0]
+    facts = GroupsDiffer(
+        number=number + 1,
+        sides=sides,
+        common=theirs,
+        slip=slip,
+        ranks=odd,
+        others=others,
+        step=f"new_group #{number + 1}",
+        lines=lines,
     )
-    sentence += f": {name_ranks(odd)} left that one out" if left_out else ", a group more" if besides else ""
-    return Finding(
-        kind="groups", sentence=f"{sentence}. {_RULE}", ranks=odd, others=tuple(others), step=step, lines=lines
-    )
+    return Finding(kind=FindingKind.GROUPS, facts=facts)
 
 
-def _made(mark: Mark) -> str:
-    return f"made [{', '.join(map(str, mark.members))}]{f' at {mark.source}' if mark.source else ''}"
+def _sides(ranks: Iterable[int], here: Mapping[int, Mark]) -> tuple[Side, ...]:
+    """What ranks made, and where."""
+    made: dict[tuple[tuple[int, ...], str], list[int]] = {}
+    for rank in ranks:
+        made.setdefault((here[rank].members, here[rank].source), []).append(rank)
+    return tuple(
+        Side(ranks=tuple(ours), what=f"[{', '.join(map(str, members))}]", lines=(source,))
+        for (members, source), ours in made.items()
+    )
 
 
 def _members(marks: Sequence[Mark]) -> list[tuple[int, ...]]:
@@ -109,21 +117,19 @@ def _not_made(made: Mapping[int, Sequence[Mark]], evidence: Evidence, waits: Map
         return None
     lines = tuple(stuck[rank][1].source for rank in ours)
     took = max(0.0, evidence.over - min(stuck[rank][1].begin for rank in ours))
-    did = listing(together(missing, lambda rank: what_it_did(evidence, rank, waits)))
-    sentence = (
-        f"{name_ranks(missing)} never called new_group for [{', '.join(map(str, mark.members))}]. "
-        f"{capital(name_ranks(ours))} waited there {format_duration(took)}, at {listing(lines)}; {did}."
-    )
     elsewhere = [evidence.place(evidence.ranks[rank]) for rank in missing if rank in evidence.ranks]
-    return Finding(
-        kind="groups" if all(rank in waits for rank in missing) else "never_entered",
-        sentence=sentence,
+    facts = GroupNotMade(
+        members=tuple(mark.members),
+        did=activities_of(evidence, missing, waits),
+        at=tuple(dict.fromkeys(lines)),
         ranks=tuple(missing),
         others=tuple(ours),
         step=f"new_group #{number}",
         lines=(*(place.at for place in elsewhere if place is not None), *lines),
         seconds=round(took, 6),
     )
+    kind = FindingKind.GROUPS if all(rank in waits for rank in missing) else FindingKind.NEVER_ENTERED
+    return Finding(kind=kind, facts=facts)
 
 
 # -- destroy_process_group
@@ -172,33 +178,26 @@ def _began_again(end: Mark, worlds: Sequence[World]) -> bool:
 
 
 def _left_group(step: Step, gone: Mapping[int, Mark], evidence: Evidence, waits: Mapping[int, Wait]) -> Finding:
-    entered = sorted(step.calls)
-    alone = len(gone) > len(entered)
-    who, whom = name_ranks(gone), name_ranks(entered)
-    at = listing(mark.source for mark in gone.values())
-    lines = listing(call.source for call in step.calls.values())
-    took = max(0.0, evidence.over - min(call.begin for call in step.calls.values()))
-    lost = [call for call in step.calls.values() if call.error]
-    verb = "failed" if lost else f"waited {format_duration(took)}"
-    group = "the default group" if step.group.plain_label == "default" else f"group {step.group.title}"
-    did = listing(together(gone, lambda rank: what_it_did(evidence, rank, waits)))
-    if alone:
-        sentence = f"{whom} went on alone: {'it' if len(entered) == 1 else 'they'} called {step.title} at {lines}, "
-        sentence += f"when {who} had destroyed {group} at {at}."
-    else:
-        sentence = (
-            f"{who} destroyed {group} at {at}, where {whom} still used it and {verb} in {step.title} at {lines}; "
-        )
-        sentence += f"{did}."
-    named, others = (entered, gone) if alone else (gone, entered)
-    first = [step.calls[rank].source for rank in entered] if alone else [mark.source for mark in gone.values()]
-    rest = [mark.source for mark in gone.values()] if alone else [call.source for call in step.calls.values()]
-    return Finding(
-        kind="went_alone" if alone else "groups",
-        sentence=sentence,
-        ranks=tuple(named),
-        others=tuple(others),
+    entered, calls = tuple(sorted(step.calls)), step.calls.values()
+    alone, failed = len(gone) > len(entered), any(call.error for call in calls)
+    took = round(max(0.0, evidence.over - min(call.begin for call in calls)), 6)
+    destroyed, used = [mark.source for mark in gone.values()], [call.source for call in calls]
+    facts = GroupDestroyed(
+        gone=tuple(gone),
+        entered=entered,
+        alone=alone,
+        group="" if step.group.plain_label == "default" else step.group.title,
+        destroyed_at=tuple(destroyed),
+        used_at=lines_of(calls),
+        failed=failed,
+        waited_s=took,
+        did=activities_of(evidence, gone, waits),
+        ranks=entered if alone else tuple(gone),
+        others=tuple(gone) if alone else entered,
         step=step.title,
-        lines=(*first, *rest),
-        seconds=None if lost else round(took, 6),
+        lines=(*(calls_of.source for calls_of in map(step.calls.__getitem__, entered)), *destroyed)
+        if alone
+        else (*destroyed, *used),
+        seconds=None if failed else took,
     )
+    return Finding(kind=FindingKind.WENT_ALONE if alone else FindingKind.GROUPS, facts=facts)

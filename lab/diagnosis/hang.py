@@ -4,99 +4,114 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
+from lab.diagnosis import wording
 from lab.diagnosis.disagreement import that_stop_a_run
-from lab.diagnosis.ends import at_lines, blame, refusal, together, what_it_did, where_it_was
+from lab.diagnosis.ends import Standing, activities_of, blame, calls_at, lines_of, stood_of
+from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, Judgement
-from lab.diagnosis.messages import find_unmatched
-from lab.diagnosis.outside import blows
-from lab.diagnosis.peers import lost_a_peer
-from lab.diagnosis.rendezvous import explain_rendezvous
-from lab.diagnosis.standing import Standing
-from lab.diagnosis.strayed import find_strayed
-from lab.diagnosis.waits import Wait, describe_wait, find_cycle, find_waits, majority_step, missed_steps, took, waited
-from lab.trace.steps import Step
-from lab.words import capital, format_duration, listing, name_ranks
-
-NOBODYS_FAULT = frozenset(
-    {"deadlock", "mismatch", "dtype", "shape", "reduce_op", "root", "splits", "groups", "unmatched", "rendezvous"}
+from lab.diagnosis.finding import (
+    Activities,
+    CallFacts,
+    Finding,
+    FindingKind,
+    InFlight,
+    MissedStep,
+    Ring,
+    Side,
+    StoodApart,
 )
-"""Findings that, where they name nobody, say that nobody can be named."""
-_BY_CALLS = ("mismatch", "slipped", "dtype", "shape", "root", "unmatched")
-"""Findings that tell more of whom they name than where it stood."""
+from lab.diagnosis.judgement import Judgement
+from lab.diagnosis.links import blows, cause_of, culprit_of
+from lab.diagnosis.messages import find_strayed, find_unmatched
+from lab.diagnosis.rendezvous import explain_rendezvous
+from lab.diagnosis.waits import Wait, find_cycle, find_waits, majority_step, missed_steps, waited, waited_s
+from lab.trace.steps import Step
 
 _BRIEF_S, _BRIEF_PART = 1.0, 0.1
 """A wait that is shorter than both, in seconds and in parts of the time limit, is no standstill."""
-_ORDER_OF_GROUPS = "Ranks have to enter the collectives of several groups in the same order."
 
 
 def judge_hang(evidence: Evidence) -> Judgement:
     """Say who was waited for: the stacks tell it, unless the trace knows better."""
     facts, standing = evidence.facts, Standing.of(evidence)
-    culprit, error = standing.waited_for(evidence)
-    going_on = _still_going_on(evidence, find_waits(evidence)) if evidence.at_hand else ""
-    if going_on:
+    outside, going_on, causes = blows(facts), None, list[Finding]()
+    seen = standing.waited_for(evidence)
+    culprit = seen.ranks[0] if seen is not None else None
+    error = wording.render_stood_apart(seen.facts) if seen and isinstance(seen.facts, StoodApart) else ""
+    if evidence.at_hand:
+        waits = find_waits(evidence)
+        going_on = _Hang(evidence, waits).still_going_on() if _longest_s(evidence, waits) is not None else None
+        causes = [] if outside else _causes(evidence)
+    if going_on is not None:
         culprit = None
-    outside = blows(facts)
-    held = {rank for blow in outside for rank in blow.ranks}
-    cause = _cause(evidence) if evidence.at_hand and not outside else None
-    if outside:
-        culprit, error = next(iter(outside[0].ranks), None), outside[0].what
     # The trace tells more where it blames somebody else than the stacks do, or tells what that one called, or knows
     # that nobody can be blamed.
-    better = cause is not None and (
-        culprit not in cause.ranks or cause.kind in _BY_CALLS if cause.ranks else cause.kind in NOBODYS_FAULT
-    )
-    if cause is not None and better:
+    cause = causes[0] if causes else None
+    if cause is not None and cause.ranks:
+        better = culprit not in cause.ranks or cause.kind.names_by_calls
+    else:
+        better = cause is not None and cause.kind.names_nobody_for_sure
+    if outside:
+        culprit, error, told = next(iter(outside[0].ranks), None), outside[0].headline, outside
+    elif cause is not None and better:
         culprit = culprit if culprit in cause.ranks else next(iter(cause.ranks), None)
-        error = cause.headline
-    kind = cause.kind if cause is not None and better else ""
-    clauses = [
-        *([error] if better else []),
-        *(blow.what for blow in outside),
-        *together(
-            (rank for rank in standing.absent if rank not in held),
-            lambda rank: f"was {where_it_was(evidence, evidence.ranks[rank])}",
-        ),
-        *together(
-            (rank for rank in standing.waiting if kind != "never_entered" or rank != culprit),
-            lambda rank: f"waited {where_it_was(evidence, evidence.ranks[rank])}",
-        ),
-        *together(standing.gone, lambda rank: error if rank == culprit and not (better or outside) else "had ended"),
-    ]
-    if going_on and culprit is None:
-        clauses.insert(0, going_on)
-    reason = f"no end after {facts.time_given}: {'; '.join(clauses)}"
-    blamed = blame(facts.rank(culprit), error, cause=kind) if culprit is not None else None
+        error, told = cause.headline, causes
+    else:
+        told = [one for one in (going_on, seen) if one is not None][:1]
+    kind = cause.kind if cause is not None and better else None
+    held = {rank for blow in outside for rank in blow.ranks}
+    heads = [one.headline for one in told] if outside or better else []
+    if going_on is not None and culprit is None:
+        heads.insert(0, going_on.headline)
+    never_came = culprit if kind is FindingKind.NEVER_ENTERED else None
+    reason = wording.hang_reason(
+        facts.time_given,
+        heads,
+        [(rank, stood_of(evidence, evidence.ranks[rank])) for rank in standing.absent if rank not in held],
+        [(rank, stood_of(evidence, evidence.ranks[rank])) for rank in standing.waiting if rank != never_came],
+        [(rank, error if rank == culprit and not (better or outside) else "had ended") for rank in standing.gone],
+    )
+    blamed = None
+    if culprit is not None:
+        cause_word = cause_of(outside[0]) if outside else kind.value if kind is not None else ""
+        blamed = blame(facts.rank(culprit), error, cause=cause_word)
     if outside and outside[0].link:
-        blamed = outside[0].culprit
-    return Judgement(verdict="hung", reason=reason, culprit=blamed)
+        blamed = culprit_of(outside[0])
+    return Judgement(verdict="hung", reason=reason, culprit=blamed, findings=tuple(told))
 
 
-def _cause(evidence: Evidence) -> Finding | None:
-    """What the trace says first; None where that is about no step."""
+def _causes(evidence: Evidence) -> list[Finding]:
+    """What the trace says first, and what has nothing to do with it; nothing where the first is about no step."""
     stopping, other = that_stop_a_run(evidence)
     found = stopping or explain_hang(evidence, stopping) or other
-    return found[0] if found and (found[0].step or found[0].kind == "rendezvous") else None
+    if not found or not (found[0].step or found[0].kind is FindingKind.RENDEZVOUS):
+        return []
+    causes, involved = found[:1], {*found[0].ranks, *found[0].others}
+    for one in (*found[1:], *explain_hang(evidence, stopping)):
+        ours = {*one.ranks, *one.others}
+        if one.step and one.kind.ends_a_run and ours.isdisjoint(involved):
+            causes, involved = [*causes, one], involved | ours
+    return causes
 
 
 def explain_hang(evidence: Evidence, differing: Sequence[Finding]) -> list[Finding]:
     """What kept the run from going on; ranks that wait after others called different things wait because of that."""
-    if any(finding.kind == "rendezvous" for finding in differing):
+    if any(finding.kind is FindingKind.RENDEZVOUS for finding in differing):
         return []  # they are not in the same world, so nobody waits for whom it means
     hang = _Hang(evidence, find_waits(evidence))
     waits = hang.waits
     findings = hang.stand_off(differing)
-    if not findings and not differing and _still_going_on(evidence, waits):
+    if not findings and not differing and _longest_s(evidence, waits) is not None:
         return [hang.still_going_on()]
     told = {
         rank
         for finding in findings
         for rank in (*finding.ranks, *finding.others)
-        if finding.kind == "deadlock" or waits[rank].step.message
+        if finding.kind is FindingKind.DEADLOCK or waits[rank].step.message
     }
-    by_groups = [finding for finding in differing if finding.kind == "groups"]
+    by_groups = [finding for finding in differing if finding.kind is FindingKind.GROUPS]
     over_groups = {rank for finding in by_groups for rank in (*finding.ranks, *finding.others)}
     for step, waiting, missing in missed_steps(waits):
         if not (set(waiting) <= told or set(missing) <= over_groups):
@@ -112,14 +127,12 @@ def explain_stand_off(evidence: Evidence) -> list[Finding]:
     return _Hang(evidence, find_waits(evidence, until_failed=True)).stand_off(())
 
 
-def _still_going_on(evidence: Evidence, waits: Mapping[int, Wait]) -> str:
-    """That the time was up before anybody had waited for long for ranks that could still come; else empty."""
+def _longest_s(evidence: Evidence, waits: Mapping[int, Wait]) -> float | None:
+    """The longest wait, where the time was up before anybody had waited for long for ranks that could still come."""
     facts, longest_s = evidence.facts, waited(evidence, list(waits.values()))
     if not waits or not facts.timed_out or longest_s >= min(_BRIEF_S, _BRIEF_PART * facts.timeout_s):
-        return ""
-    if not all(rank.alive for rank in evidence.ranks.values()):
-        return ""
-    return f"the time was up while the ranks were at work: nobody had waited longer than {format_duration(longest_s)}"
+        return None
+    return longest_s if all(rank.alive for rank in evidence.ranks.values()) else None
 
 
 @dataclass(frozen=True)
@@ -138,41 +151,40 @@ class _Hang:
             return self.not_known(step, waiting, unknown)
         free = tuple(rank for rank in missing if rank not in self.waits)
         gone = tuple(rank for rank in free if rank in ranks_of and not ranks_of[rank].alive)
-        lines = at_lines(wait.call for wait in ours)
-        there = took(self.evidence, ours, " {}," if lines else " {}") + lines
-        who, whom, did = name_ranks(waiting), name_ranks(missing), self._what_they_did(missing)
-        refused = [step.calls[rank] for rank in missing if rank in step.calls]
-        failed = refusal(step.title, refused) if len(refused) == len(missing) else ""
-        if failed:
-            sentence = f"{failed}. {capital(who)} waited there{there}; {did}."
-        elif step.message:
-            verb = "sent" if ours[0].call.operation.receives else "received"
-            what = describe_wait(ours[0]).partition(" at ")[0]
-            sentence = f"{who} waited in {what}{there}: {whom} never {verb}. {capital(did)}."
-        else:
-            sentence = f"{whom} never entered {step.title}. {capital(who)} waited there{there}; {did}."
-        sentence += f" {_not_known(unknown)}" if unknown else ""
-        kind, ranks = "never_entered", free
+        kind, ranks, several = FindingKind.NEVER_ENTERED, free, False
         if gone and len(gone) == len(free):
-            left = "left_early" if all(ranks_of[rank].left for rank in gone) else "failed"
-            kind, ranks = ("went_alone", waiting) if len(gone) > len(waiting) else (left, gone)
+            left = FindingKind.LEFT_EARLY if all(ranks_of[rank].left for rank in gone) else FindingKind.FAILED
+            kind, ranks = (FindingKind.WENT_ALONE, waiting) if len(gone) > len(waiting) else (left, gone)
         elif not free:
-            kind = "elsewhere"
+            kind = FindingKind.ELSEWHERE
             ranks = missing if majority_step(self.waits) == step.number and not explained else ()
             groups = {self.waits[rank].step.group for rank in missing if not self.waits[rank].step.message}
-            sentence += f" {_ORDER_OF_GROUPS}" if groups - {step.group} and not step.message and not explained else ""
+            several = bool(groups - {step.group}) and not step.message and not explained
+        untold: tuple[int, ...] = ()
         if free and self.evidence.dumped:  # what they did instead is not known
             told = self.evidence.dumped.messages
-            sentence += "" if told else f" If {name_ranks(free)} waited for a message, these dumps do not tell it."
+            untold = () if told else free
             ranks = ranks if told and len(free) <= len(waiting) else ()
-        others = [rank for rank in (*missing, *waiting) if rank not in ranks]
-        return self._finding(kind, sentence, waiting, ranks, step, others)
+        refused = calls_at(step.calls[rank] for rank in missing if rank in step.calls)
+        facts = MissedStep(
+            waits=self._calls(waiting),
+            missing=missing,
+            unknown=unknown,
+            message=step.message,
+            receives=ours[0].call.operation.receives,
+            did=activities_of(self.evidence, missing, self.waits),
+            refused=refused if len(refused) == len(missing) and all(call.error for call in refused) else (),
+            several_groups=several,
+            untold_messages=untold,
+            **self._common(waiting, ranks, step, [rank for rank in (*missing, *waiting) if rank not in ranks]),
+        )
+        return Finding(kind=kind, facts=facts)
 
     def not_known(self, step: Step, waiting: Sequence[int], unknown: Sequence[int]) -> Finding:
         """A step that ranks waited in, perhaps for ranks that left no dump."""
-        lines = at_lines(self.waits[rank].call for rank in waiting)
-        sentence = f"{name_ranks(waiting)} waited in {step.title}{lines}. {_not_known(unknown)}"
-        return self._finding("not_known", sentence, waiting, step=step)
+        common = self._common(waiting, step=step)
+        facts = MissedStep(waits=self._calls(waiting), missing=(), unknown=tuple(unknown), **common)
+        return Finding(kind=FindingKind.NOT_KNOWN, facts=facts)
 
     def stand_off(self, differing: Sequence[Finding]) -> list[Finding]:
         """Ranks that wait for each other and for nobody else: for messages that cannot come, or in a ring."""
@@ -190,11 +202,22 @@ class _Hang:
     def ring(self, cycle: Sequence[int], ranks: Sequence[int]) -> Finding:
         """Ranks that wait for each other in a ring; all who wait in its steps, and of each step one."""
         ours = [self.waits[rank] for rank in ranks]
-        chain = " → ".join(map(str, (*cycle, cycle[0])))
-        each = listing(together(ranks, lambda rank: f"in {describe_wait(self.waits[rank])}"))
-        now = took(self.evidence, ours, ", for {} now")
-        what = f"{name_ranks(ranks)} wait for each other in a ring ({chain}){now}: {each}."
-        return self._finding("deadlock", f"{what} {_advice(ours)}", ranks, step=self.waits[cycle[0]].step)
+        ops, made = [wait.call.operation for wait in ours], {wait.step.group.title: wait.step.group for wait in ours}
+        collectives = not any(wait.step.message for wait in ours)
+        all_of: Literal["collectives", "receives", "sends", "mixed"] = "collectives" if collectives else "mixed"
+        if not collectives and all(op.receives for op in ops):
+            all_of = "receives"
+        elif not collectives and all(op.sends for op in ops):
+            all_of = "sends"
+        groups = [Side(ranks=one.ranks, what=title, lines=(one.source,)) for title, one in made.items() if one.source]
+        facts = Ring(
+            cycle=tuple(cycle),
+            waits=self._calls(ranks),
+            all_of=all_of,
+            groups=tuple(groups) if collectives else (),
+            **self._common(ranks, step=self.waits[cycle[0]].step),
+        )
+        return Finding(kind=FindingKind.DEADLOCK, facts=facts)
 
     def all_there(self, named: set[str]) -> list[Finding]:
         """Steps that everybody entered and that still did not end."""
@@ -204,22 +227,17 @@ class _Hang:
             step = ours[0].step
             if step.title in named or (len({call.op for call in step.calls.values()}) > 1 and not step.message):
                 continue
-            ranks = [wait.rank for wait in ours]
-            lines = at_lines(wait.call for wait in ours)
-            there = took(self.evidence, ours, "{}," if lines else "{}") + lines
-            who = name_ranks(step.calls) if self.evidence.dumped else "everybody"
-            sentence = (
-                f"{capital(who)} entered {step.title}, and {name_ranks(ranks)} never came out of it"
-                f"{f' ({there.strip()})' if there else ''}: the data did not arrive, or there was no time left for it."
-            )
-            findings.append(self._finding("in_flight", sentence, ranks, step=step))
+            entered = tuple(step.calls) if self.evidence.dumped else None
+            sources = lines_of(wait.call for wait in ours)
+            common = self._common([wait.rank for wait in ours], step=step)
+            facts = InFlight(entered=entered, sources=sources, **common)
+            findings.append(Finding(kind=FindingKind.IN_FLIGHT, facts=facts))
         return findings
 
     def still_going_on(self) -> Finding:
         """Ranks that the time limit met at work: whoever a call lacked was about to come, for all that is known."""
         alive = [rank for rank, facts in sorted(self.evidence.ranks.items()) if facts.alive]
-        sentence = f"{capital(_still_going_on(self.evidence, self.waits))}. {capital(self._what_they_did(alive))}."
-        return self._finding("out_of_time", sentence, alive)
+        return self._activities(FindingKind.OUT_OF_TIME, alive, longest_s=_longest_s(self.evidence, self.waits))
 
     def no_waits(self) -> list[Finding]:
         """Nobody waited in a call on record: where everybody was."""
@@ -228,45 +246,45 @@ class _Hang:
         alive = sorted([*standing.waiting, *outside])
         if not alive:
             return []
-        did = self._what_they_did(alive)
         calls = {place.call for rank in alive if (place := evidence.stood(evidence.ranks[rank])) is not None}
         if calls == {"init_process_group"}:
-            found = explain_rendezvous(evidence)
-            return [self._finding("rendezvous", f"{did}.", alive)] if found is None else [found]
+            return [explain_rendezvous(evidence) or self._activities(FindingKind.RENDEZVOUS, alive)]
         if standing.waiting and outside:
-            return [self._finding("never_entered", f"{did}.", standing.waiting, outside)]
+            return [self._activities(FindingKind.NEVER_ENTERED, alive, standing.waiting, outside)]
         if outside:
-            return [self._finding("own_code", f"Nobody waited in a collective or for a message: {did}.", alive)]
-        odd, _ = standing.waited_for(evidence)
-        sentence = f"Everybody was in torch.distributed: {did}."
-        if odd not in alive or evidence.trace.recorded:
-            return [self._finding("waiting", sentence, alive)]
-        sentence += f" Rank {odd} was not where most others were."
-        return [self._finding("waiting", sentence, [rank for rank in alive if rank != odd], [odd])]
+            return [self._activities(FindingKind.OWN_CODE, alive)]
+        seen = standing.waited_for(evidence)
+        odd = seen.ranks[0] if seen is not None else None
+        if odd is None or odd not in alive or evidence.trace.recorded:
+            return [self._activities(FindingKind.WAITING, alive)]
+        return [self._activities(FindingKind.WAITING, alive, [rank for rank in alive if rank != odd], [odd])]
 
-    def _what_they_did(self, ranks: Sequence[int]) -> str:
-        return listing(together(ranks, lambda rank: what_it_did(self.evidence, rank, self.waits)))
-
-    def _finding(
+    def _activities(
         self,
-        kind: str,
-        sentence: str,
-        waiting: Sequence[int],
+        kind: FindingKind,
+        alive: Sequence[int],
+        waiting: Sequence[int] = (),
         ranks: Sequence[int] = (),
-        step: Step | None = None,
-        others: Sequence[int] = (),
+        longest_s: float | None = None,
     ) -> Finding:
-        """A finding with the lines where ranks were, and for how long the others had waited."""
-        ours = [self.waits[rank] for rank in waiting if rank in self.waits]
-        return Finding(
-            kind=kind,
-            sentence=sentence,
-            ranks=tuple(ranks),
-            others=tuple(others or waiting),
-            step=step.title if step is not None else "",
-            lines=tuple(self._line(rank) for rank in (*ranks, *waiting)),
-            seconds=round(waited(self.evidence, ours), 6) if ours and not self.evidence.dumped else None,
-        )
+        did = activities_of(self.evidence, alive, self.waits)
+        facts = Activities(did=did, longest_s=longest_s, **self._common(waiting or alive, ranks))
+        return Finding(kind=kind, facts=facts)
+
+    def _calls(self, ranks: Sequence[int]) -> tuple[CallFacts, ...]:
+        return tuple(self.waits[rank].facts for rank in ranks)
+
+    def _common(
+        self, waiting: Sequence[int], ranks: Sequence[int] = (), step: Step | None = None, others: Sequence[int] = ()
+    ) -> dict[str, Any]:
+        """The lines where ranks were, and for how long the others had waited."""
+        return {
+            "ranks": tuple(ranks),
+            "others": tuple(others or waiting),
+            "step": step.title if step is not None else "",
+            "lines": tuple(self._line(rank) for rank in (*ranks, *waiting)),
+            "seconds": waited_s(self.evidence, [self.waits[rank] for rank in waiting if rank in self.waits]),
+        }
 
     def _line(self, rank: int) -> str:
         """The line where a rank was; empty where that is not known."""
@@ -277,22 +295,3 @@ class _Hang:
             return self.evidence.last_line(rank)
         place = self.evidence.place(facts) or self.evidence.thread(facts)
         return place.at if place is not None else self.evidence.last_line(rank)
-
-
-def _not_known(unknown: Sequence[int]) -> str:
-    them = "them" if len(unknown) > 1 else "it"
-    return f"Whether {name_ranks(unknown)} came to it is not known: there is no dump of {them}."
-
-
-def _advice(ring: Sequence[Wait]) -> str:
-    """What would have kept such a ring from closing."""
-    ops = [wait.call.operation for wait in ring]
-    if not any(wait.step.message for wait in ring):
-        made = {wait.step.group.title: wait.step.group.source for wait in ring if wait.step.group.source}
-        lines = listing(f"{title} at {line}" for title, line in made.items())
-        return _ORDER_OF_GROUPS + (f" Groups were made here: {lines}." if lines else "")
-    if all(op.receives for op in ops):
-        return "All of them receive before they send: one has to send first."
-    if all(op.sends for op in ops):
-        return "All of them send before they receive: one has to receive first."
-    return "None of these calls can end before another one does."

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import islice
 
 from lab.diagnosis.facts import RunFacts
-from lab.node.messages.agent import CHECK, FILES_IN, Limited, Staged
-from lab.words import format_bytes, format_limit
+from lab.node.messages.agent import CHECK, FILES_IN, LeftRunning, Limited, Staged
+from lab.words import clip, format_bytes, format_limit, plural
 
 _MOST_PATHS = 3
 """Paths in one sentence."""
@@ -15,30 +15,25 @@ _MOST_PATHS = 3
 
 def told_besides(facts: RunFacts) -> str:
     """What follows the reason of a verdict: limits that were reached, processes that were left."""
-    told = limits_told(facts.limits)
-    if facts.left_running:
-        from lab.diagnosis.left_running import left_told  # most scripts leave none
-
-        told += left_told(facts.left_running)
-    return told
+    return "".join(f"; {clause}" for clause in (*limits_told(facts.limits), *left_told(facts.left_running)))
 
 
-def limits_told(reached: Sequence[Limited]) -> str:
-    """What follows the reason of a verdict; empty where no limit was reached."""
+def limits_told(reached: Sequence[Limited]) -> list[str]:
+    """A clause for each limit that was reached."""
     latest = {(one.what, one.node, one.rank): one for one in reached}
-    return "".join(f"; {_sentence(one)}" for one in latest.values())
+    return [_of_limit(one) for one in latest.values()]
 
 
 def left_out_told(staged: Staged | None) -> str:
-    """What follows the end of a check that was not given everything that the ranks left."""
+    """What a check was not given of what the ranks left, as a clause; empty where it was given everything."""
     if staged is None:
         return ""
     shown = [f"{path} ({why})" for path, why in islice(staged.left_out.items(), _MOST_PATHS)]
     more = len(staged.left_out) - len(shown) + staged.more
-    return f"; the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")
+    return f"the check was not given {', '.join(shown)}" + (f" and {more:,} more" if more else "")
 
 
-def _sentence(one: Limited) -> str:
+def _of_limit(one: Limited) -> str:
     limit = format_limit(one.limit)
     if one.what == "disk":
         return _of_disk(one, limit)
@@ -71,3 +66,24 @@ def _of_disk(one: Limited, limit: str) -> str:
         f"the disk of {one.node} was nearly full, more than {limit} of it were taken in this run by somebody whom its "
         "agent cannot tell, and its ranks were killed for it"
     )
+
+
+# -- Processes that outlived the workers that started them, for the end of a run's reason
+
+
+_LONGEST_COMMAND = 80
+
+
+def left_told(left: Sequence[LeftRunning]) -> list[str]:
+    """A clause for each worker whose processes outlived it."""
+    by_rank: dict[tuple[str, int | None], list[LeftRunning]] = {}
+    for one in left:
+        by_rank.setdefault((one.node, one.rank), []).append(one)
+    return [_of_orphans(node, rank, ours) for (node, rank), ours in by_rank.items()]
+
+
+def _of_orphans(node: str, rank: int | None, left: Sequence[LeftRunning]) -> str:
+    who = f"rank {rank} left" if rank is not None else f"processes of {node} had left"
+    commands = ", ".join(dict.fromkeys(clip(one.command, _LONGEST_COMMAND) for one in left))
+    was = "was" if len(left) == 1 else "were"
+    return f"{who} {plural(len(left), 'process', 'processes')} running, which {was} stopped: {commands}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from lab.diagnosis.ends import together, what_it_did
+from lab.diagnosis.ends import activities_of
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding, majority
+from lab.diagnosis.finding import Finding, FindingKind, Rendezvous, Side, majority
 from lab.trace.groups import worlds_of
 from lab.trace.lookup import StoreLookup
-from lab.words import listing, name_ranks, plural
 
 _LOOPBACK = re.compile(r"localhost|127\.|::1$")
 """Addresses that each node has for itself."""
@@ -24,14 +24,15 @@ def explain_rendezvous(evidence: Evidence) -> Finding | None:
         return None
     asked = {rank: of for rank, of in lookups.items() if rank in stuck or of.found}
     told = _apart(asked) or _unanswered(asked, evidence) or _numbered(asked, stuck, evidence)
-    return _finding(*told, asked, evidence) if told is not None else None
+    return _finding(told, asked, evidence) if told is not None else None
 
 
-def _finding(sentence: str, odd: tuple[int, ...], asked: Mapping[int, StoreLookup], evidence: Evidence) -> Finding:
+def _finding(told: Rendezvous, asked: Mapping[int, StoreLookup], evidence: Evidence) -> Finding:
+    odd = told.ranks
     others = tuple(rank for rank in asked if rank not in odd)
     places = {rank: place.at for rank in odd if (place := evidence.place(evidence.ranks[rank])) is not None}
     lines = tuple(asked[rank].source if rank in asked else places.get(rank, "") for rank in (*odd, *others))
-    return Finding(kind="rendezvous", sentence=sentence, ranks=odd, others=others, lines=lines)
+    return Finding(kind=FindingKind.RENDEZVOUS, facts=replace(told, others=others, lines=lines))
 
 
 def find_split_worlds(evidence: Evidence) -> list[Finding]:
@@ -43,7 +44,7 @@ def find_split_worlds(evidence: Evidence) -> list[Finding]:
             own = "" if _is_runs(lookup, evidence) or not _LOOPBACK.match(lookup.host) else facts.node
             met.setdefault(f"{_address(lookup)} {own}", {})[rank] = lookup
     told = [(asked, _disagreement(asked)) for asked in met.values()]
-    return [_finding(*said, asked, evidence) for asked, said in told if said is not None]
+    return [_finding(said, asked, evidence) for asked, said in told if said is not None]
 
 
 def _is_over(evidence: Evidence, rank: int) -> bool:
@@ -73,29 +74,26 @@ def _address(lookup: StoreLookup) -> str:
     return f"{lookup.host}:{lookup.port}"
 
 
-def _apart(asked: Mapping[int, StoreLookup]) -> tuple[str, tuple[int, ...]] | None:
+def _apart(asked: Mapping[int, StoreLookup]) -> Rendezvous | None:
     """Ranks that looked at different addresses."""
     addresses = {rank: _address(of) for rank, of in asked.items()}
     if len(set(addresses.values())) == 1:
         return None
     _, odd = majority(addresses)
-    said = listing(together(asked, lambda rank: f"at {addresses[rank]}"))
-    silent = [rank for rank in asked if not asked[rank].found]
-    answer = f" None answered {name_ranks(silent)}." if 0 < len(silent) < len(asked) else ""
-    return f"Ranks looked for the store of the rendezvous at different addresses: {said}.{answer}", odd
+    silent = tuple(rank for rank in asked if not asked[rank].found)
+    sides = _sides({rank: f"at {address}" for rank, address in addresses.items()})
+    return Rendezvous(how="addresses", sides=sides, silent=silent if len(silent) < len(asked) else (), ranks=odd)
 
 
-def _unanswered(asked: Mapping[int, StoreLookup], evidence: Evidence) -> tuple[str, tuple[int, ...]] | None:
+def _unanswered(asked: Mapping[int, StoreLookup], evidence: Evidence) -> Rendezvous | None:
     """No store at the one address; unless rank 0 hosts one there, and only waits for the others."""
-    silent = [rank for rank in asked if not asked[rank].found]
-    found = [rank for rank in asked if asked[rank].found]
+    silent = tuple(rank for rank in asked if not asked[rank].found)
+    found = tuple(rank for rank in asked if asked[rank].found)
     hosts = [rank for rank in silent if asked[rank].asked_rank == 0 and not _is_runs(asked[rank], evidence)]
     if not silent or (hosts and (found or len(silent) == 1)):
         return None
-    where = _address(asked[silent[0]])
-    than = f", where {name_ranks(found)} found one" if found else ""
     why = next((of.error.partition("\n")[0] for of in asked.values() if of.error), "")
-    return f"No store answered {name_ranks(silent)} at {where}{than}{f' ({why})' if why else ''}.", ()
+    return Rendezvous(how="unanswered", address=_address(asked[silent[0]]), silent=silent, met=found, error=why)
 
 
 def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
@@ -104,59 +102,50 @@ def _is_runs(lookup: StoreLookup, evidence: Evidence) -> bool:
     return (lookup.host, lookup.port) == (plan.master_addr, plan.master_port)
 
 
-def _numbered(
-    asked: Mapping[int, StoreLookup], stuck: Sequence[int], evidence: Evidence
-) -> tuple[str, tuple[int, ...]] | None:
+def _numbered(asked: Mapping[int, StoreLookup], stuck: Sequence[int], evidence: Evidence) -> Rendezvous | None:
     """The store is there: ranks that expect more of them than came, or that say they are the same one."""
     if not any(of.found for of in asked.values()):
         return None  # rank 0 alone, and whether it hosts a store there is not known
     disagreement = _disagreement(asked)
     if disagreement is not None:
         return disagreement
-    where, first = _is_there(asked), next(iter(asked.values()))
+    first = next(iter(asked.values()))
     world, came = first.world_size, {rank: of.asked_rank for rank, of in asked.items()}
-    beyond = tuple(rank for rank, number in came.items() if number >= world)
-    if beyond:
-        said = listing(f"rank {rank} said to be rank {came[rank]}" for rank in beyond)
-        return f"{where}, but {said} of a world of {world}: there are ranks 0 to {world - 1}.", beyond
+    beyond = {rank: str(number) for rank, number in came.items() if number >= world}
     missing = sorted(set(range(world)) - set(came.values()))
-    absent = [rank for rank in evidence.ranks if rank not in asked]
-    if not missing:
-        met = "each other" if len(stuck) == len(asked) else "the others"
-        return (
-            f"{where} and all {plural(world, 'rank')} came to it; {name_ranks(stuck)} did not get connected to {met}.",
-            (),
-        )
+    absent = tuple(rank for rank in evidence.ranks if rank not in asked)
+    told = Rendezvous(
+        how="beyond" if beyond else "missing" if missing else "unconnected",
+        address=_address(first),
+        sides=tuple(Side(ranks=(rank,), what=number) for rank, number in beyond.items()),
+        world_size=world,
+        run_size=len(evidence.ranks),
+        met=tuple(came),
+        stuck=tuple(stuck),
+        ranks=tuple(beyond),
+    )
+    if beyond or not missing:
+        return told
     more = world > len(evidence.ranks)
-    why = f"this run has {plural(len(evidence.ranks), 'rank')}"
-    if not more:
-        why = f"{name_ranks(absent)} did not come to it ({_did(absent, evidence)})"
-    sentence = f"{where}, but {'peers are' if len(missing) > 1 else 'a peer is'} missing: {name_ranks(came)} expected "
-    return f"{sentence}{plural(world, 'rank')}, and {why}.", () if more else tuple(absent)
+    did = () if more else activities_of(evidence, absent, {})
+    return replace(told, missing=len(missing), absent=did, ranks=() if more else absent)
 
 
-def _is_there(asked: Mapping[int, StoreLookup]) -> str:
-    return f"The store at {_address(next(iter(asked.values())))} is there"
-
-
-def _disagreement(asked: Mapping[int, StoreLookup]) -> tuple[str, tuple[int, ...]] | None:
+def _disagreement(asked: Mapping[int, StoreLookup]) -> Rendezvous | None:
     """Ranks that expect different numbers of them, or say that they are the same one."""
+    address = _address(next(iter(asked.values())))
     worlds = {rank: of.world_size for rank, of in asked.items()}
     if len(set(worlds.values())) > 1:
         _, odd = majority(worlds)
-        said = listing(together(asked, lambda rank: f"expected {plural(worlds[rank], 'rank')}"))
-        return f"{_is_there(asked)}, but ranks do not agree how many they are: {said}.", odd
-    came = {rank: of.asked_rank for rank, of in asked.items()}
-    double = {number: ours for number in came.values() if len(ours := _who_said(number, came)) > 1}
-    if not double:
-        return None
-    said = listing(f"{name_ranks(ours)} all said to be rank {number}" for number, ours in double.items())
-    return f"{_is_there(asked)}, but {said}.", ()
+        sides = _sides({rank: str(size) for rank, size in worlds.items()})
+        return Rendezvous(how="sizes", address=address, sides=sides, ranks=odd)
+    same = [one for one in _sides({rank: str(of.asked_rank) for rank, of in asked.items()}) if len(one.ranks) > 1]
+    return Rendezvous(how="same_rank", address=address, sides=tuple(same)) if same else None
 
 
-def _did(ranks: Sequence[int], evidence: Evidence) -> str:
-    return listing(together(ranks, lambda rank: what_it_did(evidence, rank, {})))
-
-
-def _who_said(number: int, came: Mapping[int, int]) -> Sequence[int]:
-    return [rank for rank, other in came.items() if other == number]
+def _sides(by_rank: Mapping[int, str]) -> tuple[Side, ...]:
+    """What ranks looked for, or said, and who did."""
+    found: dict[str, list[int]] = {}
+    for rank, what in by_rank.items():
+        found.setdefault(what, []).append(rank)
+    return tuple(Side(ranks=tuple(ranks), what=what) for what, ranks in found.items())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from lab.diagnosis.finding import ELSEWHERE, CodePlace
 from lab.errors import RecordError
 from lab.record.record_files import read_beginning
 from lab.words import clip
@@ -30,43 +31,9 @@ _FORKED = re.compile(r'^  File ".*/multiprocessing/process.py", line \d+ in _boo
 _LOADER = "torch/utils/data/_utils/worker.py"
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):", re.MULTILINE)
 _PLUMBING = ("wrapper", "_time_logger", "inner")
-_ELSEWHERE = ("/", "<", "torch/", "numpy/", "labnode/")
-"""How paths begin that are not the script's own, those of a text that `shorten_paths` has been through too."""
 _COMMUNICATES = re.compile(
     r"torch/distributed/|torch/nn/parallel/distributed|torch/autograd/|/labnode/(?:node/)?(?:recorder/|rank/rendezvous)"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodePlace:
-    """A line of the script where a rank was."""
-
-    file: str
-    """Relative to the script's folder; a whole path where the script's own code was not on the stack."""
-    line: int
-    call: str
-    """The function of torch.distributed that the script was in; empty if it was in none."""
-    source: str = ""
-    """The text of the line; empty where it is not known."""
-    child: str = ""
-    """Where a process of the rank's own stood: `its DataLoader worker at data.py:7`; empty where none is known."""
-
-    @property
-    def own(self) -> bool:
-        """Whether it is in the script's own code."""
-        return not self.file.startswith(_ELSEWHERE)
-
-    @property
-    def at(self) -> str:
-        """`train.py:41`."""
-        return f"{self.file}:{self.line}"
-
-    def sentence(self) -> str:
-        """The place in words: `in all_reduce at train.py:41`."""
-        if self.call:
-            return f"in {self.call} at {self.at}"
-        where = f"at {self.at} ({self.source})" if self.source else f"at {self.at}"
-        return f"{where}, {self.child}" if self.child else where
 
 
 def find_place(dump: str, folder: Path) -> CodePlace | None:
@@ -81,15 +48,14 @@ def find_place(dump: str, folder: Path) -> CodePlace | None:
     return replace(place, child=_children([fork for _, fork in forks], folder)) if forks else place
 
 
-def _children(dumps: list[str], folder: Path) -> str:
+def _children(dumps: list[str], folder: Path) -> CodePlace | None:
     """Where the first of the forked processes stood that was in the script's own code."""
     for dump in dumps:
         frames = _frames(_main_part(dump))
         place = _innermost(frames, folder) if any(map(_is_own, frames)) else None
         if place is not None:
-            loads = any(frame["file"].endswith(_LOADER) for frame in frames)
-            return f"{'its DataLoader worker' if loads else 'a process that it started'} {place.sentence()}"
-    return ""
+            return replace(place, loader=any(frame["file"].endswith(_LOADER) for frame in frames))
+    return None
 
 
 def _frames(text: str) -> list[dict[str, str]]:
@@ -147,7 +113,7 @@ def _innermost(frames: list[dict[str, str]], folder: Path) -> CodePlace | None:
 
 def _is_own(frame: dict[str, str]) -> bool:
     """Whether a frame is the script's."""
-    return bool(_WORK.match(frame["file"])) or not frame["file"].startswith(_ELSEWHERE)
+    return bool(_WORK.match(frame["file"])) or not frame["file"].startswith(ELSEWHERE)
 
 
 def _function_of_torch(inner: list[dict[str, str]]) -> str:

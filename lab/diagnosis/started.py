@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from lab.diagnosis.ends import full_name, how_it_failed
+from lab.diagnosis.ends import end_of
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.finding import Finding
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.diagnosis.finding import Finding, FindingKind, StartedByScript
+from lab.diagnosis.wording import outlived_reason
 from lab.node.messages.agent import Joined, worker_of
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file, parse_line, read_lines
 from lab.record.started import Started, StartedRank, read_started
-from lab.words import format_duration, listing, name_ranks, plural
 
 _GROUP = b'{"k":"group"'
 
@@ -115,10 +114,9 @@ def tell_outlived(evidence: Evidence) -> str:
     """The reason of a run that passed though ranks failed: the workers that had started them did not mind."""
     failed = [rank for rank in evidence.facts.ranks if rank.outlived and (rank.code or rank.signal)]
     first = min(failed, key=lambda rank: rank.raised or rank.ended or 0.0)
-    others = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    did = how_it_failed(evidence, first, brief=True)
-    took, count = format_duration(evidence.facts.duration_s), plural(len(evidence.facts.ranks), "rank")
-    return f"what started {count} ended as expected in {took}, though {full_name(first)} {did}{others}"
+    end = end_of(evidence, first, brief=True)
+    facts = evidence.facts
+    return outlived_reason(len(facts.ranks), facts.duration_s, first.rank, first.node, end, len(failed) - 1)
 
 
 def tell_started(record: Record) -> list[Finding]:
@@ -131,21 +129,13 @@ def tell_started(record: Record) -> list[Finding]:
         if one.process is not None:
             by_worker.setdefault(one.worker, []).append(one.rank)
     if by_worker:
-        who = listing(f"{name_ranks(ranks)} by worker {worker}" for worker, ranks in by_worker.items())
-        sentence = (
-            f"The script started the ranks itself: {who}. What they print is in the log of their worker "
-            "(lab logs --rank, with the number of the worker), unless they were given pipes of their own."
+        told = StartedByScript(
+            by_worker={worker: tuple(ranks) for worker, ranks in by_worker.items()},
+            others=tuple(one.rank for one in started.ranks),
         )
-        found.append(Finding(kind="started", sentence=sentence, others=tuple(one.rank for one in started.ranks)))
+        found.append(Finding(kind=FindingKind.STARTED, facts=told))
     if started.aside:
-        beside = "in other groups than the one that is told here" if started.ranks else "in groups of their own"
-        sentence = (
-            f"{plural(len(started.aside), 'process', 'processes')} more that {_workers(started.aside)} started met "
-            f"{beside}: they are not told as ranks; what they called is in trace/process*.jsonl."
-        )
-        found.append(Finding(kind="started", sentence=sentence))
+        workers = tuple(sorted({worker_of(number) for number in started.aside}))
+        told = StartedByScript(aside=len(started.aside), aside_workers=workers, any_ranks=bool(started.ranks))
+        found.append(Finding(kind=FindingKind.STARTED, facts=told))
     return found
-
-
-def _workers(numbers: Iterable[int]) -> str:
-    return listing(f"worker {worker}" for worker in sorted({worker_of(number) for number in numbers}))

@@ -1,20 +1,22 @@
-"""Who made the others wait, how often and how long; and where every rank's time went."""
+"""Who made the others wait, how often and how long; and where the time of every rank, and of the run, went."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
 from operator import attrgetter
+from statistics import median
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Finding
-from lab.diagnosis.lateness import Jumps, collected_in, jumps_of, lateness_at
+from lab.diagnosis.finding import CriticalPath, Finding, FindingKind, PathPart, Straggler, TimeShare, TimeShares
+from lab.diagnosis.wording import NOISE_S
+from lab.trace.critical import from_new_group, parts_of
+from lab.trace.model import Call, Trace
 from lab.trace.steps import Step
-from lab.trace.timing import Share, share_of
-from lab.words import format_duration, name_ranks, plural
+from lab.trace.timing import Span, blocked_spans, length, share_of, waiting_span
 
-NOISE_S = 0.002
-"""Waiting shorter than this says nothing: schedulers and clocks are no better."""
 LEAST_STEPS = 3
 """The others must have waited for a rank in at least this many steps."""
 LEAST_PART = 2 / 3
@@ -29,7 +31,6 @@ GREAT_SHARE = 1 / 3
 """or this part, where its being late now and then might be chance by the number of these steps alone,"""
 LEAST_S = 0.1
 """and at least this many seconds altogether."""
-_MOST_SHARES = 4
 
 
 def find_straggler(evidence: Evidence) -> list[Finding]:
@@ -49,11 +50,11 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
     jumps = jumps_of(slow, late, len(evidence.trace.ranks))
     seldom = 2 * len(jumps.late) < len(meetings) and sum(one.total for one in jumps.late) >= MOST_PART * costs[slow]
     often = len(mine) >= max(LEAST_STEPS, LEAST_PART * len(noticed)) and costs[slow] >= LEAST_PART * sum(costs.values())
-    if often and not (seldom and jumps.late and not jumps.by_chance):
-        how = f"came last to {len(mine)} of the {plural(len(noticed), 'step')} in which anybody waited, and"
+    often = often and not (seldom and jumps.late and not jumps.by_chance)
+    if often:
         share = LEAST_SHARE
     else:
-        mine, how = list(jumps.late), _late(jumps, len(meetings) - 1, seldom=seldom)
+        mine = list(jumps.late)
         share = GREAT_SHARE if jumps.by_chance else NOW_AND_THEN_SHARE
     each = sum(one.total for one in mine) / len(others)
     again = each - max((one.total for one in mine), default=0.0) / len(others)  # one step may have been an accident
@@ -61,26 +62,27 @@ def find_straggler(evidence: Evidence) -> list[Finding]:
         return []
     [(place, _)] = Counter(one.call.source for one in mine).most_common(1)
     turns = sum(mark.name == "step" for mark in evidence.trace.ranks[slow].marks)
-    sentence = (
-        f"Rank {slow} {how} cost {name_ranks(others)} {format_duration(each)}{' each' if len(others) > 1 else ''}, "
-        f"{each / window:.0%} of the time"
+    jumped = [one.longest for one in jumps.late]
+    collected_s, collected_in = _collected_in(mine, evidence.trace)
+    facts = Straggler(
+        each_s=each,
+        share=each / window,
+        seldom=seldom,
+        often=often,
+        last=len(mine),
+        steps=len(noticed) if often else len(meetings) - 1,
+        least_s=min(jumped, default=0.0),
+        most_s=max(jumped, default=0.0),
+        usual_s=jumps.usual_s,
+        turns=turns if mine != jumps.late else 0,
+        collected_s=collected_s,
+        collected_in=collected_in,
+        ranks=(slow,),
+        others=others,
+        lines=(place,) if place else (),
+        seconds=round(each * len(others), 6),
     )
-    if turns and mine != jumps.late:
-        sentence += f": {format_duration(each / turns)} in each of {plural(turns, 'training step')}"
-    sentence += f". It entered them at {place}." if place else "."
-    sentence += collected_in(mine, evidence.trace)
-    return [
-        Finding(kind="straggler", sentence=sentence, ranks=(slow,), others=others, lines=(place,) if place else (),
-                seconds=round(each * len(others), 6))
-    ]  # fmt: skip
-
-
-def _late(jumps: Jumps, steps: int, *, seldom: bool) -> str:
-    """`was late now and then: by 34 ms to 61 ms at 8 of 60 steps, where 3 ms is usual, which`."""
-    ends = (format_duration(pick((one.longest for one in jumps.late), default=0.0)) for pick in (min, max))
-    usual = f", where {format_duration(jumps.usual_s)} is usual" if jumps.usual_s >= NOISE_S / 2 else ""
-    by = f"by {' to '.join(dict.fromkeys(ends))} at {len(jumps.late)} of {plural(steps, 'step')}{usual}, which"
-    return f"was late now and then: {by}" if seldom else f"was late {by}"
+    return [Finding(kind=FindingKind.STRAGGLER, facts=facts)]
 
 
 def _window(steps: Sequence[Step]) -> float:
@@ -96,23 +98,137 @@ def find_shares(evidence: Evidence) -> list[Finding]:
     shares = [share for share in every if share.total > 0]
     if not shares:
         return []
-    sentence = f"Where the time went: {'; '.join(map(_share, shares))}."
-    if len(shares) > _MOST_SHARES:
-        most = max(shares, key=lambda share: share.waiting)
-        least = min(shares, key=lambda share: share.waiting)
-        sentence = f"Most waiting: {_share(most)}; least: {_share(least)}."
-    hidden = max(share.hidden for share in shares)
-    if hidden > NOISE_S:
-        sentence += f" Up to {format_duration(hidden)} of communication ran beside the ranks' own work."
-    return [
-        Finding(kind="time", sentence=sentence, others=tuple(share.rank for share in shares),
-                seconds=round(max(share.waiting for share in shares), 6))
-    ]  # fmt: skip
+    told = (
+        TimeShare(
+            rank=share.rank,
+            total=share.total,
+            own=share.own,
+            waiting=share.waiting,
+            communicating=share.communicating,
+            unknown=share.unknown,
+        )
+        for share in shares
+    )
+    facts = TimeShares(
+        shares=tuple(told),
+        hidden_s=max(share.hidden for share in shares),
+        others=tuple(share.rank for share in shares),
+        seconds=round(max(share.waiting for share in shares), 6),
+    )
+    return [Finding(kind=FindingKind.TIME, facts=facts)]
 
 
-def _share(share: Share) -> str:
-    parts = {"own work": share.own, "waiting": share.waiting, "communication": share.communicating}
-    if share.unknown > NOISE_S:
-        parts["not known"] = share.unknown
-    told = ", ".join(f"{value / share.total:.0%} {name}" for name, value in parts.items())
-    return f"rank {share.rank} {told} of {format_duration(share.total)}"
+# -- how late ranks came to steps, and how long the others waited for them there
+
+JUMP_S = 0.01
+"""Who is late now and then is so by this much at least,"""
+_TIMES = 5
+"""and by so many times what is usual where another one comes last."""
+_LEAST_JUMPS = 3
+_LEAST_PART = 3 / 4
+"""Of all that is as late, this part of the time is the rank's,"""
+_MOST_CHANCE = 0.02
+"""More likely than that it is chance that any rank has so many of such steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How long others waited at a step for the one who came last."""
+
+    call: Call
+    """Of who came last."""
+    waited: tuple[float, ...]
+    """Seconds, of each of the others that the call held up."""
+    first: bool
+    """Whether the line of the call had not come before: what is made there at first use takes its time."""
+
+    @property
+    def total(self) -> float:
+        """Seconds, of all others together."""
+        return sum(self.waited)
+
+    @property
+    def longest(self) -> float:
+        """Seconds, of the one that waited longest."""
+        return max(self.waited, default=0.0)
+
+
+def lateness_at(steps: Sequence[Step], trace: Trace) -> list[Lateness]:
+    """Of each of these steps to which surely one rank came last, in their order."""
+    spans = {rank: blocked_spans(ranks) for rank, ranks in trace.ranks.items()}
+    found, lines = [], set[str]()
+    for step in steps:
+        pacer = step.late
+        if pacer is not None:
+            early = [call for call in step.calls.values() if call is not pacer and call.index in spans[call.rank]]
+            waits = (waiting_span(step, call, spans[call.rank][call.index]) for call in early)
+            found.append(Lateness(pacer, tuple(end - begin for begin, end in waits), pacer.source not in lines))
+            lines.add(pacer.source)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Jumps:
+    """Steps to which one rank came far later than anybody does as a rule."""
+
+    late: Sequence[Lateness] = ()
+    usual_s: float = 0.0
+    """How late others are as a rule, seconds."""
+    by_chance: bool = True
+    """Whether it may be chance that they are this rank's."""
+
+
+def jumps_of(rank: int, late: Sequence[Lateness], ranks: int) -> Jumps:
+    """Those of a rank, of so many ranks; none where they are few, or not most of what all others were as late."""
+    again = [one for one in late if not one.first]
+    usual_s = median([one.longest for one in again if one.call.rank != rank] or [0.0])
+    jumps = [one for one in again if one.longest >= max(JUMP_S, _TIMES * usual_s)]
+    mine = [one for one in jumps if one.call.rank == rank]
+    if len(mine) < _LEAST_JUMPS or sum(one.total for one in mine) < _LEAST_PART * sum(one.total for one in jumps):
+        return Jumps()
+    return Jumps(mine, usual_s, _by_chance(len(mine), len(jumps), ranks) > _MOST_CHANCE)
+
+
+def _by_chance(mine: int, every: int, ranks: int) -> float:
+    """How likely it is that any rank has so many of all by chance, at most."""
+    others = 1 - 1 / ranks
+    return ranks * sum(comb(every, n) * (1 / ranks) ** n * others ** (every - n) for n in range(mine, every + 1))
+
+
+def _collected_in(late: Sequence[Lateness], trace: Trace) -> tuple[float, int]:
+    """For how long the garbage collector held a rank up, and how often; 0 where others waited for something else."""
+    held = [length(_common(one, trace.ranks[one.call.rank].collections)) for one in late]
+    if sum(held) < sum(map(attrgetter("longest"), late)) / 2:
+        return 0.0, 0
+    return sum(held), sum(map(bool, held))
+
+
+def _common(one: Lateness, spans: Sequence[Span]) -> list[Span]:
+    """What of these spans lies in the time for which others waited."""
+    since, until = one.call.begin - one.longest, one.call.begin
+    return [(max(begin, since), min(end, until)) for begin, end in spans if begin < until and end > since]
+
+
+# -- what the length of a run came from
+
+_MOST_PARTS = 3
+_LEAST_SHARE = 0.05
+
+
+def find_critical_path(evidence: Evidence) -> list[Finding]:
+    """The largest parts of the critical path; nothing where it is not known."""
+    path = evidence.critical_path
+    parts = parts_of(path)
+    if not parts:
+        return []
+    told = [part for part in parts[:_MOST_PARTS] if part.share >= _LEAST_SHARE] or parts[:1]
+    took = path[-1].end - path[0].begin
+    facts = CriticalPath(
+        total_s=took,
+        parts=tuple(PathPart(share=one.share, op=one.op, source=one.source, rank=one.rank) for one in told),
+        from_new_group=from_new_group(path, evidence.trace),
+        others=tuple(sorted({piece.rank for piece in path})),
+        lines=tuple(part.source for part in told),
+        seconds=round(took, 6),
+    )
+    return [Finding(kind=FindingKind.TIME, facts=facts)]

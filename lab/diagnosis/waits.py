@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from lab.diagnosis.errors import lost_a_peer
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import majority
-from lab.diagnosis.peers import lost_a_peer
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts
+from lab.diagnosis.finding import CallFacts, majority
 from lab.diagnosis.stacks import is_communicating
 from lab.trace.model import Call
 from lab.trace.steps import Step
-from lab.words import format_duration
 
 _WAITS = re.compile(r"\b(?:wait|backward|synchronize|result|value)\(")
 
@@ -27,6 +27,11 @@ class Wait:
     step: Step
     on: tuple[int, ...]
     """Ranks without which the call could not end."""
+
+    @property
+    def facts(self) -> CallFacts:
+        """The call as a finding tells it."""
+        return call_facts(self.call, self.step)
 
 
 def find_waits(evidence: Evidence, *, until_failed: bool = False) -> dict[int, Wait]:
@@ -112,25 +117,27 @@ def majority_step(waits: dict[int, Wait]) -> int | None:
     return majority({rank: wait.step.number for rank, wait in waits.items()})[0]
 
 
-def describe_wait(wait: Wait) -> str:
-    """The call that a rank waited in: `recv from rank 1 with tag 3 at train.py:9`."""
-    what = describe_call(wait.call, wait.step)
-    return f"{what} at {wait.call.source}" if wait.call.source else what
+def call_facts(call: Call, step: Step, group: str = "") -> CallFacts:
+    """A call as a finding tells it: `recv from rank 1 with tag 3`, `all_reduce #2`."""
+    operation = call.operation
+    if operation.sends or operation.receives:
+        direction: Literal["to", "from"] = "to" if operation.sends else "from"
+        return CallFacts(
+            rank=call.rank,
+            name=call.op,
+            source=call.source,
+            direction=direction,
+            peer=call.peer,
+            tag=call.tag or 0,
+            group=group,
+        )
+    name = step.title if call.op == step.op else f"{call.op} #{call.seq}"
+    return CallFacts(rank=call.rank, name=name, source=call.source, group=group)
 
 
-def describe_call(call: Call, step: Step) -> str:
-    """A call: `recv from rank 1 with tag 3`."""
-    tag = f" with tag {call.tag}" if call.tag else ""
-    if call.operation.sends:
-        return f"{call.op} to rank {call.peer}{tag}"
-    if call.operation.receives:
-        return f"{call.op} from {'any rank' if call.peer is None else f'rank {call.peer}'}{tag}"
-    return step.title if call.op == step.op else f"{call.op} #{call.seq}"
-
-
-def took(evidence: Evidence, waits: Sequence[Wait], words: str = " {}") -> str:
-    """How long the first of these ranks had been waiting, in words around it; empty where no clock tells."""
-    return "" if evidence.dumped else words.format(format_duration(waited(evidence, waits)))
+def waited_s(evidence: Evidence, waits: Sequence[Wait]) -> float | None:
+    """How long the first of these ranks had been waiting, for a finding; None where no clock tells."""
+    return round(waited(evidence, waits), 6) if waits and not evidence.dumped else None
 
 
 def waited(evidence: Evidence, waits: Sequence[Wait]) -> float:

@@ -71,6 +71,8 @@ class NodeTroubled(NamedTuple):
     node: str
     how: str = ""
     """What, as the end of a sentence that begins with its name; empty: it is over."""
+    silent: bool = True
+    """Whether its agent cannot answer either; else it is its network that it lacks."""
 
 
 class EngineLost(NamedTuple):

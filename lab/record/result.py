@@ -138,6 +138,8 @@ class Attempt:
     """One sentence."""
     culprit: Culprit | None = None
     """Who failed first in it; None where nobody did, or where nobody can be named."""
+    summary: str = ""
+    """What ended it, in short, as a clause; empty: the reason says it."""
     nodes: tuple[str, ...] = ()
     """Name of the node of each of its ranks, in their order."""
     duration_s: float | None = None
@@ -173,6 +175,9 @@ class Result:
     engine: str = "?"
     cluster: str = "?"
     culprit: Culprit | None = None
+    findings: tuple[Mapping[str, Any], ...] = ()
+    """What the verdict rests on, the first cause first, each with `kind`, `facts` and `sentence`; see
+    `docs/result.schema.json`. What `lab explain` finds besides is not among them."""
     ranks: tuple[RankResult, ...] = ()
     parents: tuple[RankResult, ...] = ()
     """Workers that are no ranks, because those are processes that their scripts started; what these printed is in the

@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from lab.diagnosis.explanation import Explanation
+from lab.diagnosis.explain import Explanation
 from lab.diagnosis.stacks import clip_stack
 from lab.report.alike import alike
 from lab.report.style import Style

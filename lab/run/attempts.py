@@ -11,8 +11,7 @@ from lab.record.write import LATEST, RecordWriter
 from lab.run.observe import Observer
 
 if TYPE_CHECKING:
-    from lab.diagnosis.facts import RunFacts
-    from lab.diagnosis.rank_facts import RankFacts
+    from lab.diagnosis.facts import RankFacts, RunFacts
 
 _TELL_S = 0.2
 """So often it is told at most who has met so far."""

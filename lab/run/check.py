@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts
 from lab.node.messages.agent import Check, Exited
 from lab.plan.plan import Plan
 from lab.plan.present import HOST

@@ -176,9 +176,9 @@ class Collector:
             self.writer.settle(event.rank, attempt=attempt)
             self.stdin.hear(event)
         if isinstance(event, Named) and len(self.facts.named) == 1:  # of all ranks, the first
-            from lab.diagnosis.backend import clause
+            from lab.diagnosis.backend import backend_finding
 
-            self.observer.progress(clause(self.facts.named))
+            self.observer.progress(backend_finding(self.facts.named).headline)
         if isinstance(event, (Halted, NodeTroubled, NodeCame, Fault, FaultHealed)):
             self.observer.progress(self._from_outside(event))
 

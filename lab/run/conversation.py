@@ -131,7 +131,8 @@ class Conversation:
             self.troubles.pop(name, None)
             if trouble is not None:
                 self.troubles[name] = trouble
-            self.collector.fact(events.NodeTroubled(time.time(), name, trouble.how if trouble is not None else ""))
+            how, silent = ("", True) if trouble is None else trouble
+            self.collector.fact(events.NodeTroubled(time.time(), name, how, silent))
 
     @property
     def silent(self) -> set[str]:

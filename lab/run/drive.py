@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.engine.protocol import Channel, Engine
 from lab.errors import NodeLost
 from lab.node.messages.agent import Claim, Files, Follow, Go, Prepare, Stacks, Stop, Store
@@ -243,7 +242,7 @@ class Driver:
 
     def _explained(self) -> bool:
         """Whether somebody failed by its own fault, or nobody is left whose fault it could be."""
-        from lab.diagnosis.peers import lost_a_peer  # not at the start: a run that passes needs none of it
+        from lab.diagnosis.errors import lost_a_peer  # not at the start: a run that passes needs none of it
 
         ended = [rank for rank in self.facts.ranks if rank.ended is not None]
         told = any(not rank.failed or not lost_a_peer(rank) for rank in ended)

@@ -70,13 +70,16 @@ class ClusterLock:
         """Whether it died while it removed the cluster; the engine may still remove what it was asked to."""
 
     @contextmanager
-    def held(self, purpose: str, wait_s: float = 0.0, *, removes: bool = False) -> Iterator[ClusterLock]:
+    def held(
+        self, purpose: str, wait_s: float = 0.0, *, removes: bool = False, exclusive: bool = False
+    ) -> Iterator[ClusterLock]:
         """Hold the lock.
 
         Args:
             purpose: what for, in words that follow "is busy with".
             wait_s: how long to wait for the holder.
             removes: whether the cluster is removed.
+            exclusive: whether nobody may change nodes meanwhile: the cluster itself is made, changed or removed.
 
         Raises:
             ClusterBusy: somebody else holds it; the message says who and what for.
@@ -87,7 +90,8 @@ class ClusterLock:
             self._acquire(fd, wait_s)
             left = os.pread(fd, _MOST_BYTES, 0)
             self.crashed, self.removal_cut = bool(left), _read(left).get("removes") is True
-            self._write(fd, {"pid": os.getpid(), "purpose": purpose, "since": time.time(), "removes": removes})
+            told = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
+            self._write(fd, {**told, "removes": removes, "exclusive": exclusive})
             try:
                 yield self
             finally:

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from lab.diagnosis.errors import missing_module
 from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.modules import missing_module
 from lab.record.events import NotShipped
 
 _LEVELS = 4

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.expectations import settle
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.finding import Judgement
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.judgement import Judgement
 from lab.errors import LabError
 from lab.feature import hook
 from lab.plan.cluster import ClusterInfo
@@ -78,6 +77,7 @@ def outcome(
         verdict=judgement.verdict,
         reason=judgement.reason,
         culprit=judgement.culprit,
+        findings=tuple(finding.to_json() for finding in judgement.findings),
         ranks=ranks,
         parents=parents,
         expectations=expectations,
@@ -105,6 +105,7 @@ def _earlier(plan: Plan, cluster: ClusterInfo, facts: RunFacts, writer: RecordWr
         verdict=judgement.verdict,
         reason=judgement.reason,
         culprit=judgement.culprit,
+        findings=tuple(finding.to_json() for finding in judgement.findings),
         ranks=tuple(_rank_result(rank, writer, number) for rank in mine.ranks),
         duration_s=round(mine.duration_s, 6),
         exit_code=_EXIT_CODES[judgement.verdict],
@@ -120,6 +121,7 @@ def _attempt(judgement: Judgement, facts: RunFacts, number: int, writer: RecordW
         verdict=judgement.verdict,
         reason=judgement.reason,
         culprit=judgement.culprit,
+        summary=judgement.summary,
         nodes=tuple(rank.node for rank in facts.ranks),
         duration_s=round(max(times) - min(times), 6) if times else None,
         path=writer.attempts[number].path,

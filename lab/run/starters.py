@@ -6,7 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts
 from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.plan import Plan
 from lab.spec.launching import Starter, find_launcher

@@ -268,6 +268,8 @@ class Trace:
     clocks: Clocks = field(default_factory=Clocks)
     """By which its ranks were timed."""
     problems: list[str] = field(default_factory=list)
+    cut_short: dict[int, str] = field(default_factory=dict)
+    """By rank: the problem that its trace ends too early, as it does where the worker was killed."""
     """What is missing or damaged, a sentence each."""
 
     @property

@@ -127,7 +127,9 @@ class RankReader:
         if self.damaged:
             problems.append(f"rank {self.rank}: {plural(self.damaged, 'line')} of its trace cannot be read")
         if not (result.stopped or result.dumped):
-            problems.append(f"rank {self.rank}: its trace ends before the worker did, or the worker was killed")
+            problem = f"rank {self.rank}: its trace ends before the worker did, or the worker was killed"
+            problems.append(problem)
+            self.trace.cut_short[self.rank] = problem
         return result
 
     def take(self, line: Mapping[str, Any]) -> None:

@@ -64,13 +64,13 @@ def mark(program: Program, answer: Answer) -> Mark:
 
 
 def _mark_broken(program: Program, answer: Answer) -> Mark:
-    first = answer.serious[0] if answer.serious else Finding(kind="", sentence="")
+    first = answer.serious[0] if answer.serious else None
     unsaid = [pattern for pattern in program.says if not re.search(pattern, answer.said)]
     accused = {rank for finding in answer.serious for rank in finding.ranks} | ({answer.culprit} - {None})
     return Mark(
-        kind=first.kind in program.kinds and not unsaid,
-        rank=_right_rank(program, answer, first),
-        line=_right_line(program, first),
+        kind=first is not None and first.kind in program.kinds and not unsaid,
+        rank=first is not None and _right_rank(program, answer, first),
+        line=first is not None and _right_line(program, first),
         accused=tuple(sorted(accused & program.innocent)),
         false=tuple(_false(program, answer)),
         seconds=answer.seconds,
@@ -94,7 +94,7 @@ def _mark_legal(program: Program, answer: Answer) -> Mark:
 
 def _right_rank(program: Program, answer: Answer, first: Finding) -> bool:
     """Whether the first finding and the verdict name who did it; a run that passed has no culprit."""
-    if not first.kind or frozenset(first.ranks) not in program.culprits:
+    if frozenset(first.ranks) not in program.culprits:
         return False
     if answer.culprit is None:
         return answer.verdict == "passed" or frozenset() in program.culprits or not first.ranks
@@ -138,7 +138,7 @@ def _in_short(answer: Answer) -> dict[str, Any]:
         "culprit": answer.culprit,
         "reason": answer.reason,
         "findings": [
-            {"kind": one.kind, "ranks": [*one.ranks], "lines": [*one.lines], "sentence": one.sentence}
+            {"kind": str(one.kind), "ranks": [*one.ranks], "lines": [*one.lines], "sentence": one.sentence}
             for one in answer.serious
         ],
     }

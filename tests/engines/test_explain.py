@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab import Result
-from lab.diagnosis.explain import explain
-from lab.diagnosis.explanation import Explanation
+from lab.diagnosis.explain import Explanation, explain
 from lab.record.read import Record
 from tests.engines.conftest import SCRIPTS, judge_again
 from tests.engines.lessons import LIBRARY, Lesson, on_engines

@@ -9,7 +9,7 @@ import pytest
 
 from lab.cluster import Cluster, RunOptions
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.finding import Judgement
+from lab.diagnosis.judgement import Judgement
 from lab.errors import ClusterBusy, ClusterError, ClusterUnfit, EngineUnavailable, LabError, RecordError, UsageError
 from lab.node.messages.agent import Refused
 from lab.plan.cluster import ClusterInfo, Shape
@@ -366,7 +366,7 @@ def test_nodes_are_stopped_while_a_run_has_the_cluster_but_not_while_it_is_made_
     lock = ClusterLock(engine.name, "c")
     with lock.held("a run of s"):
         assert cluster.stop("node1").nodes[1].state == "stopped"
-    with lock.held("lab up"), pytest.raises(ClusterBusy, match="busy with lab up"):
+    with lock.held("lab up", exclusive=True), pytest.raises(ClusterBusy, match="busy with lab up"):
         cluster.start("node1")
 
 

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from lab.run.lock import ClusterLock
     from lab.run.place import Place
 
-_VERBS = "lab "
-"""How the purposes begin of those who make, change or remove the cluster itself."""
-
 
 class Powered:
     """What `Cluster` has that cuts the power of its nodes, and gives it back."""
@@ -87,9 +84,9 @@ def beside_runs(cluster: Powered, purpose: str) -> Iterator[None]:
     """Hold the cluster where nobody has it; not beside those who make, change or remove it."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(cluster.lock.held(purpose))
+            stack.enter_context(cluster.lock.held(purpose, exclusive=True))
         except ClusterBusy:
-            if str((cluster.lock.holder() or {}).get("purpose", "")).startswith(_VERBS):
+            if (cluster.lock.holder() or {}).get("exclusive"):
                 raise
         yield
 

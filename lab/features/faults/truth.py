@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lab.diagnosis.cut import outside_of_most
+from lab.diagnosis.links import outside_of_most
 from lab.errors import LabError
 from lab.features.faults.detection import Detection, facts_of, find_detections
 from lab.features.faults.fault import Fault

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from lab.diagnosis.peers import is_loss
+from lab.diagnosis.errors import is_loss
 from lab.errors import LabError, RanksFailed
 from lab.features.functions.on_node.call import Failure, Place
 from lab.report.harmless import harmless

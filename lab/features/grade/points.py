@@ -85,7 +85,7 @@ def forfeited(facts: RunFacts) -> str:
     limits = [limit for one in attempts for limit in one.limits]
     reached = [limit for limit in limits if limit.rank != CHECK]
     if reached:
-        return limits_told(reached).removeprefix("; ")
+        return "; ".join(limits_told(reached))
     lost_nodes = [lost for one in attempts for lost in one.lost_nodes]
     if lost_nodes:
         return "; ".join(f"{lost.node} {lost.how}" for lost in lost_nodes)

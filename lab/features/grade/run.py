@@ -200,7 +200,7 @@ class Grader:
             if self._waiting:  # who comes next does not wait for what this one did
                 with suppress(LabError):  # it is tried again then
                     bench.make_ready()
-        left_out = left_out_told(facts.staged).removeprefix("; ")
+        left_out = left_out_told(facts.staged)
         told = (*told, f"{left_out}: it reads regular files within limits") if left_out else told
         return grade_of(submission.name, result, facts, assignment, told)
 

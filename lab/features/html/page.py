@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.diagnosis.critical import describe_part
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
+from lab.diagnosis.wording import describe_part
 from lab.feature import view
 from lab.features.html.files import shown_files
 from lab.features.html.logs import log_lines

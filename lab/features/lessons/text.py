@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
+from lab.diagnosis.finding import FindingKind
 from lab.features.lessons.prediction import Prediction
 from lab.features.lessons.question import LETTERS, Question
 from lab.features.pictures.model import picture_of, unrecorded_ranks
@@ -35,12 +36,8 @@ _WIDTH = 88
 _LONGEST_VALUE = 46
 _MOST_NOTES = 16
 _MOST_SENTENCES = 3
-_TIMES = ("time",)
-"""Those that say where the time went, which means something where somebody was slow."""
 _TALLEST = 50
 """Lines of a picture that is shown."""
-_USUAL = ("ddp_counted", "ddp_verified", "ddp_state", "account")
-"""Kinds of findings that say of most lessons the same."""
 
 
 def question_text(lesson: Lesson, style: Style) -> str:
@@ -183,10 +180,15 @@ def _shown(result: Result, record: Record, style: Style) -> list[str]:
 
 
 def what_happened(result: Result, record: Record, evidence: Evidence) -> list[str]:
-    """The first sentences of the explanation, without what the verdict has said or what is true of every run."""
-    found = [one for one in explain(record, evidence).findings if one.sentence.rstrip(".") not in result.reason]
-    usual = _USUAL if any(one.kind == "straggler" for one in found) else (*_USUAL, *_TIMES)
-    telling = [one for one in found if one.kind not in usual] or [one for one in found if one.kind == "account"]
+    """The first sentences of the explanation, without what the verdict has said or what is true of every run.
+
+    Where the time went means something where somebody was slow.
+    """
+    every = explain(record, evidence).findings
+    found = [one for one in every if not (one.is_brief and one.to_json() in result.findings)]
+    slow = any(one.kind is FindingKind.STRAGGLER for one in found)
+    telling = [one for one in found if not (one.kind.is_usual or (one.kind is FindingKind.TIME and not slow))]
+    telling = telling or [one for one in found if one.kind is FindingKind.ACCOUNT]
     return [one.sentence for one in telling[:_MOST_SENTENCES]]
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lab.diagnosis.waits import describe_call
+from lab.diagnosis.waits import call_facts
+from lab.diagnosis.wording import describe_call
 from lab.features.html.timelines import end_text
 from lab.node.messages.agent import Exited
 from lab.trace.model import Call, RankTrace
@@ -60,7 +61,7 @@ def call_words(call: Call, step_of: Mapping[int, Step]) -> str:
     """A call in words, also where its step is not known."""
     step = step_of.get(id(call))
     if step is not None:
-        return clip(describe_call(call, step), _LONGEST)
+        return clip(describe_call(call_facts(call, step)), _LONGEST)
     return clip(call.op if call.seq is None else f"{call.op} #{call.seq}", _LONGEST)
 
 

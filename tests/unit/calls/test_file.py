@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.errors import LabError, UsageError
 from lab.features.calls.file import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.record.result import Expectation

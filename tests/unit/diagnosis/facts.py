@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass
 from typing import Any
 
+from lab.diagnosis.finding import Facts, Finding, fields_of, to_plain
 from lab.record.layout import EVENTS
 from tests.unit.traces import TraceMaker
 
@@ -46,3 +48,18 @@ def raised(rank: int, error: str, line: int, at: float = 5.0) -> dict[str, Any]:
 def hang(made: TraceMaker, *stacks: dict[str, Any]) -> None:
     """Every rank told its stack and was stopped."""
     write_events(made, *stacks, *(stopped(told["rank"]) for told in stacks))
+
+
+def told_facts(finding: Finding) -> dict[str, Any]:
+    """What the facts of a finding tell besides what every finding has, without what is as by default."""
+    return {name: value for name, value in _unusual(finding.facts).items() if name not in fields_of(Facts)}
+
+
+def _unusual(facts: Any) -> Any:
+    """A value of facts as plain data, of dataclasses only what is not as by default."""
+    if isinstance(facts, (tuple, list)):
+        return [_unusual(one) for one in facts]
+    if not is_dataclass(facts):
+        return to_plain(facts)
+    values = {one.name: (getattr(facts, one.name), one.default) for one in fields(facts)}
+    return {name: _unusual(value) for name, (value, default) in values.items() if value not in (default, (), {})}

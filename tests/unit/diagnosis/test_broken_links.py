@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.broken_links import broken_link
-from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.links import broken_link
 from lab.node.messages.agent import Exited
 from lab.record.events import Clock
 

@@ -9,6 +9,7 @@ import pytest
 from lab.diagnosis.counts import count_phases
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -56,9 +57,15 @@ def test_a_forward_that_no_backward_followed_is_told_with_its_number(three: Trai
     three.run(2, "fbs" * 4 + "ffbs")
     [found] = three.found()
     assert (found.kind, found.ranks, found.others) == ("counts", (2,), (0, 1))
-    assert found.sentence == (
-        "Rank 2 ran 6 forwards but 5 backwards: none followed forward 5, after which ranks 0 and 1 ran one."
-    )
+    assert told_facts(found) == {
+        "phase": "forward",
+        "number": 5,
+        "did": False,
+        "first": [2],
+        "second": [0, 1],
+        "forwards": {"2": 6, "0": 6, "1": 6},
+        "backwards": {"2": 5, "0": 6, "1": 6},
+    }
 
 
 def test_gradients_that_were_exchanged_less_often_are_counted(three: Training) -> None:
@@ -67,10 +74,16 @@ def test_gradients_that_were_exchanged_less_often_are_counted(three: Training) -
     three.run(1, "fqfqfbs" * 4)
     [found] = three.found()
     assert found.ranks == (1,)
-    assert found.sentence == (
-        "Rank 1 exchanged gradients in 4 of 12 backwards; ranks 0 and 2 exchanged gradients in 6 of 12 backwards: in "
-        "backward 2 rank 1 did not, and ranks 0 and 2 did."
-    )
+    assert told_facts(found) == {
+        "phase": "backward",
+        "number": 2,
+        "did": False,
+        "first": [1],
+        "second": [0, 2],
+        "forwards": {"1": 12, "0": 12, "2": 12},
+        "backwards": {"1": 12, "0": 12, "2": 12},
+        "exchanged": {"1": 4, "0": 6, "2": 6},
+    }
 
 
 @pytest.mark.parametrize("phases", ["fbs" * 4, "fqfqfbs" * 3, "fbs" * 3 + "fff", "ffbsfb", "fcs" * 3, "f", ""])
@@ -86,7 +99,15 @@ def test_of_two_ranks_the_one_that_left_its_habit_is_named(tmp_path: Path) -> No
     two.run(1, "fbs" * 3 + "ffbsfbs")
     [found] = two.found()
     assert found.ranks == (1,)
-    assert "none followed forward 4, after which rank 0 ran one" in found.sentence
+    assert told_facts(found) == {
+        "phase": "forward",
+        "number": 4,
+        "did": False,
+        "first": [1],
+        "second": [0],
+        "forwards": {"1": 6, "0": 6},
+        "backwards": {"1": 5, "0": 6},
+    }
 
 
 def test_two_ranks_of_different_habits_are_told_and_neither_is_named(tmp_path: Path) -> None:
@@ -95,4 +116,13 @@ def test_two_ranks_of_different_habits_are_told_and_neither_is_named(tmp_path: P
     two.run(1, "fqfqfbs" * 4)
     [found] = two.found()
     assert (found.ranks, found.others) == ((), (0, 1))
-    assert "in backward 2 rank 0 did, and rank 1 did not" in found.sentence
+    assert told_facts(found) == {
+        "phase": "backward",
+        "number": 2,
+        "did": True,
+        "first": [0],
+        "second": [1],
+        "forwards": {"0": 12, "1": 12},
+        "backwards": {"0": 12, "1": 12},
+        "exchanged": {"0": 6, "1": 4},
+    }

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.ddp import find_modules
-from lab.diagnosis.ddp_story import tell_ddp_story
+from lab.diagnosis.ddp import find_modules, tell_ddp_story
 from lab.diagnosis.evidence import read_evidence
 from tests.unit.traces import TraceMaker
 

@@ -10,6 +10,7 @@ import pytest
 from lab.diagnosis.disagreement import disagreements
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -29,9 +30,11 @@ def test_the_minority_is_the_odd_one_out(made: TraceMaker) -> None:
         op, line = ("broadcast", 22) if rank == 1 else ("all_reduce", 25)
         made.call(rank, op, 1, 2, [[1.0]], [[1.0]], at=f"train.py:{line}")
     [finding] = found(made)
-    assert finding.sentence == (
-        "Rank 1 called broadcast at train.py:22 where ranks 0 and 2 called all_reduce at train.py:25 (call #1)."
-    )
+    assert told_facts(finding) == {
+        "number": 1,
+        "odd_sides": [{"ranks": [1], "what": "broadcast", "lines": ["train.py:22"]}],
+        "sides": [{"ranks": [0, 2], "what": "all_reduce", "lines": ["train.py:25"]}],
+    }
     assert (finding.kind, finding.ranks, finding.others) == ("mismatch", (1,), (0, 2))
     assert finding.lines == ("train.py:22", "train.py:25")
 
@@ -50,7 +53,13 @@ def test_two_ranks_have_no_majority_and_both_are_said(tmp_path: Path) -> None:
     made.call(1, "barrier", 1, None, at="train.py:7")
     [finding] = found(made)
     assert finding.ranks == ()
-    assert "rank 0 called all_reduce at train.py:5; rank 1 called barrier at train.py:7" in finding.sentence
+    assert told_facts(finding) == {
+        "number": 1,
+        "sides": [
+            {"ranks": [0], "what": "all_reduce", "lines": ["train.py:5"]},
+            {"ranks": [1], "what": "barrier", "lines": ["train.py:7"]},
+        ],
+    }
 
 
 def test_of_two_ranks_the_one_that_left_their_rhythm_is_named(tmp_path: Path) -> None:
@@ -62,7 +71,12 @@ def test_of_two_ranks_the_one_that_left_their_rhythm_is_named(tmp_path: Path) ->
             made.call(rank, "broadcast", 10 * turn + 5, 10 * turn + 6, [[1.0]], at="train.py:6")
     [finding] = found(made)
     assert (finding.ranks, finding.lines) == ((1,), ("train.py:6", "train.py:5"))
-    assert "rank 1 left that rhythm" in finding.sentence
+    assert told_facts(finding) == {
+        "number": 5,
+        "odd_sides": [{"ranks": [1], "what": "broadcast", "lines": ["train.py:6"]}],
+        "sides": [{"ranks": [0], "what": "all_reduce", "lines": ["train.py:5"]}],
+        "by_rhythm": True,
+    }
 
 
 CASES: dict[str, tuple[str, str, list[dict[str, Any]], str]] = {
@@ -127,8 +141,14 @@ def test_one_misfit_of_splits_is_told_and_names_neither_of_its_ranks(made: Trace
         made.call(rank, "all_to_all_single", 1, 2, [[1.0] * sum(inputs[rank])], [[1.0] * 3], at="train.py:8", **fields)
     [finding] = found(made)
     assert (finding.ranks, finding.others) == ((), (0, 1, 2))
-    title = "In all_to_all_single #1"
-    assert finding.sentence == f"{title} rank 0 gives rank 1 2 rows, where that one has room for 1 (train.py:8)."
+    assert told_facts(finding) == {
+        "sides": [
+            {"ranks": [1, 2], "what": "output [1, 1, 1], input [1, 1, 1]"},
+            {"ranks": [0], "what": "output [1, 1, 1], input [1, 2, 1]"},
+        ],
+        "misfits": [{"giver": 0, "taker": 1, "rows": 2, "room": 1}],
+        "at": ["train.py:8"],
+    }
 
 
 def test_of_many_misfits_of_splits_the_first_are_told_and_the_rest_counted(made: TraceMaker) -> None:
@@ -136,8 +156,36 @@ def test_of_many_misfits_of_splits_the_first_are_told_and_the_rest_counted(made:
         made.call(rank, "all_to_all_single", 1, 2, [[1.0] * 3], [[1.0] * 6], split=[[2, 2, 2], [1, 1, 1]])
     [finding] = found(made)
     assert finding.ranks == ()
-    assert "rank 0 gives itself 1 row, where it has room for 2; " in finding.sentence
-    assert "; so it is between 6 more pairs (" in finding.sentence
+    assert told_facts(finding) == {
+        "sides": [{"ranks": [0, 1, 2], "what": "output [2, 2, 2], input [1, 1, 1]"}],
+        "misfits": [
+            {"giver": 0, "taker": 0, "rows": 1, "room": 2},
+            {"giver": 0, "taker": 1, "rows": 1, "room": 2},
+            {"giver": 0, "taker": 2, "rows": 1, "room": 2},
+            {"giver": 1, "taker": 0, "rows": 1, "room": 2},
+            {"giver": 1, "taker": 1, "rows": 1, "room": 2},
+            {"giver": 1, "taker": 2, "rows": 1, "room": 2},
+            {"giver": 2, "taker": 0, "rows": 1, "room": 2},
+            {"giver": 2, "taker": 1, "rows": 1, "room": 2},
+            {"giver": 2, "taker": 2, "rows": 1, "room": 2},
+        ],
+        "at": ["train.py:10"],
+    }
+    assert told_facts(finding) == {
+        "sides": [{"ranks": [0, 1, 2], "what": "output [2, 2, 2], input [1, 1, 1]"}],
+        "misfits": [
+            {"giver": 0, "taker": 0, "rows": 1, "room": 2},
+            {"giver": 0, "taker": 1, "rows": 1, "room": 2},
+            {"giver": 0, "taker": 2, "rows": 1, "room": 2},
+            {"giver": 1, "taker": 0, "rows": 1, "room": 2},
+            {"giver": 1, "taker": 1, "rows": 1, "room": 2},
+            {"giver": 1, "taker": 2, "rows": 1, "room": 2},
+            {"giver": 2, "taker": 0, "rows": 1, "room": 2},
+            {"giver": 2, "taker": 1, "rows": 1, "room": 2},
+            {"giver": 2, "taker": 2, "rows": 1, "room": 2},
+        ],
+        "at": ["train.py:10"],
+    }
 
 
 def test_a_message_that_is_longer_than_the_room_for_it(made: TraceMaker) -> None:
@@ -152,7 +200,11 @@ def test_the_same_difference_in_many_steps_is_told_once(made: TraceMaker) -> Non
         for rank in range(3):
             made.call(rank, "all_reduce", number, number + 0.5, [[1.0]], dtype="float64" if rank == 2 else "float32")
     [finding] = found(made)
-    assert "So it was in 3 other steps, too." in finding.sentence
+    assert told_facts(finding) == {
+        "sides": [{"ranks": [0, 1], "what": "float32 [1]"}, {"ranks": [2], "what": "float64 [1]"}],
+        "at": ["train.py:10"],
+        "again": 3,
+    }
 
 
 @pytest.mark.parametrize(("got", "told"), [(2.0, True), (3.0, False)])

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.diagnosis.explain import explain
-from lab.diagnosis.explanation import Explanation
-from lab.diagnosis.finding import Finding
+from lab.diagnosis.explain import Explanation, explain
+from lab.diagnosis.finding import Finding, FindingKind, Mismatch, Side
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
 from lab.report.explain_view import explanation_text
 from lab.report.style import Style
-from tests.unit.diagnosis.facts import exited, hang, raised, stack, write_events
+from tests.unit.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -57,10 +56,14 @@ def test_a_run_that_passed_is_accounted_for(tmp_path: Path) -> None:
     made.call(1, "recv", 4, 5, (), [[1.0]], peer=0, tag=0)
     write_events(made, exited(0), exited(1))
     [account] = explain(made.record(result=result("passed"))).findings
-    assert account.sentence == (
-        "Ranks 0 and 1 entered 2 collectives and 1 message in 4 ms and brought 2.08 kB to them. "
-        "The largest was broadcast #2 at train.py:10: 1.02 kB a rank."
-    )
+    assert told_facts(account) == {
+        "collectives": 2,
+        "messages": 1,
+        "brought_bytes": 2084,
+        "standing_out": "broadcast #2",
+        "at": ["train.py:10"],
+        "largest_bytes": 1024,
+    }
 
 
 def test_an_exit_code_that_was_expected_is_no_failure(tmp_path: Path) -> None:
@@ -77,7 +80,13 @@ def test_without_a_trace_results_stacks_and_events_still_explain(hung: TraceMake
     explanation = explain(record)
     [found] = explanation.findings
     assert (found.kind, found.ranks, found.others) == ("never_entered", (2,), (0, 1))
-    assert found.sentence == "Ranks 0 and 1 were in all_reduce at train.py:41 and rank 2 was at train.py:37."
+    assert told_facts(found) == {
+        "did": [
+            {"rank": 0, "what": "stood", "stood": {"place": {"file": "train.py", "line": 41, "call": "all_reduce"}}},
+            {"rank": 1, "what": "stood", "stood": {"place": {"file": "train.py", "line": 41, "call": "all_reduce"}}},
+            {"rank": 2, "what": "stood", "stood": {"place": {"file": "train.py", "line": 37, "call": ""}}},
+        ]
+    }
     assert explanation.problems == ("the run has no trace: what its ranks called is not known",)
 
 
@@ -88,7 +97,13 @@ def test_without_a_trace_the_culprit_of_the_verdict_is_told_with_where_it_was(hu
         (record.path / TRACE / rank_trace(rank)).unlink()
     [found] = explain(record).findings
     assert (found.kind, found.ranks, found.lines) == ("waiting", (2,), ("train.py:43", "train.py:41"))
-    assert found.sentence.endswith("Rank 2 was not where most others were.")
+    assert told_facts(found) == {
+        "did": [
+            {"rank": 0, "what": "stood", "stood": {"place": {"file": "train.py", "line": 41, "call": "all_reduce"}}},
+            {"rank": 1, "what": "stood", "stood": {"place": {"file": "train.py", "line": 41, "call": "all_reduce"}}},
+            {"rank": 2, "what": "stood", "stood": {"place": {"file": "train.py", "line": 43, "call": "barrier"}}},
+        ]
+    }
 
 
 def test_without_a_trace_a_failure_is_explained_by_who_raised(tmp_path: Path) -> None:
@@ -99,7 +114,11 @@ def test_without_a_trace_a_failure_is_explained_by_who_raised(tmp_path: Path) ->
     for rank in (0, 1):
         (record.path / TRACE / rank_trace(rank)).unlink()
     [found] = explain(record).findings
-    assert found.sentence == "Rank 1 (node1) raised ValueError: x at train.py:7."
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {"how": "raised", "error": "ValueError: x", "place": {"file": "train.py", "line": 7, "call": ""}},
+    }
 
 
 def test_without_events_the_result_tells_how_ranks_ended(tmp_path: Path) -> None:
@@ -117,7 +136,12 @@ def test_without_events_the_result_tells_how_ranks_ended(tmp_path: Path) -> None
         },
     ]
     explanation = explain(made.record(result=result("failed", 1, ranks=ranks)))
-    assert explanation.findings[0].sentence.startswith("Rank 1 (node1) raised ValueError: x at train.py:7")
+    assert told_facts(explanation.findings[0]) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {"how": "raised", "error": "ValueError: x", "place": {"file": "train.py", "line": 7, "call": ""}},
+        "progress": {"calls": 0},
+    }
     assert "the record has no readable events.jsonl" in explanation.problems[0]
 
 
@@ -176,9 +200,9 @@ def test_the_text_has_80_columns_and_numbers_its_findings(hung: TraceMaker) -> N
 
 
 def test_ranks_and_lines_are_painted_and_nothing_else_changes() -> None:
-    finding = Finding(
-        kind="mismatch", sentence="Rank 1 called broadcast at train.py:22 where rank 0 did not.", ranks=(1,)
-    )
+    odd, other = Side(ranks=(1,), what="broadcast", lines=("train.py:22",)), Side(ranks=(0,), what="all_reduce")
+    facts = Mismatch(number=1, odd_sides=(odd,), sides=(other,), ranks=(1,))
+    finding = Finding(kind=FindingKind.MISMATCH, facts=facts)
     explanation = Explanation(run="r", scenario="s", verdict="hung", sentence="why", findings=(finding,))
     painted = explanation_text(explanation, Style(colour=True))
     assert "\x1b[33mRank 1\x1b[0m" in painted

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
-from lab.diagnosis.facts import RunFacts, read_facts
+from lab.diagnosis.facts import RankFacts, RunFacts, read_facts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
 from lab.node.messages.agent import Exited, Started
 from lab.record.events import NodeLost
 from lab.record.layout import EVENTS, LOGS, PLAN
@@ -36,7 +35,7 @@ def write(folder: Path, facts: RunFacts) -> Record:
             events.append({"event": "exited", **of_rank, "time": each.ended, **_end(each)})
     events += [{"event": "node lost", **node._asdict()} for node in facts.lost_nodes]
     events += [{"event": "halted", "rank": r.rank, "time": 7.0, "signal": r.halted} for r in facts.ranks if r.halted]
-    events += [{"event": "node troubled", "node": n, "time": 7.0, "how": how} for n, how in facts.troubled.items()]
+    events += [{"event": "node troubled", **trouble._asdict()} for trouble in facts.troubled.values()]
     events += [{"event": "timed out", "time": 9.0}] if facts.timed_out else []
     events += [{"event": "interrupted", "time": 9.0}] if facts.interrupted else []
     events += [{"event": "refused", "node": "node0", "reason": facts.refused, "time": 9.0}] if facts.refused else []

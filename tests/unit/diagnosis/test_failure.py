@@ -10,7 +10,7 @@ from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
-from tests.unit.diagnosis.facts import exited, raised, stack, stopped, write_events
+from tests.unit.diagnosis.facts import exited, raised, stack, stopped, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -40,10 +40,37 @@ def test_who_raised_first_and_where_the_others_were(made: TraceMaker) -> None:
     lose(made, 2)
     write_events(made, raised(0, PEER, 41, 5.1), raised(1, "ValueError: no labels", 30), raised(2, PEER, 41, 5.2))
     [found] = causes(made, 1)
-    assert found.sentence == (
-        "Rank 1 (node1) raised ValueError: no labels at train.py:30, after 1 call, the last of them all_reduce #1 at "
-        "train.py:9. Ranks 0 and 2 were in all_reduce #2 at train.py:41 and failed there."
-    )
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {
+            "how": "raised",
+            "error": "ValueError: no labels",
+            "place": {"file": "train.py", "line": 30, "call": ""},
+        },
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                    {
+                        "rank": 2,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                ],
+            }
+        ],
+    }
     assert (found.kind, found.ranks, found.others) == ("failed", (1,), (0, 2))
     assert found.lines == ("train.py:30", "train.py:41")
 
@@ -57,7 +84,12 @@ def test_a_rank_killed_in_a_call_is_told_with_that_call(made: TraceMaker) -> Non
     made.call(1, "broadcast", 1000, None, [[1.0]], at="train.py:33")
     write_events(made, exited(1, None, 5.0, signal="SIGSEGV"), stopped(0), stopped(2))
     [found] = causes(made, 1)
-    assert found.sentence == "Rank 1 (node1) was killed by SIGSEGV, in broadcast #2 at train.py:33."
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {"how": "signal", "signal": "SIGSEGV"},
+        "progress": {"calls": 2, "name": "broadcast #2", "source": "train.py:33", "unfinished": True},
+    }
 
 
 def test_who_left_with_code_0_while_others_needed_it(made: TraceMaker) -> None:
@@ -66,17 +98,50 @@ def test_who_left_with_code_0_while_others_needed_it(made: TraceMaker) -> None:
     write_events(made, raised(0, PEER, 41), exited(1, 0, 4.0), raised(2, PEER, 41))
     [found] = causes(made, 1)
     assert (found.kind, found.ranks, found.others) == ("left_early", (1,), (0, 2))
-    assert found.sentence.startswith("Rank 1 (node1) ended with code 0, after 1 call")
+    assert told_facts(found) == {
+        "what": "left",
+        "node": "node1",
+        "code": 0,
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                    {
+                        "rank": 2,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    },
+                ],
+            }
+        ],
+    }
 
 
 def test_who_called_once_more_after_most_had_ended(made: TraceMaker) -> None:
     lose(made, 2)
     write_events(made, exited(0, 0, 4.0), exited(1, 0, 4.0), raised(2, PEER, 41))
     [found] = causes(made, 2)
-    assert found.sentence == (
-        "Rank 2 (node2) went on alone: it called all_reduce #2 at train.py:41, which ranks 0 and 1 never called; they "
-        "had ended with code 0 after 1 call, the last of them all_reduce #1 at train.py:9."
-    )
+    assert told_facts(found) == {
+        "node": "node2",
+        "call": {
+            "rank": 2,
+            "name": "all_reduce",
+            "source": "train.py:41",
+            "error": "Connection closed by peer",
+            "lost": True,
+        },
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+    }
 
 
 def test_a_node_that_went_away(made: TraceMaker) -> None:
@@ -84,7 +149,27 @@ def test_a_node_that_went_away(made: TraceMaker) -> None:
     lost = {"event": "node lost", "node": "node1", "how": "was killed", "time": 1_700_000_004.0}
     write_events(made, lost, raised(0, PEER, 41), stopped(2))
     found = causes(made, 1)[0]
-    assert found.sentence.startswith("Node1 was killed in mid-run; rank 1 ran there, after 1 call")
+    assert told_facts(found) == {
+        "what": "nodes_lost",
+        "node": "node1",
+        "nodes": ["node1"],
+        "how": "was killed",
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    }
+                ],
+            }
+        ],
+    }
     assert (found.ranks, found.others) == ((1,), (0,))
 
 
@@ -93,9 +178,27 @@ def test_nodes_that_went_away_together_are_told_together(made: TraceMaker) -> No
     lost = {"event": "node lost", "how": "was ended by Slurm: CANCELLED", "time": 1_700_000_004.0}
     write_events(made, *({**lost, "node": f"node{rank}"} for rank in (1, 2)), raised(0, PEER, 41))
     found = causes(made, 1)[0]
-    assert found.sentence.startswith(
-        "Node1 and node2 were ended by Slurm: CANCELLED in mid-run; ranks 1 and 2 ran there"
-    )
+    assert told_facts(found) == {
+        "what": "nodes_lost",
+        "node": "node1",
+        "nodes": ["node1", "node2"],
+        "how": "was ended by Slurm: CANCELLED",
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "all_reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "all_reduce",
+                        "source": "train.py:41",
+                        "error": "Connection closed by peer",
+                        "lost": True,
+                    }
+                ],
+            }
+        ],
+    }
     assert (found.ranks, found.others) == ((1, 2), (0,))
 
 
@@ -223,9 +326,31 @@ def test_a_call_that_was_refused_was_not_waited_in(made: TraceMaker) -> None:
         made.line(rank, "end", 1000.1, i=index, err="Cannot use ReduceOp.AVG with Gloo")
     write_events(made, raised(0, "RuntimeError: x", 41, 2.0), raised(1, "ValueError: y", 30, 1.0), stopped(2))
     [found] = causes(made, 1)
-    assert (
-        "Reduce #2 at train.py:41 was refused to ranks 0 and 2 (Cannot use ReduceOp.AVG with Gloo)." in found.sentence
-    )
+    assert told_facts(found) == {
+        "what": "failed",
+        "node": "node1",
+        "end": {"how": "raised", "error": "ValueError: y", "place": {"file": "train.py", "line": 30, "call": ""}},
+        "progress": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+        "hits": [
+            {
+                "name": "reduce #2",
+                "calls": [
+                    {
+                        "rank": 0,
+                        "name": "reduce",
+                        "source": "train.py:41",
+                        "error": "Cannot use ReduceOp.AVG with Gloo",
+                    },
+                    {
+                        "rank": 2,
+                        "name": "reduce",
+                        "source": "train.py:41",
+                        "error": "Cannot use ReduceOp.AVG with Gloo",
+                    },
+                ],
+            }
+        ],
+    }
 
 
 # -- for lack of memory

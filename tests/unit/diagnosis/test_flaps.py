@@ -8,10 +8,11 @@ import pytest
 
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
-from lab.diagnosis.flaps import find_flaps
+from lab.diagnosis.links import find_flaps
 from lab.node.messages.agent import Connections
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 BEGAN = 1_700_000_000.0
@@ -40,10 +41,12 @@ def test_a_node_that_is_at_an_end_of_all_links_that_failed_for_a_while_is_named(
     [found] = find_flaps(evidence(tmp_path, [(1.9, 1, 0, 0.7, 50), (2.1, 2, 1, 0.9, 50)]))
     assert (found.kind, found.ranks, found.others, found.link) == ("cut_off", (1,), (0, 2), "")
     assert (found.step, found.seconds) == ("all_reduce #2", 0.9)
-    assert found.sentence == (
-        "Nothing was acknowledged between node1 and each of node0 and node2 for at least 900 ms, and then it came "
-        "through; all_reduce #2 took 2 s meanwhile; rank 1 ran there."
-    )
+    assert told_facts(found) == {
+        "links": [["node0", "node1"], ["node1", "node2"]],
+        "nodes": ["node1"],
+        "bursts_s": [0.8999999999999999],
+        "step_s": 2.0,
+    }
 
 
 def test_of_one_link_that_failed_for_a_while_neither_end_is_named(tmp_path: Path) -> None:
@@ -61,7 +64,12 @@ def test_links_that_failed_again_and_again_are_counted(tmp_path: Path) -> None:
     ]
     [found] = find_flaps(evidence(tmp_path, told))
     assert found.ranks == (1,)
-    assert "3 times, each time for at least 250 ms" in found.sentence
+    assert told_facts(found) == {
+        "links": [["node0", "node1"], ["node1", "node2"]],
+        "nodes": ["node1"],
+        "bursts_s": [0.25, 0.5, 0.2999999999999998],
+        "step_s": 2.0,
+    }
 
 
 @pytest.mark.parametrize(

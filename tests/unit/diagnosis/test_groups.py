@@ -11,7 +11,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
 from lab.trace.read import read_trace
-from tests.unit.diagnosis.facts import exited, hang, raised, stack, stopped, write_events
+from tests.unit.diagnosis.facts import exited, hang, raised, stack, stopped, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -48,10 +48,12 @@ def test_a_rank_that_leaves_out_a_group_that_it_is_not_in_is_named(made: TraceMa
     [found] = causes(made)
     assert (found.kind, found.ranks, found.others) == ("groups", (2,), (0, 1))
     assert found.lines == ("train.py:14", "train.py:13")
-    assert found.sentence.startswith(
-        "Rank 2 made [0, 1, 2] at train.py:14 as its 1st group, where ranks 0 and 1 made [0, 1] at train.py:13: "
-        "rank 2 left that one out."
-    )
+    assert told_facts(found) == {
+        "number": 1,
+        "sides": [{"ranks": [2], "what": "[0, 1, 2]", "lines": ["train.py:14"]}],
+        "common": {"ranks": [0], "what": "[0, 1]", "lines": ["train.py:13"]},
+        "slip": "left_out",
+    }
 
 
 def test_where_no_group_stopped_the_run_a_rank_may_leave_one_out(made: TraceMaker) -> None:
@@ -69,7 +71,11 @@ def test_a_member_that_never_comes_to_new_group_is_named(made: TraceMaker) -> No
     hang(made, stack(0, 13, "new_group"), stack(1, 13, "new_group"), stack(2, 15, "barrier"))
     [found] = causes(made)
     assert (found.kind, found.ranks, found.lines) == ("groups", (2,), ("train.py:15", "train.py:13"))
-    assert "rank 2 waited in barrier #1 at train.py:15" in found.sentence
+    assert told_facts(found) == {
+        "members": [0, 1, 2],
+        "did": [{"rank": 2, "what": "waited", "call": {"rank": 2, "name": "barrier #1", "source": "train.py:15"}}],
+        "at": ["train.py:13"],
+    }
 
 
 def test_a_rank_that_makes_the_default_group_again_alone_is_named_in_a_hung_and_in_a_failed_run(
@@ -84,7 +90,21 @@ def test_a_rank_that_makes_the_default_group_again_alone_is_named_in_a_hung_and_
     [found] = causes(made)
     assert (found.kind, found.ranks, found.others) == ("groups", (1,), (0, 2))
     assert found.lines == ("train.py:20", "train.py:24")
-    assert "Rank 1 destroyed the default group at train.py:20, where ranks 0 and 2 still used it" in found.sentence
+    assert told_facts(found) == {
+        "gone": [1],
+        "entered": [0, 2],
+        "alone": False,
+        "destroyed_at": ["train.py:20"],
+        "used_at": ["train.py:24"],
+        "waited_s": 7.0,
+        "did": [
+            {
+                "rank": 1,
+                "what": "stood",
+                "stood": {"place": {"file": "train.py", "line": 21, "call": "init_process_group"}},
+            }
+        ],
+    }
 
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer"
     write_events(made, *(raised(rank, lost, 24) for rank in (0, 2)), stack(1, 21, "init_process_group"), stopped(1))

@@ -10,7 +10,7 @@ from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
-from tests.unit.diagnosis.facts import exited, hang, stack, stopped, write_events
+from tests.unit.diagnosis.facts import exited, hang, stack, stopped, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -34,10 +34,20 @@ def test_a_rank_that_never_entered_is_named_with_where_it_was_and_how_long_other
     (made.path / "train.py").write_text("\n" * 36 + "time.sleep(99)\n")
     hang(made, stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stack(2, 37))
     [found] = causes(made)
-    assert found.sentence == (
-        "Rank 2 never entered all_reduce #2. Ranks 0 and 1 waited there 7 s, at train.py:41; "
-        "rank 2 was at train.py:37 (time.sleep(99))."
-    )
+    assert told_facts(found) == {
+        "waits": [
+            {"rank": 0, "name": "all_reduce #2", "source": "train.py:41"},
+            {"rank": 1, "name": "all_reduce #2", "source": "train.py:41"},
+        ],
+        "missing": [2],
+        "did": [
+            {
+                "rank": 2,
+                "what": "stood",
+                "stood": {"place": {"file": "train.py", "line": 37, "call": "", "source": "time.sleep(99)"}},
+            }
+        ],
+    }
     assert (found.kind, found.ranks, found.others, found.step) == ("never_entered", (2,), (0, 1), "all_reduce #2")
     assert found.lines == ("train.py:37", "train.py:41")
     assert found.seconds == pytest.approx(7.0)
@@ -71,7 +81,21 @@ def test_a_rank_that_had_ended_with_code_0_left_early(made: TraceMaker) -> None:
     write_events(made, stack(0, 41, "all_reduce"), stack(1, 41, "all_reduce"), stopped(0), stopped(1), exited(2, at=3))
     [found] = causes(made)
     assert (found.kind, found.ranks) == ("left_early", (2,))
-    assert "rank 2 had ended with code 0 after all_reduce #1 at train.py:9" in found.sentence
+    assert told_facts(found) == {
+        "waits": [
+            {"rank": 0, "name": "all_reduce #2", "source": "train.py:41"},
+            {"rank": 1, "name": "all_reduce #2", "source": "train.py:41"},
+        ],
+        "missing": [2],
+        "did": [
+            {
+                "rank": 2,
+                "what": "left",
+                "code": 0,
+                "after": {"calls": 1, "name": "all_reduce #1", "source": "train.py:9"},
+            }
+        ],
+    }
 
 
 def test_a_call_that_fails_because_others_are_stopped_first_still_counts_as_waited_in(made: TraceMaker) -> None:
@@ -99,9 +123,13 @@ def test_a_receive_whose_sender_never_sent(made: TraceMaker) -> None:
     made.call(0, "recv", 1000, None, (), [[0.0]], peer=2, tag=0, at="train.py:12")
     hang(made, stack(0, 12, "recv"), stack(1, 30), stack(2, 31))
     [found] = causes(made)
-    assert found.sentence == (
-        "Rank 0 waited in recv from rank 2 7 s, at train.py:12: rank 2 never sent. Rank 2 was at train.py:31."
-    )
+    assert told_facts(found) == {
+        "waits": [{"rank": 0, "name": "recv", "source": "train.py:12", "direction": "from", "peer": 2}],
+        "missing": [2],
+        "message": True,
+        "receives": True,
+        "did": [{"rank": 2, "what": "stood", "stood": {"place": {"file": "train.py", "line": 31, "call": ""}}}],
+    }
     assert (found.kind, found.ranks) == ("never_entered", (2,))
 
 
@@ -132,10 +160,15 @@ def test_a_message_that_did_not_come_is_told_with_where_its_sender_was(made: Tra
         made.call(rank, "barrier", 1000, None, at="train.py:14")
     hang(made, stack(0, 12, "recv"), stack(1, 14, "barrier"), stack(2, 14, "barrier"))
     first = causes(made)[0]
-    assert first.sentence == (
-        "Rank 0 waited in recv from rank 1 at train.py:12 7 s, and rank 1 sent it nothing: "
-        "rank 1 waited in barrier #2 at train.py:14."
-    )
+    assert told_facts(first) == {
+        "how": "nobody_there",
+        "waits": [
+            {"rank": 0, "name": "recv", "source": "train.py:12", "direction": "from", "peer": 1},
+            {"rank": 1, "name": "barrier #2", "source": "train.py:14"},
+        ],
+        "waited_s": 7.0,
+        "did": [{"rank": 1, "what": "waited", "call": {"rank": 1, "name": "barrier #2", "source": "train.py:14"}}],
+    }
 
 
 def test_what_came_before_from_anybody_is_counted(made: TraceMaker) -> None:
@@ -148,7 +181,20 @@ def test_what_came_before_from_anybody_is_counted(made: TraceMaker) -> None:
         made.call(rank, "barrier", 1000, None, at="train.py:14")
     hang(made, stack(0, 12, "recv"), stack(1, 14, "barrier"), stack(2, 14, "barrier"))
     first = causes(made)[0]
-    assert "and nobody sent it anything more than the 2 messages before: " in first.sentence
+    assert told_facts(first) == {
+        "how": "nobody_there",
+        "waits": [
+            {"rank": 0, "name": "recv", "source": "train.py:12", "direction": "from"},
+            {"rank": 1, "name": "barrier #2", "source": "train.py:14"},
+            {"rank": 2, "name": "barrier #2", "source": "train.py:14"},
+        ],
+        "waited_s": 7.0,
+        "did": [
+            {"rank": 1, "what": "waited", "call": {"rank": 1, "name": "barrier #2", "source": "train.py:14"}},
+            {"rank": 2, "what": "waited", "call": {"rank": 2, "name": "barrier #2", "source": "train.py:14"}},
+        ],
+        "before": 2,
+    }
     assert first.ranks == (), "who lacks a message that came before may well be right"
 
 
@@ -174,7 +220,18 @@ def test_the_end_of_a_chain_over_two_groups_comes_first(made: TraceMaker) -> Non
     first, second = causes(made)
     assert (first.kind, first.ranks, first.step) == ("never_entered", (2,), "all_reduce #1 in [1, 2]")
     assert (second.step, second.ranks) == ("all_reduce #2", (2,))
-    assert "rank 1 waited in all_reduce #1 in [1, 2] at train.py:20" in second.sentence
+    assert told_facts(second) == {
+        "waits": [{"rank": 0, "name": "all_reduce #2", "source": "train.py:22"}],
+        "missing": [1, 2],
+        "did": [
+            {
+                "rank": 1,
+                "what": "waited",
+                "call": {"rank": 1, "name": "all_reduce #1 in [1, 2]", "source": "train.py:20"},
+            },
+            {"rank": 2, "what": "stood", "stood": {"place": {"file": "train.py", "line": 18, "call": ""}}},
+        ],
+    }
 
 
 def test_a_rank_waiting_for_a_handle_waits_and_one_that_computes_beside_it_does_not(made: TraceMaker) -> None:
@@ -206,7 +263,13 @@ def test_ranks_in_code_of_their_own_are_said_to_be_in_no_collective(made: TraceM
     hang(made, *(stack(rank, 37) for rank in range(3)))
     [found] = causes(made)
     assert (found.kind, found.ranks, found.others) == ("own_code", (), (0, 1, 2))
-    assert "ranks 0-2 were at train.py:37" in found.sentence
+    assert told_facts(found) == {
+        "did": [
+            {"rank": 0, "what": "stood", "stood": {"place": {"file": "train.py", "line": 37, "call": ""}}},
+            {"rank": 1, "what": "stood", "stood": {"place": {"file": "train.py", "line": 37, "call": ""}}},
+            {"rank": 2, "what": "stood", "stood": {"place": {"file": "train.py", "line": 37, "call": ""}}},
+        ]
+    }
 
 
 def test_everybody_in_a_step_that_never_ended_is_nobodys_fault(made: TraceMaker) -> None:
@@ -225,7 +288,14 @@ def test_two_groups_entered_in_another_order_are_a_ring(made: TraceMaker) -> Non
     hang(made, stack(0, 20, "all_reduce"), stack(1, 22, "all_reduce"), stack(2, 18))
     [found] = causes(made)
     assert (found.kind, found.ranks, found.others) == ("deadlock", (), (0, 1))
-    assert "Ranks have to enter the collectives of several groups in the same order." in found.sentence
+    assert told_facts(found) == {
+        "cycle": [0, 1],
+        "waits": [
+            {"rank": 0, "name": "all_reduce #1 in [0, 1]", "source": "train.py:20"},
+            {"rank": 1, "name": "all_reduce #1 in [0, 1] (2nd)", "source": "train.py:22"},
+        ],
+        "all_of": "collectives",
+    }
 
 
 def test_a_send_and_a_receive_whose_tags_differ_are_no_ring(made: TraceMaker) -> None:
@@ -235,10 +305,14 @@ def test_a_send_and_a_receive_whose_tags_differ_are_no_ring(made: TraceMaker) ->
     hang(made, stack(0, 12, "send"), stack(1, 14, "recv"), stack(2, 16, "barrier"))
     first = causes(made)[0]
     assert (first.kind, first.ranks, first.lines) == ("unmatched", (), ("train.py:12", "train.py:14"))
-    assert first.sentence == (
-        "Rank 0 sends to rank 1 with tag 7 at train.py:12, and rank 1 receives from rank 0 with tag 8 at train.py:14: "
-        "the tags differ, so both wait, 7 s by now."
-    )
+    assert told_facts(first) == {
+        "how": "passing_by",
+        "waits": [
+            {"rank": 0, "name": "send", "source": "train.py:12", "direction": "to", "peer": 1, "tag": 7},
+            {"rank": 1, "name": "recv", "source": "train.py:14", "direction": "from", "peer": 0, "tag": 8},
+        ],
+        "waited_s": 7.0,
+    }
 
 
 def test_a_receiver_that_waits_for_the_wrong_sender_is_told_with_both_lines(made: TraceMaker) -> None:
@@ -274,6 +348,9 @@ def test_a_message_to_a_rank_that_there_is_not_is_told_as_that(made: TraceMaker)
     hang(made, stack(0, 16, "barrier"), stack(1, 16, "barrier"), stack(2, 12, "send"))
     first = causes(made)[0]
     assert (first.kind, first.ranks) == ("unmatched", (2,))
-    assert first.sentence == (
-        "Rank 2 waited in send to rank 3 at train.py:12 7 s: there is no rank 3, the last one is 2."
-    )
+    assert told_facts(first) == {
+        "how": "no_such_rank",
+        "waits": [{"rank": 2, "name": "send", "source": "train.py:12", "direction": "to", "peer": 3}],
+        "last_rank": 2,
+        "waited_s": 7.0,
+    }

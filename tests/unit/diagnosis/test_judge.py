@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
-from lab.record.events import NodeLost
+from lab.record.events import NodeLost, NodeTroubled
 from lab.record.read import Record
 from lab.words import name_ranks
 
@@ -147,13 +146,16 @@ CASES: dict[str, tuple[RunFacts, int | None, str]] = {
     "a node is cut off and its peers complain": (
         RunFacts(
             ranks=[raised(0, PEER, 5.0), stopped(1), raised(2, RESET, 5.1)],
-            troubled={"node1": "was disconnected from its network"},
+            troubled={"node1": NodeTroubled(7.0, "node1", "was disconnected from its network", silent=False)},
         ),
         1,
         r"node1 was disconnected from its network; rank 1 ran there$",
     ),
     "one raised by itself while a node was paused": (
-        RunFacts(ranks=[raised(0, "ValueError: mine", 5.0), stopped(1)], troubled={"node1": "was paused"}),
+        RunFacts(
+            ranks=[raised(0, "ValueError: mine", 5.0), stopped(1)],
+            troubled={"node1": NodeTroubled(7.0, "node1", "was paused")},
+        ),
         0,
         "ValueError: mine",
     ),
@@ -286,7 +288,7 @@ HANGS: dict[str, tuple[RunFacts, int | None, str]] = {
             stopped(0, stack=stack(9, "all_reduce")),
             rank(1, None, ended=None),
             stopped(2, stack=stack(9, "all_reduce")),
-            troubled={"node1": "was paused"},
+            troubled={"node1": NodeTroubled(7.0, "node1", "was paused")},
         ),
         1,
         r"no end after 30 s: node1 was paused; rank 1 ran there; ranks 0 and 2 waited in all_reduce at train\.py:9$",
@@ -376,3 +378,20 @@ def test_a_hung_culprit_brings_the_innermost_frames_of_its_stack(record: Record)
 )
 def test_ranks_are_named_shortly(ranks: list[int], text: str):
     assert name_ranks(ranks) == text
+
+
+def test_ranks_that_failed_at_once_for_different_reasons_are_all_told(record: Record):
+    ranks = [raised(0, PEER, 6.0), raised(1, "ValueError: mine", 5.0), raised(2, "KeyError: 'x'", 5.05, "other()")]
+    ranks[2].traceback = ranks[2].traceback.replace("line 3", "line 9")
+    judgement = judge(Evidence(facts=RunFacts(ranks=ranks), record=record))
+    assert judgement.culprit is not None
+    assert judgement.culprit.rank == 1
+    assert [finding.ranks for finding in judgement.findings] == [(1,), (2,)]
+    assert "rank 2 (node2) raised KeyError: 'x'" in judgement.reason
+
+
+def test_a_rank_that_failed_when_the_first_was_gone_may_have_failed_for_that(record: Record):
+    ranks = [raised(1, "ValueError: mine", 5.0), raised(2, "KeyError: 'x'", 5.5, "other()")]
+    ranks[1].traceback = ranks[1].traceback.replace("line 3", "line 9")
+    judgement = judge(Evidence(facts=RunFacts(ranks=ranks), record=record))
+    assert [finding.ranks for finding in judgement.findings] == [(1,)]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.modules import missing_module, way_to_module
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.errors import missing_module, way_to_module
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.record.events import NotShipped
 from lab.run.not_shipped import not_shipped
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.odd_values import find_odd_values
+from lab.diagnosis.values import find_odd_values
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -22,9 +23,7 @@ def test_the_first_rank_that_brings_nan_to_a_reduction_is_named(tmp_path: Path) 
             made.call(rank, "all_reduce", 10 * turn, 10 * turn + 1, [["nan" if bad else 1.0]], [after], at="train.py:9")
     [found] = find_odd_values(read_evidence(made.record()))
     assert (found.kind, found.ranks, found.others, found.step) == ("nonfinite", (1,), (0, 2), "all_reduce #2")
-    assert found.sentence == (
-        "Rank 1 brought NaN to all_reduce #2 at train.py:9, the first NaN on record; who gets its result gets NaN."
-    )
+    assert told_facts(found) == {"how": "nan", "at": ["train.py:9"]}
 
 
 def test_infinities_and_other_operations_are_left_alone(tmp_path: Path) -> None:
@@ -61,10 +60,14 @@ def test_a_value_far_from_all_others_names_who_brought_it(tmp_path: Path) -> Non
     made = _brought(tmp_path, [0.5, 0.7, 0.6], [0.4, 0.3, 0.2], [0.3, 0.2, 1.7e38], [5e37, 5e37, 5e37])
     [found] = find_odd_values(read_evidence(made.record()))
     assert (found.kind, found.ranks, found.step) == ("outlier", (2,), "all_reduce #3")
-    assert found.sentence == (
-        "Rank 2 brought values up to 1.7e+38 to all_reduce #3 at train.py:9, where the others brought at most 0.3, and "
-        "all at most 0.7 to the 2 steps before it; who gets its result gets that."
-    )
+    assert told_facts(found) == {
+        "how": "far",
+        "at": ["train.py:9"],
+        "value": 1.7e38,
+        "rest": 0.3,
+        "usual": 0.7,
+        "steps": 2,
+    }
 
 
 def test_values_that_grow_on_all_ranks_or_that_began_far_apart_name_nobody(tmp_path: Path) -> None:

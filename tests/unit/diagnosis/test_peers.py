@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.diagnosis.peers import OddOne, find_odd_one
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.errors import OddOne, find_odd_one
+from lab.diagnosis.facts import RankFacts
 
 REST = (
     "TensorDeviceTypes=TensorOptions(dtype=float (default), device=cpu, layout=Strided (default), "

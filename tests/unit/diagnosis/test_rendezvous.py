@@ -12,7 +12,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
 from lab.record.layout import PLAN
-from tests.unit.diagnosis.facts import exited, hang, raised, stack, stopped, write_events
+from tests.unit.diagnosis.facts import exited, hang, raised, stack, stopped, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -51,14 +51,22 @@ def test_a_rank_that_looks_elsewhere_is_named_with_both_addresses(made: TraceMak
     look(made, 2, ("10.0.0.1", 29999), found=False)
     finding = hung(made)
     assert finding.ranks == (2,)
-    assert "ranks 0 and 1 at 10.0.0.1:29500 and rank 2 at 10.0.0.1:29999" in finding.sentence
-    assert "None answered rank 2." in finding.sentence
+    assert told_facts(finding) == {
+        "how": "addresses",
+        "sides": [{"ranks": [0, 1], "what": "at 10.0.0.1:29500"}, {"ranks": [2], "what": "at 10.0.0.1:29999"}],
+        "silent": [2],
+    }
+    assert told_facts(finding) == {
+        "how": "addresses",
+        "sides": [{"ranks": [0, 1], "what": "at 10.0.0.1:29500"}, {"ranks": [2], "what": "at 10.0.0.1:29999"}],
+        "silent": [2],
+    }
 
 
 def test_an_address_where_nobody_hosts_a_store(made: TraceMaker) -> None:
     for rank in range(3):
         look(made, rank, found=False)
-    assert hung(made).sentence == "No store answered ranks 0-2 at 10.0.0.1:29500."
+    assert told_facts(hung(made)) == {"how": "unanswered", "address": "10.0.0.1:29500", "silent": [0, 1, 2]}
 
 
 def test_a_store_that_is_there_and_peers_that_are_missing(made: TraceMaker) -> None:
@@ -66,10 +74,15 @@ def test_a_store_that_is_there_and_peers_that_are_missing(made: TraceMaker) -> N
         look(made, rank, world=4)
     finding = hung(made)
     assert finding.ranks == ()
-    assert finding.sentence == (
-        "The store at 10.0.0.1:29500 is there, but a peer is missing: ranks 0-2 expected 4 ranks, and this run has 3 "
-        "ranks."
-    )
+    assert told_facts(finding) == {
+        "how": "missing",
+        "address": "10.0.0.1:29500",
+        "met": [0, 1, 2],
+        "world_size": 4,
+        "run_size": 3,
+        "missing": 1,
+        "stuck": [0, 1, 2],
+    }
 
 
 def test_rank_0_that_hosts_its_own_store_is_not_said_to_have_none(made: TraceMaker) -> None:
@@ -77,7 +90,15 @@ def test_rank_0_that_hosts_its_own_store_is_not_said_to_have_none(made: TraceMak
     look(made, 0, own, found=False, world=4)
     for rank in (1, 2):
         look(made, rank, own, world=4)
-    assert "The store at localhost:12355 is there" in hung(made).sentence
+    assert told_facts(hung(made)) == {
+        "how": "missing",
+        "address": "localhost:12355",
+        "met": [0, 1, 2],
+        "world_size": 4,
+        "run_size": 3,
+        "missing": 1,
+        "stuck": [0, 1, 2],
+    }
 
 
 def test_more_ranks_than_the_world_has(made: TraceMaker) -> None:
@@ -85,7 +106,15 @@ def test_more_ranks_than_the_world_has(made: TraceMaker) -> None:
         look(made, rank, world=2)
     finding = hung(made)
     assert finding.ranks == (2,)
-    assert "rank 2 said to be rank 2 of a world of 2" in finding.sentence
+    assert told_facts(finding) == {
+        "how": "beyond",
+        "address": "10.0.0.1:29500",
+        "sides": [{"ranks": [2], "what": "2"}],
+        "met": [0, 1, 2],
+        "world_size": 2,
+        "run_size": 3,
+        "stuck": [0, 1, 2],
+    }
 
 
 def test_ranks_that_do_not_agree_on_the_world(made: TraceMaker) -> None:
@@ -99,7 +128,11 @@ def test_two_that_say_to_be_the_same_rank(made: TraceMaker) -> None:
         look(made, rank, said=min(rank, 1))
     finding = hung(made)
     assert finding.ranks == ()
-    assert "ranks 1 and 2 all said to be rank 1" in finding.sentence
+    assert told_facts(finding) == {
+        "how": "same_rank",
+        "address": "10.0.0.1:29500",
+        "sides": [{"ranks": [1, 2], "what": "1"}],
+    }
 
 
 def test_a_rank_that_gave_up_looking_elsewhere_is_the_culprit_and_not_who_waited(made: TraceMaker) -> None:
@@ -173,7 +206,11 @@ def test_ranks_that_entered_worlds_of_different_sizes_do_not_wait_for_each_other
     hang(made, *(stack(rank, 9, "all_reduce") for rank in (0, 1)), stack(2, 3, "init_process_group"))
     [finding] = find_causes(read_evidence(made.record(stop=False)))
     assert (finding.kind, finding.ranks) == ("rendezvous", (1,))
-    assert "ranks 0 and 2 expected 3 ranks and rank 1 expected 2 ranks" in finding.sentence
+    assert told_facts(finding) == {
+        "how": "sizes",
+        "address": "10.0.0.1:29500",
+        "sides": [{"ranks": [0, 2], "what": "3"}, {"ranks": [1], "what": "2"}],
+    }
 
 
 def test_a_world_that_a_rank_has_destroyed_is_not_compared(made: TraceMaker) -> None:

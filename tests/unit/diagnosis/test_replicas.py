@@ -11,7 +11,7 @@ from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
 from lab.diagnosis.replicas import find_unlike_replicas
-from tests.unit.diagnosis.facts import exited, raised, write_events
+from tests.unit.diagnosis.facts import exited, raised, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -42,7 +42,12 @@ def test_parameters_in_another_order_are_told_with_the_rank(made: TraceMaker) ->
         module(made, rank, PARAMETERS[::-1] if rank == 2 else PARAMETERS)
     [finding] = found(made)
     assert (finding.kind, finding.ranks, finding.others) == ("parameter_order", (2,), (0, 1))
-    assert "as 1st ranks 0 and 1 have a.weight and rank 2 has b.weight" in finding.sentence
+    assert told_facts(finding) == {
+        "how": "order",
+        "at": ["train.py:20"],
+        "sides": [{"ranks": [0, 1], "what": "a.weight"}, {"ranks": [2], "what": "b.weight"}],
+        "place": 1,
+    }
     assert finding.lines == ("train.py:20",)
 
 
@@ -59,7 +64,15 @@ def test_a_shape_of_its_own_is_told_and_in_a_failed_run_blamed(made: TraceMaker)
     write_events(made, exited(0, None, signal="SIGKILL", stopped=True), raised(1, error, 20), raised(2, error, 20, 5.2))
     evidence = read_evidence(made.record())
     [finding] = find_unlike_replicas(evidence)
-    assert "as 1st parameter rank 0 has a.weight (float32 [8, 4]) and ranks 1 and 2 have a.weight" in finding.sentence
+    assert told_facts(finding) == {
+        "how": "parameter",
+        "at": ["train.py:20"],
+        "sides": [
+            {"ranks": [0], "what": "a.weight (float32 [8, 4])"},
+            {"ranks": [1, 2], "what": "a.weight (float32 [4, 4])"},
+        ],
+        "place": 1,
+    }
     culprit = judge(evidence).culprit
     assert culprit is not None
     assert culprit.rank == 0
@@ -81,8 +94,18 @@ def test_a_parameter_that_only_one_rank_has_is_named(made: TraceMaker) -> None:
         module(made, rank, [*PARAMETERS, ["extra.bias", [4]]] if rank == 1 else PARAMETERS, buckets=[])
     [finding] = found(made)
     assert finding.ranks == (1,)
-    assert "rank 1 has 3 parameters" in finding.sentence
-    assert "extra.bias only on rank 1" in finding.sentence
+    assert told_facts(finding) == {
+        "how": "parameters",
+        "at": ["train.py:20"],
+        "sides": [{"ranks": [0, 2], "what": "2 parameters"}, {"ranks": [1], "what": "3 parameters"}],
+        "only_here": ["extra.bias"],
+    }
+    assert told_facts(finding) == {
+        "how": "parameters",
+        "at": ["train.py:20"],
+        "sides": [{"ranks": [0, 2], "what": "2 parameters"}, {"ranks": [1], "what": "3 parameters"}],
+        "only_here": ["extra.bias"],
+    }
 
 
 def test_of_two_ranks_with_other_parameters_nobody_is_named(tmp_path: Path) -> None:
@@ -104,10 +127,16 @@ def test_values_that_went_apart_are_told_from_when_on(made: TraceMaker) -> None:
             norms(made, rank, steps, 1.0, 2.5 if rank == 1 and steps > 1 else 2.0 + 1e-7 * rank)
     [finding] = found(made)
     assert (finding.kind, finding.ranks) == ("diverged", (1,))
-    assert finding.sentence.startswith(
-        "After 2 optimizer steps the replicas of the DDP module at train.py:20 are no longer the same: the norm of "
-        "b.weight is 2 on ranks 0 and 2 and 2.5 on rank 1."
-    )
+    assert told_facts(finding) == {
+        "how": "norm",
+        "at": ["train.py:20"],
+        "sides": [{"ranks": [0, 2], "what": "2"}, {"ranks": [1], "what": "2.5"}],
+        "place": 2,
+        "parameter": "b.weight",
+        "steps": 2,
+        "unused_forward": True,
+        "no_exchange": True,
+    }
 
 
 def test_values_that_were_apart_only_for_a_while_are_not_told(made: TraceMaker) -> None:
@@ -154,8 +183,8 @@ def test_a_module_that_only_some_ranks_step_is_told(made: TraceMaker) -> None:
     trained(made)
     [finding] = found(made)
     assert (finding.kind, finding.ranks, finding.lines) == ("diverged", (0,), ("train.py:31", "train.py:20"))
-    assert finding.sentence.startswith("Rank 0 stepped the parameters of the DDP module at train.py:20 at train.py:31")
-    assert "ranks 1 and 2 never did" in finding.sentence
+    assert told_facts(finding) == {"how": "steps", "at": ["train.py:20"], "stepped": [0], "stepped_at": ["train.py:31"]}
+    assert told_facts(finding) == {"how": "steps", "at": ["train.py:20"], "stepped": [0], "stepped_at": ["train.py:31"]}
 
 
 def test_nothing_is_said_where_the_weights_may_have_been_sent_round(made: TraceMaker) -> None:

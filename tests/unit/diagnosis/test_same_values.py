@@ -9,7 +9,8 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.same_values import find_same_values
+from lab.diagnosis.values import find_same_values
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -36,8 +37,8 @@ def test_the_same_from_all_ranks_every_time_gets_a_hint_that_names_nobody(made: 
     reduce(made, 9, [[0.5, 0.25]] * 3, [[0.125, 0.75]] * 3)
     [finding] = found(made)
     assert (finding.kind, finding.ranks, finding.lines) == ("same_values", (), ("train.py:9",))
-    assert "brought the same values to each of 2 all_reduces at train.py:9" in finding.sentence
-    assert "all of them have the same data" in finding.sentence
+    assert told_facts(finding) == {"steps": 2, "op": "all_reduce", "at": ["train.py:9"]}
+    assert told_facts(finding) == {"steps": 2, "op": "all_reduce", "at": ["train.py:9"]}
 
 
 def test_what_was_reduced_before_is_told_where_other_reductions_differ(made: TraceMaker) -> None:
@@ -45,7 +46,7 @@ def test_what_was_reduced_before_is_told_where_other_reductions_differ(made: Tra
     reduce(made, 12, [[0.5, 0.25]] * 3, [[0.125, 0.75]] * 3)
     [finding] = found(made)
     assert finding.lines == ("train.py:12",)
-    assert "as if what they bring has been reduced before" in finding.sentence
+    assert told_facts(finding) == {"steps": 2, "op": "all_reduce", "at": ["train.py:12"], "others_differ": True}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.slips import find_slips
+from lab.diagnosis.rhythm import find_slips
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -32,25 +33,42 @@ def test_a_rank_that_left_a_call_out_is_told_with_the_round(tmp_path: Path) -> N
     others = body * 5
     [finding] = found(tmp_path, [others, body * 3 + [26, 28] + body, others])
     assert (finding.kind, finding.ranks, finding.others) == ("slipped", (1,), (0, 2))
-    assert finding.sentence == (
-        "Rank 1 is one call ahead of ranks 0 and 2: in round 4 it left out all_reduce at train.py:24. From all_reduce "
-        "#10 on they met one call off."
-    )
+    assert told_facts(finding) == {
+        "calls": 1,
+        "call": {"rank": 0, "name": "all_reduce", "source": "train.py:24"},
+        "turn": 4,
+        "met_off": "all_reduce #10",
+    }
 
 
 def test_a_rank_that_called_once_more_is_behind(tmp_path: Path) -> None:
     others = [5, 6, 7] * 4
     [finding] = found(tmp_path, [others, others, [5, 6, 7, 6, 5, 6, 7, 5, 6, 7, 5, 6]])
     assert finding.ranks == (2,)
-    assert "is one call behind ranks 0 and 1" in finding.sentence
-    assert "it called all_reduce at train.py:6 once more than ranks 0 and 1" in finding.sentence
+    assert told_facts(finding) == {
+        "calls": -1,
+        "call": {"rank": 2, "name": "all_reduce", "source": "train.py:6"},
+        "turn": 2,
+        "met_off": "all_reduce #4",
+    }
+    assert told_facts(finding) == {
+        "calls": -1,
+        "call": {"rank": 2, "name": "all_reduce", "source": "train.py:6"},
+        "turn": 2,
+        "met_off": "all_reduce #4",
+    }
 
 
 def test_a_whole_round_left_out_is_several_calls(tmp_path: Path) -> None:
     others = [3, 5, 6, 5, 6, 9, 3, 5, 6]
     [finding] = found(tmp_path, [others, others, [3, 5, 6, 9, 3, 5, 6]])
     assert finding.ranks == (2,)
-    assert "is 2 calls ahead" in finding.sentence
+    assert told_facts(finding) == {
+        "calls": 2,
+        "call": {"rank": 0, "name": "all_reduce", "source": "train.py:5"},
+        "turn": 2,
+        "met_off": "all_reduce #4",
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +102,7 @@ def halo(folder: Path, ranks: int, without: tuple[int, int], rounds: int = 5) ->
 def test_a_message_left_out_of_the_loop_of_all_is_told_without_a_step_where_they_met(tmp_path: Path) -> None:
     [finding] = halo(tmp_path, 3, (2, 3))
     assert (finding.kind, finding.ranks, finding.others) == ("slipped", (2,), (0, 1))
-    assert finding.sentence == ("Rank 2 is one call ahead of ranks 0 and 1: in round 4 it left out send at train.py:7.")
+    assert told_facts(finding) == {"calls": 1, "call": {"rank": 0, "name": "send", "source": "train.py:7"}, "turn": 4}
 
 
 @pytest.mark.parametrize(

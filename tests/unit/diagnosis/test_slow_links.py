@@ -7,10 +7,11 @@ from pathlib import Path
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from lab.diagnosis.slow_links import find_slow_links
+from lab.diagnosis.links import find_slow_links
 from lab.node.messages.agent import Connections
 from lab.record.events import event_line
 from lab.record.layout import EVENTS
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 Ways = dict[tuple[int, int], float]
@@ -37,23 +38,37 @@ def _found(folder: Path, trips: Ways, again: Ways | None = None, nodes: int = 3)
 def test_a_node_all_of_whose_links_are_slow_is_named(tmp_path: Path) -> None:
     [found] = _found(tmp_path / "run", {(2, 1): 0.06, (1, 2): 0.04, (0, 2): 0.03})
     assert (found.kind, found.ranks, found.others) == ("slow_link", (2,), (0, 1))
-    assert found.sentence == (
-        "Round trips between node2 and the others took up to 60 ms, between others at most 200 µs; rank 2 ran there."
-    )
+    assert told_facts(found) == {
+        "measure": "round_trip_s",
+        "worst": 0.06,
+        "rest": 0.0002,
+        "links": [["node0", "node2"], ["node1", "node2"]],
+        "nodes": ["node2"],
+    }
 
 
 def test_of_one_slow_link_neither_end_is_named(tmp_path: Path) -> None:
     [found] = _found(tmp_path / "run", {(2, 1): 0.06, (1, 2): 0.04})
     assert found.ranks == ()
-    assert found.sentence.startswith("Round trips between node1 and node2 took up to 60 ms")
+    assert told_facts(found) == {
+        "measure": "round_trip_s",
+        "worst": 0.06,
+        "rest": 0.0002,
+        "links": [["node1", "node2"]],
+    }
 
 
 def test_a_node_whose_links_lose_much_is_named(tmp_path: Path) -> None:
     [found] = _found(tmp_path / "run", {}, {(1, 0): 0.03, (2, 1): 0.02})
     assert (found.kind, found.ranks) == ("slow_link", (1,))
-    assert found.sentence.startswith(
-        "500 segments had to be sent again between node1 and the others, up to 1.5% of all"
-    )
+    assert told_facts(found) == {
+        "measure": "lost_share",
+        "worst": 0.015,
+        "rest": 0.0,
+        "segments": 500,
+        "links": [["node0", "node1"], ["node1", "node2"]],
+        "nodes": ["node1"],
+    }
 
 
 def test_a_network_that_is_slow_everywhere_or_a_little_somewhere_says_nothing(tmp_path: Path) -> None:
@@ -86,10 +101,13 @@ def _sent(folder: Path, ways: Sent) -> list[Finding]:
 def test_a_node_whose_cable_is_full_at_a_low_rate_is_named(tmp_path: Path) -> None:
     [found] = _sent(tmp_path / "run", {(0, 1): FAST, (1, 2): NARROW, (2, 0): NARROW})
     assert (found.kind, found.ranks) == ("slow_link", (2,))
-    assert found.sentence == (
-        "Data went between node2 and the others at 1.25 MB/s, though there was more to send, and it was read at once; "
-        "between others at 500 MB/s and more; rank 2 ran there."
-    )
+    assert told_facts(found) == {
+        "measure": "bytes_per_s",
+        "worst": 1250000.0,
+        "rest": 500000000.0,
+        "links": [["node0", "node2"], ["node1", "node2"]],
+        "nodes": ["node2"],
+    }
     [found] = _sent(tmp_path / "link", {(0, 1): FAST, (1, 2): FAST, (2, 0): NARROW})
     assert (found.ranks, found.link) == ((), "node0 - node2")
 

@@ -15,6 +15,7 @@ from lab.diagnosis.stacks import (
     shorten_paths,
     shorten_stack,
 )
+from lab.diagnosis.wording import render_place
 
 DUMP = """Thread 0x00007f11 (most recent call first):
   File "/usr/lib/python3.11/threading.py", line 320 in wait
@@ -50,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_innermost_line_of_the_script_on_the_main_thread_counts(folder: Path):
     place = find_place(DUMP, folder)
     assert place == CodePlace(file="pkg/train.py", line=2, call="barrier", source="dist.barrier()  # wait")
-    assert place.sentence() == "in barrier at pkg/train.py:2"
+    assert render_place(place) == "in barrier at pkg/train.py:2"
 
 
 def test_a_crash_counts_on_its_own_thread(folder: Path):
@@ -68,7 +69,7 @@ def test_the_wait_of_ddp_has_its_class_as_name(folder: Path):
 
 def test_a_line_without_its_source_is_told_by_number(folder: Path):
     place = find_place('  File "/var/lab/run/work/gone.py", line 7 in f\n', folder)
-    assert place.sentence() == "at gone.py:7"
+    assert render_place(place) == "at gone.py:7"
 
 
 def test_a_line_beyond_the_end_of_its_file_has_no_source(folder: Path):
@@ -149,8 +150,12 @@ Thread 0x00007f22 (most recent call first):
 
 def test_the_worker_of_a_data_loader_is_told_with_the_line_where_it_stood(folder: Path):
     place = find_place(LOADING, folder)
-    assert (place.at, place.child) == ("main.py:9", "its DataLoader worker at pkg/train.py:2 (dist.barrier()  # wait)")
-    assert place.sentence() == f"at main.py:9, {place.child}"
+    assert (place.at, place.child and place.child.at, place.child and place.child.loader) == (
+        "main.py:9",
+        "pkg/train.py:2",
+        True,
+    )
+    assert render_place(place) == "at main.py:9, its DataLoader worker at pkg/train.py:2 (dist.barrier()  # wait)"
     shown = shorten_stack(LOADING)
     assert "Process 78" in shown
     assert "Process 77" not in shown

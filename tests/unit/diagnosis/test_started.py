@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.left_running import left_told
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.limits import left_told
 from lab.diagnosis.started import find_started, place_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
@@ -136,7 +135,7 @@ def test_an_end_that_nobody_saw_is_told_as_that(tmp_path: Path) -> None:
 def test_processes_that_are_left_are_named_with_whose_they_were() -> None:
     one = LeftRunning(1.0, "node0", "run", 7, 1, "sleep 9")
 
-    assert left_told([one, one._replace(rank=None)]) == (
+    assert "".join(f"; {clause}" for clause in left_told([one, one._replace(rank=None)])) == (
         "; rank 1 left 1 process running, which was stopped: sleep 9"
         "; processes of node0 had left 1 process running, which was stopped: sleep 9"
     )

@@ -9,6 +9,7 @@ import pytest
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.straggler import find_shares, find_straggler
 from lab.trace.timing import share_of
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -37,9 +38,36 @@ def test_who_is_late_by_less_than_clocks_can_tell_is_no_straggler(tmp_path: Path
 def test_who_is_late_again_and_again_is_a_straggler_with_what_it_cost(tmp_path: Path) -> None:
     [found] = find_straggler(steps(tmp_path, [100.0] * 4))
     assert (found.kind, found.ranks, found.others, found.lines) == ("straggler", (1,), (0, 2), ("train.py:25",))
-    assert "came last to 4 of the 4 steps" in found.sentence
-    assert "cost ranks 0 and 2 400 ms each" in found.sentence
-    assert "80 ms in each of 5 training steps" in found.sentence
+    assert told_facts(found) == {
+        "each_s": 0.4,
+        "share": 0.3076923076923077,
+        "often": True,
+        "last": 4,
+        "steps": 4,
+        "least_s": 0.09999999999999998,
+        "most_s": 0.10000000000000009,
+        "turns": 5,
+    }
+    assert told_facts(found) == {
+        "each_s": 0.4,
+        "share": 0.3076923076923077,
+        "often": True,
+        "last": 4,
+        "steps": 4,
+        "least_s": 0.09999999999999998,
+        "most_s": 0.10000000000000009,
+        "turns": 5,
+    }
+    assert told_facts(found) == {
+        "each_s": 0.4,
+        "share": 0.3076923076923077,
+        "often": True,
+        "last": 4,
+        "steps": 4,
+        "least_s": 0.09999999999999998,
+        "most_s": 0.10000000000000009,
+        "turns": 5,
+    }
     assert found.seconds == pytest.approx(0.8)
 
 
@@ -60,10 +88,15 @@ def test_who_is_late_now_and_then_is_told_with_how_often_and_by_how_much(tmp_pat
     late_ms = [60.0 if turn in (3, 8, 9, 17, 22, 30) else 1.2 for turn in range(40)]
     [found] = find_straggler(steps(tmp_path, late_ms, every=100.0))
     assert (found.kind, found.ranks, found.others) == ("straggler", (1,), (0, 2))
-    assert found.sentence == (
-        "Rank 1 was late now and then: by 60 ms at 6 of 40 steps, which cost ranks 0 and 2 360 ms each, 9% of the "
-        "time. It entered them at train.py:25."
-    )
+    assert told_facts(found) == {
+        "each_s": 0.36000000000000015,
+        "share": 0.08997300809757075,
+        "seldom": True,
+        "last": 6,
+        "steps": 40,
+        "least_s": 0.05999999999999994,
+        "most_s": 0.06000000000000005,
+    }
 
 
 def in_turns(folder: Path, late: dict[int, tuple[int, float]], ranks: int = 3) -> TraceMaker:
@@ -106,7 +139,18 @@ def test_a_garbage_collector_that_ran_while_others_waited_is_told(tmp_path: Path
         made.line(1, "gc", began[turn] + 48, took=45_000_000, gen=2)  # while it waited: nobody waits for that
     [found] = find_straggler(read_evidence(made.record()))
     assert found.ranks == (2,)
-    assert found.sentence.endswith("Its garbage collector ran for 225 ms of that, in 5 of them.")
+    assert told_facts(found) == {
+        "each_s": 0.25,
+        "share": 0.33692722371967654,
+        "seldom": True,
+        "last": 5,
+        "steps": 39,
+        "least_s": 0.04999999999999999,
+        "most_s": 0.050000000000000044,
+        "usual_s": 0.0030000000000000027,
+        "collected_s": 0.225,
+        "collected_in": 5,
+    }
 
 
 def test_ranks_that_begin_at_different_times_are_no_stragglers(tmp_path: Path) -> None:
@@ -143,7 +187,26 @@ def test_time_is_own_work_waiting_or_communication(tmp_path: Path) -> None:
     assert first.own == pytest.approx(0.6, abs=1e-6)
     assert (second.waiting, second.communicating) == pytest.approx((0.0, 0.1), abs=1e-6)
     [found] = find_shares(evidence)
-    assert "rank 0 60% own work, 30% waiting, 10% communication" in found.sentence
+    assert told_facts(found) == {
+        "shares": [
+            {
+                "rank": 0,
+                "total": 1.000000001,
+                "own": 0.6000000010000001,
+                "waiting": 0.30000000000000004,
+                "communicating": 0.09999999999999998,
+                "unknown": 0.0,
+            },
+            {
+                "rank": 1,
+                "total": 1.000000001,
+                "own": 0.9000000010000001,
+                "waiting": 0.0,
+                "communicating": 0.09999999999999998,
+                "unknown": 0.0,
+            },
+        ]
+    }
 
 
 def test_what_nobody_was_seen_to_wait_for_is_called_unknown(tmp_path: Path) -> None:
@@ -154,7 +217,18 @@ def test_what_nobody_was_seen_to_wait_for_is_called_unknown(tmp_path: Path) -> N
     share = share_of(evidence.trace.ranks[0], evidence.step_of)
     assert (share.unknown, share.own) == pytest.approx((0.3, 0.7), abs=1e-6)
     [found] = find_shares(evidence)
-    assert "30% not known of 1 s" in found.sentence
+    assert told_facts(found) == {
+        "shares": [
+            {
+                "rank": 0,
+                "total": 1.000000001,
+                "own": 0.700000001,
+                "waiting": 0.0,
+                "communicating": 0.0,
+                "unknown": 0.30000000000000004,
+            }
+        ]
+    }
 
 
 def test_each_rank_has_its_own_span(tmp_path: Path) -> None:
@@ -163,5 +237,29 @@ def test_each_rank_has_its_own_span(tmp_path: Path) -> None:
         made.call(rank, "all_reduce", 100, 200, [[1.0]], [[2.0]])
         made.line(rank, "mark", end, n="end", e=0)
     [found] = find_shares(read_evidence(made.record()))
-    assert "10% communication of 1 s" in found.sentence
-    assert "20% communication of 500 ms" in found.sentence
+    assert told_facts(found) == {
+        "shares": [
+            {
+                "rank": 0,
+                "total": 1.000000001,
+                "own": 0.9000000010000001,
+                "waiting": 0.0,
+                "communicating": 0.1,
+                "unknown": 0.0,
+            },
+            {"rank": 1, "total": 0.500000001, "own": 0.400000001, "waiting": 0.0, "communicating": 0.1, "unknown": 0.0},
+        ]
+    }
+    assert told_facts(found) == {
+        "shares": [
+            {
+                "rank": 0,
+                "total": 1.000000001,
+                "own": 0.9000000010000001,
+                "waiting": 0.0,
+                "communicating": 0.1,
+                "unknown": 0.0,
+            },
+            {"rank": 1, "total": 0.500000001, "own": 0.400000001, "waiting": 0.0, "communicating": 0.1, "unknown": 0.0},
+        ]
+    }

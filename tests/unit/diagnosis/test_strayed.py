@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
-from tests.unit.diagnosis.facts import hang, stack
+from tests.unit.diagnosis.facts import hang, stack, told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -51,10 +51,11 @@ def test_who_waits_elsewhere_than_its_loop_would_have_gone_is_named(made: TraceM
     first(made, 0, 1000, None)
     found = causes(made, (8, 6, 9))[0]
     assert (found.kind, found.ranks, found.others) == ("deadlock", (1,), (0,))
-    assert found.sentence == (
-        "Rank 1 waited in barrier #4 at train.py:6 7 s, where in its rounds before it went on with all_reduce in "
-        "[0, 1] at train.py:8. So ranks wait for each other in a ring (0 → 1 → 0)."
-    )
+    assert told_facts(found) == {
+        "cycle": [0, 1],
+        "wait": {"rank": 1, "name": "barrier #4", "source": "train.py:6"},
+        "usual": {"rank": 1, "name": "all_reduce", "source": "train.py:8", "group": "[0, 1]"},
+    }
 
 
 def test_where_several_left_their_loops_none_is_named_for_it(made: TraceMaker) -> None:
@@ -83,5 +84,13 @@ def test_who_sends_to_another_rank_than_in_the_rounds_before_is_named(tmp_path: 
         made.call(rank, "recv", 1000, None, (), [[1.0]], peer=rank + 1, tag=0, at=f"train.py:{rank + 5}")
     found = causes(made, (5, 6, 2))[0]
     assert (found.kind, found.ranks) == ("deadlock", (2,))
-    assert "send to rank 0 at train.py:2 7 s, where" in found.sentence
-    assert "went on with send to rank 1 at train.py:2." in found.sentence
+    assert told_facts(found) == {
+        "cycle": [0, 1, 2],
+        "wait": {"rank": 2, "name": "send", "source": "train.py:2", "direction": "to", "peer": 0},
+        "usual": {"rank": 2, "name": "send", "source": "train.py:2", "direction": "to", "peer": 1},
+    }
+    assert told_facts(found) == {
+        "cycle": [0, 1, 2],
+        "wait": {"rank": 2, "name": "send", "source": "train.py:2", "direction": "to", "peer": 0},
+        "usual": {"rank": 2, "name": "send", "source": "train.py:2", "direction": "to", "peer": 1},
+    }

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.diagnosis.ends import find_ended_threads
 from lab.diagnosis.evidence import read_evidence
+from lab.diagnosis.facts import RankFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
-from lab.diagnosis.threads import after_a_thread, find_ended_threads
 from lab.node.messages.agent import ThreadRaised
-from tests.unit.diagnosis.facts import stack, stopped, write_events
+from tests.unit.diagnosis.facts import stack, stopped, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -24,18 +24,14 @@ def raised(rank: int, error: str = "KeyError: 'no such shard'", at: str = "load.
 def test_ranks_whose_threads_raised_the_same_are_told_together() -> None:
     ranks = [RankFacts(rank=rank, threads=[raised(rank)]) for rank in (0, 2)] + [RankFacts(rank=1)]
     (finding,) = find_ended_threads(ranks)
-    assert finding.sentence == (
-        "Threads of ranks 0 and 2 raised KeyError: 'no such shard' at load.py:7, and the script went on without them."
-    )
+    assert told_facts(finding) == {"raised": {"error": "KeyError: 'no such shard'", "at": "load.py:7"}, "count": 2}
     assert (finding.kind, finding.ranks, finding.others) == ("thread", (), (0, 2))
 
 
 def test_one_rank_may_have_lost_several_threads_and_errors_of_many_lines_are_told_by_the_first() -> None:
     rank = RankFacts(rank=1, threads=[raised(1, "OSError: a\nb", at=""), raised(1, "OSError: a\nc", at="")])
     (finding,) = find_ended_threads([rank])
-    assert finding.sentence == "2 threads of rank 1 raised OSError: a, and the script went on without them."
-    assert after_a_thread(rank) == ", after a thread of it had raised OSError: a"
-    assert after_a_thread(RankFacts(rank=0)) == ""
+    assert told_facts(finding) == {"raised": {"error": "OSError: a"}, "count": 2}
 
 
 def test_a_rank_that_waits_for_a_thread_that_has_ended_is_told_with_it(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.finding import Judgement
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.judgement import Judgement
 from tests.unit.diagnosis import facts as told
 from tests.unit.traces import TraceMaker
 
@@ -118,3 +117,16 @@ def test_of_several_that_left_the_one_that_was_needed_is_blamed(made: TraceMaker
     )
     assert judgement.culprit is not None
     assert judgement.culprit.rank == 1
+
+
+def test_causes_that_have_nothing_to_do_with_each_other_are_all_told(tmp_path: Path) -> None:
+    made = TraceMaker(tmp_path / "run", 6)
+    for name, ranks in (("5", (0, 1, 2)), ("6", (3, 4, 5))):
+        made.group(name, ranks)
+        for rank in ranks:
+            op = "broadcast" if rank in (2, 3) else "all_reduce"
+            made.call(rank, op, 1, None, [[1.0]], group=name, at=f"train.py:{10 + rank}")
+    judgement = hung(made, *(told.stack(rank, 10 + rank, "all_reduce") for rank in range(6)))
+    assert [(finding.kind, finding.ranks) for finding in judgement.findings] == [("mismatch", (2,)), ("mismatch", (3,))]
+    for finding in judgement.findings:
+        assert finding.headline in judgement.reason

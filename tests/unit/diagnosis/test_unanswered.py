@@ -9,7 +9,7 @@ import pytest
 from lab.diagnosis.causes import find_causes
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.judge import judge
-from tests.unit.diagnosis.facts import exited, hang, raised, stack, write_events
+from tests.unit.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -39,7 +39,18 @@ def test_whose_loop_would_have_come_to_the_message_next_left_it_out(made: TraceM
     hand_on(made, 4, 3, line=9)
     first = find_causes(read_evidence(made.record(stop=False)))[0]
     assert (first.kind, first.ranks, first.others) == ("unmatched", (1,), (2,))
-    assert first.sentence.endswith("In the rounds before, rank 1 did.")
+    assert told_facts(first) == {
+        "how": "nobody_there",
+        "waits": [
+            {"rank": 2, "name": "recv", "source": "train.py:9", "direction": "from", "peer": 1},
+            {"rank": 1, "name": "barrier #1", "source": "train.py:14"},
+        ],
+        "waited_s": 7.0,
+        "did": [{"rank": 1, "what": "waited", "call": {"rank": 1, "name": "barrier #1", "source": "train.py:14"}}],
+        "before": 3,
+        "left_out": {"rank": 1, "name": "send", "source": "train.py:11", "direction": "to", "peer": 2},
+        "left_next": True,
+    }
 
 
 def test_who_had_ended_its_rounds_is_not_told_to_have_left_anything_out(made: TraceMaker) -> None:
@@ -52,8 +63,17 @@ def test_who_left_a_message_out_in_one_round_and_went_on_is_named(made: TraceMak
     hand_on(made, 12, 4, line=13)
     first = find_causes(read_evidence(made.record(stop=False)))[0]
     assert (first.kind, first.ranks, first.others, first.lines[0]) == ("unmatched", (1,), (2,), "train.py:11")
-    left_out = "Rank 1 had left out send to rank 2 at train.py:11 in one round, and gone on with what comes after it."
-    assert first.sentence.endswith(left_out)
+    assert told_facts(first) == {
+        "how": "nobody_there",
+        "waits": [
+            {"rank": 2, "name": "recv", "source": "train.py:13", "direction": "from", "peer": 1},
+            {"rank": 1, "name": "barrier #1", "source": "train.py:14"},
+        ],
+        "waited_s": 7.0,
+        "did": [{"rank": 1, "what": "waited", "call": {"rank": 1, "name": "barrier #1", "source": "train.py:14"}}],
+        "before": 11,
+        "left_out": {"rank": 1, "name": "send", "source": "train.py:11", "direction": "to", "peer": 2},
+    }
 
 
 def test_who_leaves_messages_out_now_and_then_is_not_named_for_it(made: TraceMaker) -> None:

@@ -11,8 +11,9 @@ import pytest
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.glance import worth_reading
-from lab.diagnosis.weights import find_weights_apart
+from lab.diagnosis.replicas import find_weights_apart
 from lab.record.layout import TRACE
+from tests.unit.diagnosis.facts import told_facts
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -47,10 +48,13 @@ def test_other_weights_under_the_same_reduced_gradients_are_told(made: TraceMake
     step(made, [1.0, 2.0, 3.0])
     [finding] = found(made)
     assert (finding.kind, finding.ranks, finding.lines) == ("diverged", (), ("train.py:8", "train.py:9"))
-    assert finding.sentence == (
-        "Ranks 0-2 train by the same gradients, reduced at train.py:8, but not the same weights: after 1 step of the "
-        "optimizer at train.py:9 the norm of its 1st parameter is 1 on rank 0, 2 on rank 1 and 3 on rank 2."
-    )
+    assert told_facts(finding) == {
+        "reduced_at": ["train.py:8"],
+        "steps": 1,
+        "stepped_at": ["train.py:9"],
+        "place": 1,
+        "sides": [{"ranks": [0], "what": "1"}, {"ranks": [1], "what": "2"}, {"ranks": [2], "what": "3"}],
+    }
     assert worth_reading(made.path / TRACE)
 
 

@@ -9,8 +9,8 @@ import pytest
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.finding import Finding
 from lab.diagnosis.judge import judge
-from lab.diagnosis.wrongs import find_wrong_results
-from tests.unit.diagnosis.facts import exited, write_events
+from lab.diagnosis.values import find_wrong_results
+from tests.unit.diagnosis.facts import exited, told_facts, write_events
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit
@@ -40,9 +40,11 @@ def test_a_wrong_sum_is_told_with_what_it_should_be(made: TraceMaker) -> None:
     reduce(made, (2.0, 7.0))
     [finding] = found(made)
     assert (finding.kind, finding.ranks, finding.others) == ("wrong_result", (), (1, 0))
-    assert finding.sentence == (
-        "All_reduce #1 at train.py:9 did not give rank 1 what it should have: element 0 on rank 1 is 7 and should be 2."
-    )
+    assert told_facts(finding) == {
+        "wrong_ranks": [1],
+        "first": {"rank": 1, "tensor": 0, "tensors": 1, "element": 0, "reduces": True, "got": 7.0, "expected": 2.0},
+        "at": ["train.py:9"],
+    }
 
 
 def test_the_verdict_of_a_run_in_which_nothing_failed_tells_it_and_stays_passed(made: TraceMaker) -> None:
@@ -58,7 +60,13 @@ def test_a_tensor_that_was_changed_before_its_handle_was_waited_for_is_told_with
     reduce(made, (7.0, 7.0), **{"async": True})
     wait(made, 15, 21)
     [finding] = found(made)
-    assert "between the call and the wait for its handle at train.py:12" in finding.sentence
+    assert told_facts(finding) == {
+        "wrong_ranks": [0, 1],
+        "first": {"rank": 0, "tensor": 0, "tensors": 1, "element": 0, "reduces": True, "got": 7.0, "expected": 2.0},
+        "at": ["train.py:9"],
+        "handles": True,
+        "waits_at": ["train.py:12", "train.py:12"],
+    }
     assert (finding.kind, finding.lines) == ("changed_before_wait", ("train.py:9", "train.py:12"))
 
 
@@ -80,15 +88,30 @@ def test_results_in_one_tensor_are_said_to_be_all_alike(made: TraceMaker) -> Non
     for rank in (0, 1):
         made.call(rank, "all_gather", 1, 2, [[float(rank)]], [[1.0], [1.0]], at="train.py:9")
     [finding] = found(made)
-    assert "element 0 of its 1st tensor on rank 0 is 1 and should be 0" in finding.sentence
-    assert "All 2 tensors that it filled hold the same, as if they were one." in finding.sentence
+    assert told_facts(finding) == {
+        "wrong_ranks": [0, 1],
+        "first": {"rank": 0, "tensor": 0, "tensors": 2, "element": 0, "reduces": False, "got": 1.0, "expected": 0.0},
+        "at": ["train.py:9"],
+        "alike": 2,
+    }
+    assert told_facts(finding) == {
+        "wrong_ranks": [0, 1],
+        "first": {"rank": 0, "tensor": 0, "tensors": 2, "element": 0, "reduces": False, "got": 1.0, "expected": 0.0},
+        "at": ["train.py:9"],
+        "alike": 2,
+    }
 
 
 def test_the_same_in_many_steps_is_told_once(made: TraceMaker) -> None:
     for _ in range(3):
         reduce(made, (2.0, 7.0))
     [finding] = found(made)
-    assert "So it was in 2 other steps, too." in finding.sentence
+    assert told_facts(finding) == {
+        "wrong_ranks": [1],
+        "first": {"rank": 1, "tensor": 0, "tensors": 1, "element": 0, "reduces": True, "got": 7.0, "expected": 2.0},
+        "at": ["train.py:9"],
+        "again": 2,
+    }
 
 
 def test_nothing_is_said_where_ranks_did_not_call_the_same(made: TraceMaker) -> None:
@@ -109,7 +132,12 @@ def test_a_tensor_that_was_changed_and_never_waited_for_is_told(made: TraceMaker
     reduce(made, (7.0, 7.0), via="all_reduce", **{"async": True})
     [finding] = found(made)
     assert (finding.kind, finding.lines) == ("changed_before_wait", ("train.py:9",))
-    assert finding.sentence.endswith("A tensor was changed before the call was done: nobody waited for its handle.")
+    assert told_facts(finding) == {
+        "wrong_ranks": [0, 1],
+        "first": {"rank": 0, "tensor": 0, "tensors": 1, "element": 0, "reduces": True, "got": 7.0, "expected": 2.0},
+        "at": ["train.py:9"],
+        "handles": True,
+    }
 
 
 @pytest.mark.parametrize(

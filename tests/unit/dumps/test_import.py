@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.diagnosis.explain import explain
-from lab.diagnosis.explanation import Explanation
+from lab.diagnosis.explain import Explanation, explain
 from lab.errors import RecordError
 from lab.features.dumps.folder import read_folder
 from lab.features.dumps.record import import_dumps

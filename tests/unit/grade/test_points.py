@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.features.grade.keys import Grading
 from lab.features.grade.points import broke_off, forfeited, scores, worth
 from lab.node.messages.agent import Exited, Limited

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.features.grade import run
 from lab.features.grade.run import Desk, Grader
 from lab.features.grade.submissions import Submission

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from lab.diagnosis.facts import RunFacts
-from lab.diagnosis.rank_facts import RankFacts
+from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.node.config import Config
 from lab.node.inlet import Inlet
 from lab.node.messages import wire

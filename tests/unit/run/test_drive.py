@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.facts import RunFacts, begin_facts, read_facts
+from lab.diagnosis.facts import RankFacts, RunFacts, begin_facts, read_facts
 from lab.diagnosis.judge import judge
-from lab.diagnosis.rank_facts import RankFacts
 from lab.engine.protocol import NodeState, Trouble
 from lab.errors import ClusterBusy, EngineUnavailable, NodeLost, RecordError
 from lab.node.messages import wire
@@ -340,7 +339,7 @@ def test_a_node_in_trouble_is_told_and_not_waited_for_where_it_cannot_answer(dri
     engine = FakeEngine({0: [], 1: []}, answers={"node1": {"stacks": [], "stop": [], "finish": []}})
     engine.troubles["node1"] = Trouble("was paused", silent=True)
     facts = drive(engine, timeout_s=0.1).drive(Watch())
-    assert (told, facts.troubled) == (["node1 was paused"], {"node1": "was paused"})
+    assert (told, facts.troubled["node1"].how) == (["node1 was paused"], "was paused")
     assert facts.ranks[0].stopped
     assert not facts.ranks[1].over
 

@@ -30,6 +30,14 @@ def test_the_schema_and_the_reference_are_as_the_keys_are_declared() -> None:
     assert made["reference"](REFERENCE) == REFERENCE, "run dev/reference"
 
 
+def test_the_schema_of_results_is_as_they_are_declared() -> None:
+    docs_of = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))["docstrings"]
+    made = runpy.run_path(str(ROOT / "dev" / "result_schema.py"))["result_schema"](docs_of)
+    schema = (ROOT / "docs" / "result.schema.json").read_text(encoding="utf-8")
+    assert made == schema, "run dev/reference"
+    Draft7Validator.check_schema(json.loads(schema))
+
+
 def test_the_page_on_ci_shows_the_files_that_are_written() -> None:
     made = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.diagnosis.critical import find_critical_path
 from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.diagnosis.straggler import find_critical_path
 from lab.trace.critical import critical_path, parts_of
 from tests.unit.traces import TraceMaker
 
