@@ -1,7 +1,7 @@
 """Virtual environments for local nodes: packages over the lab's own Python, whose torch they see.
 
-An environment is named after what it is made of, so that it is made once. It lies in the cache of this user; one that
-was made only in part has no `made.json`, and is made again.
+An environment is named after what it is made of, so that it is made once, and nobody makes the same twice at once. It
+lies in the cache of this user; one that was made only in part has no `made.json`, and is made again.
 """
 
 from __future__ import annotations
