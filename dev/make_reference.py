@@ -225,3 +225,7 @@ if __name__ == "__main__":
         text = (DOCS / name).read_text(encoding="utf-8")
         (DOCS / name).write_text(made(text), encoding="utf-8")
     schema_file().write_text(schema(), encoding="utf-8")
+    from feature_readmes import readmes  # which lies beside this file
+
+    for path, text in readmes().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Lines at the bottom of a terminal that are replaced in place, while what is printed goes by above them."""
+"""What ranks print, merged as it comes: whole lines with their node and rank, and lines below that are replaced."""
 
 from __future__ import annotations
 

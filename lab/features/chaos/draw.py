@@ -1,4 +1,4 @@
-"""The moments of a run at which a fault can be set off exactly: its calls, phases and notes on record."""
+"""Drawing schedules: which faults, where, and at which moment of the run, of those that its record has."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""What a run may end with while faults are done to it, and what is a bug that they brought to light. Pure.
-
-A rank that dies because its node was killed is no bug. These are:
-
-- the run hangs: who lost a peer has to notice;
-- nobody failed, and yet something came out otherwise than expected;
-- a rank ended as if all were well, and had noted something wrong;
-- it fails although its faults only took time;
-- it fails, as it may, and what it leaves in the shared folder keeps the next run, without faults, from passing.
-"""
+"""The search: schedules are drawn and tried until one breaks something, which is then shrunk."""
 
 from __future__ import annotations
 

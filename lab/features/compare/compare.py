@@ -1,4 +1,4 @@
-"""How two runs were set up differently: scenario, plan, script, engine, software."""
+"""What two runs did differently, and how they were set up differently."""
 
 from __future__ import annotations
 

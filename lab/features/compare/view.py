@@ -1,4 +1,4 @@
-"""Two runs side by side, for a person."""
+"""Two runs side by side, and runs held against earlier ones, for a person."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Messages in the format of Protocol Buffers, as bytes, as far as a writer of a few kinds of messages needs it.
-
-https://protobuf.dev/programming-guides/encoding/ describes it. So an export asks for no package.
-"""
+"""A trace in Perfetto's own format, messages of Protocol Buffers, for https://ui.perfetto.dev and `trace_processor`."""
 
 from __future__ import annotations
 

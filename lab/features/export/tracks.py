@@ -1,4 +1,4 @@
-"""Slices of time on tracks: on each, they lie inside each other or do not touch, as viewers of timelines want it."""
+"""A trace as tracks of slices and arrows, for viewers of timelines: what Chrome's and Perfetto's formats share."""
 
 from __future__ import annotations
 

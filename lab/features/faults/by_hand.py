@@ -1,4 +1,4 @@
-"""Stopping and starting single nodes of a cluster, whoever uses it meanwhile."""
+"""What a person does to a cluster, beside any run: nodes are stopped and started, faults are done and healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ranks that are held until a fault is in force, and for how long any was."""
+"""The faults of one run: each is done when its event comes, beside the run, and taken back at its end at the latest."""
 
 from __future__ import annotations
 

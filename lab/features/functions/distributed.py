@@ -1,4 +1,4 @@
-"""Calls of functions some of whose parameters each rank fills in: what is given by position means the others."""
+"""`@lab.distributed`: a function that runs on every rank of a cluster wherever it is called."""
 
 from __future__ import annotations
 

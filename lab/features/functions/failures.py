@@ -1,4 +1,4 @@
-"""Classes for what ranks raised: of RanksFailed, and of the class that it was of there, so that both catch it."""
+"""What a function raised on ranks, as one exception here, of a class that both ways to catch it know."""
 
 from __future__ import annotations
 

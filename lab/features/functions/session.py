@@ -1,4 +1,4 @@
-"""What ranks print while a function runs, for whoever called it."""
+"""Ranks that take one function after the other, in a run of their own; and what they print meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whoever handed something in is told of it, in the words of the verdict. Pure."""
+"""What a submission earned, and what whoever handed it in is told of it. Pure."""
 
 from __future__ import annotations
 

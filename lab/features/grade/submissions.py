@@ -1,4 +1,4 @@
-"""Zip files of strangers: unpacked within limits, and nothing but plain files below one folder."""
+"""What was handed in: a folder or a zip file, of which nothing but plain files within limits is unpacked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The calls, steps and phases of a run as columns, which the page's timeline and list of steps are drawn from.
-
-Times are whole microseconds, -1 where what they tell of never came; `begin` is kept as the difference to the line
-before, which compresses well. Words (operations, source lines, phases) are indices into one list of names.
-"""
+"""What a page's timeline and list of steps are drawn from: calls, steps and phases as columns, and other moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of painted text that are put together: beside each other, padded, widened."""
+"""A picture of one step for a terminal: ranks as rows, boxes in the colours of those whose data they hold."""
 
 from __future__ import annotations
 

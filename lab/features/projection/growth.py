@@ -1,9 +1,4 @@
-"""How a run becomes larger: which of its groups grow, what their calls then carry, and what becomes of own work.
-
-Data parallel groups grow: those that reduce gradients, or else those over which parameters are sharded, and the group
-of all ranks. Others (tensor parallel ones, the stages of a pipeline) stay as they are, and there are more of them. A
-run whose ranks only exchange messages is a pipeline, which gets more stages (`lab.features.projection.growth`).
-"""
+"""How a run becomes larger: which groups grow, what their calls then carry, and pipelines with more stages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Time on cores that ranks share: how far work came in a stretch of a record, had each rank had a core of its own.
-
-Where more cores are wanted at a moment than their machine has, each rank gets its part of them: of n ranks on c cores,
-c/n. Calls that are under way want cores too: on one machine every byte is carried by them. A clock that runs that much
-slower in such moments tells what each stretch would have taken alone. It stands still nowhere.
-"""
+"""Replays programs: what ranks do when their work and their calls take other times, on cores that they may share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which cases are meant by `-k`: words that their name or file contains, with `and`, `or`, `not` and brackets. Pure."""
+"""From scenarios, sizes, images and backends to the cases of a suite, and which of them `-k` means. Pure."""
 
 from __future__ import annotations
 

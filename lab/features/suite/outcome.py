@@ -1,4 +1,4 @@
-"""One thing that a suite runs: a scenario at one place of the matrix, in one of its repetitions."""
+"""What a suite runs, what came of it, and how often repeated cases came to which end. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long scenarios took, from the records of earlier runs."""
+"""Which case is next on which cluster, how large clusters are, and how long scenarios took earlier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A suite for a person: a line for each case as it ends, and afterwards failures in short, rates and a table."""
+"""A suite for a person: what every worker does now, a line for each case that ends, and a table of all."""
 
 from __future__ import annotations
 

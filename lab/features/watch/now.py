@@ -1,4 +1,4 @@
-"""What a rank does now, from what its trace and the record tell. Pure."""
+"""What a run does now, as data: every rank with its call, whom it waits for, and what came of it. Pure."""
 
 from __future__ import annotations
 

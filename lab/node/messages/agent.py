@@ -1,4 +1,4 @@
-"""What a worker says of the backends of its process groups; goes on to the lab and into the record."""
+"""Every message between the lab and an agent; `wire` encodes and decodes them."""
 
 from __future__ import annotations
 

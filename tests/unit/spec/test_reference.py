@@ -38,6 +38,11 @@ def test_the_schema_of_results_is_as_they_are_declared() -> None:
     Draft7Validator.check_schema(json.loads(schema))
 
 
+def test_the_readme_of_each_feature_says_what_it_adds() -> None:
+    made = runpy.run_path(str(ROOT / "dev" / "feature_readmes.py"))["readmes"]()
+    assert {path: path.read_text(encoding="utf-8") for path in made} == made, "run dev/reference"
+
+
 def test_the_page_on_ci_shows_the_files_that_are_written() -> None:
     made = runpy.run_path(str(ROOT / "dev" / "make_reference.py"))
     page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
