@@ -19,12 +19,13 @@ from lab.features.faults.fault import Fault
 from lab.features.faults.kind import fault_kinds
 from lab.features.faults.view import engine_cell
 from lab.features.faults.when import When
+from lab.features.launchers.torchrun import Torchrun
 from lab.record.layout import FILES
 from lab.spec.backends import NEEDS
 from lab.spec.declare import Key, every_key, keys_of
 from lab.spec.environment import LAB_PREFIXES, LAB_VARIABLES, SETTABLE
 from lab.spec.expressions import FUNCTIONS, VARIABLES
-from lab.spec.launcher import Lab, Torchrun
+from lab.spec.launcher import Lab
 from lab.spec.lessons import schema_file
 from lab.spec.scenario import Expect, Scenario
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lab.features.suite.start import run_suite
     from lab.node.rank.note import note
     from lab.node.rank.read_output import OutputError, read_output
-    from lab.result import Result
+    from lab.record.result import Result
     from lab.spec.scenario import Scenario
 
 __all__ = [
@@ -33,7 +33,7 @@ _HOMES = {
     "Cluster": "lab.cluster",
     "LabError": "lab.errors",
     "OutputError": "lab.node.rank.read_output",
-    "Result": "lab.result",
+    "Result": "lab.record.result",
     "Scenario": "lab.spec.scenario",
     "note": "lab.node.rank.note",
     "read_output": "lab.node.rank.read_output",

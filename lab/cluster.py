@@ -27,11 +27,11 @@ from lab.run.observe import Observer, Silence
 from lab.run.options import DryRun, RunOptions, plan_all
 from lab.run.place import Place
 from lab.spec.data import checked_folders
-from lab.spec.requirements import checked_requirements
+from lab.spec.packages import checked_requirements
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
-    from lab.result import Result
+    from lab.record.result import Result
     from lab.run.several import Several
     from lab.spec.volumes import Volume
 
@@ -253,10 +253,7 @@ class Cluster(Featured):
         scenario = replace(scenario, args=(*scenario.args, *args))
         options = replace(options or RunOptions(), **more)
         with self._held(f"a run of {scenario.name}", options.wait_s) as lock:
-            result = run_one(self.place, self._usable(lock, options), scenario, options, observer or Silence())
-        import lab.result  # noqa: F401, so that results show themselves; nobody waits for the ranks any more
-
-        return result
+            return run_one(self.place, self._usable(lock, options), scenario, options, observer or Silence())
 
     def run_all(
         self,
@@ -285,7 +282,6 @@ class Cluster(Featured):
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        import lab.result  # noqa: F401, so that results show themselves
         from lab.run.several import Several
 
         options, watcher = options or RunOptions(), observer or Silence()

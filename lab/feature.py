@@ -20,6 +20,8 @@ IN_TREE = (
     "watch",
     "html",
     "export",
+    "calls",
+    "replicas",
     "compare",
     "projection",
     "score",
@@ -41,12 +43,16 @@ IN_TREE = (
     "pictures",
     "pytest",
     "packages",
+    "launchers",
     "swarm",
     "slurm",
 )
 """The folders of `lab/features`, in the order of `lab --help`."""
 KEYS = {
+    "requirements": "packages",
     "predict": "lessons",
+    "expect.calls": "calls",
+    "expect.replicas": "replicas",
     "grade": "grade",
     "network": "faults",
     "faults": "faults",
@@ -55,6 +61,8 @@ KEYS = {
 }
 """The keys of scenarios that features of the lab add, with the feature of each, which is the only one that a file with
 the key loads. In a mapping that is not the whole file, it is `expect.key`."""
+LAUNCHERS = {"torchrun": "launchers", "mpirun": "launchers"}
+"""The launchers that features of the lab add, with the feature of each."""
 GROUP = "lab.features"
 """The group of entry points by which other packages add features: the name of the feature = its module:attribute."""
 
@@ -71,6 +79,7 @@ class Feature:
         views: what others show of it where it is there, by what they ask for.
         cluster: methods and properties that `Cluster` has of it, by name.
         engines: what provides nodes, by the name that `--engine` takes: a class; see `lab.engine.protocol.Engine`.
+        launchers: what starts workers, by name: a class; see `lab.spec.launching.Launcher`.
         keys: the dataclasses that declare the keys that it adds to scenarios, by key; see `lab.spec.declare`.
         hooks: functions that the kernel, or another feature, calls where they are there, by name.
         parts: what makes a part of a plan of a scenario and options, if they ask for it; see `lab.plan.part`.
@@ -90,6 +99,7 @@ class Feature:
         cluster: Mapping[str, str] | None = None,
         engines: Mapping[str, str] | None = None,
         keys: Mapping[str, str] | None = None,
+        launchers: Mapping[str, str] | None = None,
         hooks: Mapping[str, str] | None = None,
         parts: tuple[str, ...] = (),
         on_node: str = "",
@@ -104,6 +114,7 @@ class Feature:
             cluster=cluster or {},
             engines=engines or {},
             keys=keys or {},
+            launchers=launchers or {},
             hooks=hooks or {},
             parts=parts,
             on_node=on_node,
@@ -119,6 +130,7 @@ class Feature:
         cluster: Mapping[str, str]
         engines: Mapping[str, str]
         keys: Mapping[str, str]
+        launchers: Mapping[str, str]
         hooks: Mapping[str, str]
         parts: tuple[str, ...]
         on_node: str
@@ -193,15 +205,23 @@ def engines() -> list[str]:
 
 def scenario_key(name: str) -> Any:
     """The dataclass that declares a key which a feature adds to scenarios; None where no feature that is there does."""
-    if name not in KEYS:
-        return _first("keys", name)
-    return load(_one(KEYS[name]).keys[name]) if _is_there(KEYS[name]) else None
+    return _first("keys", name, KEYS)
 
 
 def scenario_keys() -> dict[str, Any]:
     """The dataclasses that declare the keys which features add to scenarios, by key, in the order of `KEYS`."""
     found = {name: entry for feature in features() for name, entry in feature.keys.items()}
     return {name: load(found[name]) for name in dict.fromkeys([*KEYS, *found]) if name in found}
+
+
+def launcher(name: str) -> Any:
+    """The class of a launcher that a feature adds; None where no feature that is there does."""
+    return _first("launchers", name, LAUNCHERS)
+
+
+def launchers() -> list[str]:
+    """The names of the launchers of all features."""
+    return [name for feature in features() for name in feature.launchers]
 
 
 def hook(name: str) -> Any:
@@ -214,7 +234,10 @@ def parts() -> list[Any]:
     return [load(entry) for feature in features() for entry in feature.parts]
 
 
-def _first(kind: str, name: str) -> Any:
+def _first(kind: str, name: str, homes: Mapping[str, str] | None = None) -> Any:
+    """What the first feature has under a name; `homes` has the features of names that are looked for in no other."""
+    if homes and name in homes:
+        return load(getattr(_one(homes[name]), kind)[name]) if is_there(homes[name]) else None
     found = next((entries[name] for feature in features() if name in (entries := getattr(feature, kind))), None)
     return load(found) if found else None
 
@@ -228,8 +251,9 @@ def _one(name: str) -> Feature:
     return feature
 
 
-def _is_there(name: str) -> bool:
-    return name in IN_TREE and all(map(_is_there, _one(name).needs))
+def is_there(name: str) -> bool:
+    """Whether a feature of the lab is there, and so is all that it needs; loads no other."""
+    return name in IN_TREE and all(map(is_there, _one(name).needs))
 
 
 def _installed() -> Iterable[Feature]:

@@ -133,9 +133,9 @@ def _data(word: str) -> tuple[str, Path]:
 
 
 def _requirements(word: str) -> tuple[str, ...]:
-    from lab.spec.requirements import read_file
+    from lab.spec.packages import requirements_in
 
-    return read_file(Path(word))
+    return requirements_in(Path(word))
 
 
 positive = _type(_positive)

@@ -92,16 +92,6 @@ def add_conduct(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_update(parser: argparse.ArgumentParser) -> None:
-    """`--update` and `--no-update`."""
-    parser.add_argument(
-        "--update",
-        action=argparse.BooleanOptionalAction,
-        help="write the snapshots of `expect: calls: snapshot` anew; --no-update: not even those that are missing "
-        "(default: those that are missing, and none where CI is set)",
-    )
-
-
 def add_trace_values(container: argparse._ActionsContainer) -> None:
     """`--trace-values`."""
     container.add_argument(

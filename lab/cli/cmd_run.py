@@ -20,7 +20,7 @@ from lab.report.live import LiveOutput
 from lab.report.style import style_for
 from lab.report.verdict import verdict_text, written_snapshots
 from lab.run.options import DryRun, RunOptions, plan_all
-from lab.spec.launching import LAUNCHERS
+from lab.spec.launching import launcher_names
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -38,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", metavar="NAME", help="what carries the bytes, whatever the script names: gloo, mpi or nccl"
     )
-    shared.add_update(parser)
     parser.add_argument(
-        "--launcher", choices=LAUNCHERS, help="what starts the workers (default: what the scenario says, else lab)"
+        "--launcher",
+        choices=launcher_names(),
+        help="what starts the workers (default: what the scenario says, else lab)",
     )
     parser.add_argument("--fresh", action="store_true", help="empty the folder that all nodes share before the run")
     parser.add_argument(

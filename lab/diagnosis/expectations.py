@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from lab.diagnosis.limits import left_out_told, told_besides
 from lab.diagnosis.patterns import Searches, TooLong
 from lab.errors import RecordError, ScenarioError
 from lab.record.result import Attempt, Culprit, Expectation, RankResult
-from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_per_rank
 from lab.spec.reading import near
 from lab.spec.scenario import Expect
@@ -29,33 +28,29 @@ def settle(
     evidence: Evidence,
     ranks: Sequence[RankResult],
     variables: Mapping[int, RankVariables],
-    snapshot: Callable[[bool], Sequence[Expectation]] | None = None,
+    of_features: Sequence[Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]] = (),
     attempts: Sequence[Attempt] = (),
     others: Sequence[Expectation] = (),
 ) -> tuple[Judgement, tuple[Expectation, ...]]:
     """The final judgement, and every expectation with whether it was met; of a run that is an error, none.
 
-    `snapshot` compares what was called with a snapshot, given whether all the rest is as expected. `others` had to come
-    too.
+    `of_features` is what came of keys that features add, or, where that depends on whether all the rest is as expected,
+    what says it then. `others` had to come too.
     """
     if bare.verdict == "error":
         return bare, ()
     searches = Searches()
     found = [*check_expectations(expect, ranks, variables, searches)]
-    if expect.calls not in (None, SNAPSHOT):
-        from lab.diagnosis.traced_expectations import check_calls  # it reads traces: most runs need none of it
-
-        found += check_calls(expect, evidence.record, variables)
-    if expect.replicas is not None:
-        from lab.diagnosis.traced_expectations import check_replicas  # as above
-
-        found.append(check_replicas(expect.tolerance, evidence, len(variables)))
+    for one in of_features:
+        if not callable(one):
+            found += one
     found += _check_whole_run(expect, bare, evidence.facts, searches)
     if expect.restarts is not None:
         found.append(_check_restarts(expect.restarts, attempts[:-1]))
     found += others
-    if snapshot is not None:
-        found += snapshot(bare.verdict == expect.verdict and all(one.met for one in found))
+    for one in of_features:
+        if callable(one):
+            found += one(bare.verdict == expect.verdict and all(one.met for one in found))
     unmet = [one for one in found if not one.met]
     final, as_expected = bare, expect.verdict != "passed"
     if unmet and (as_expected or bare.verdict == "passed"):

@@ -1,4 +1,4 @@
-"""What `lab doctor` asks and says, and what it says of the machine itself: Python, memory, cores, disk."""
+"""What `lab doctor` asks and says, and what it says of the machine itself: Python, memory, cores, disk, GPUs."""
 
 from __future__ import annotations
 

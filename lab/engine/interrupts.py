@@ -1,4 +1,4 @@
-"""Who takes the signals that interrupt a command, and what is done to its end however often they come."""
+"""What ends with a command and what does not: signals that interrupt it, and processes that outlive it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting until every agent of a cluster has said hello."""
+"""The streams to agents, and waiting until every agent of a cluster has said hello."""
 
 from __future__ import annotations
 

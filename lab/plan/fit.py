@@ -9,7 +9,7 @@ from typing import Any
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import ClusterInfo, Shape, field_text, field_word
 from lab.plan.options import PlanOptions
-from lab.spec.requirements import merged
+from lab.spec.packages import KEY, merged
 from lab.spec.scenario import Resources, Scenario
 
 _ADDED = ("requirements", "data")
@@ -27,10 +27,11 @@ def with_asked(scenario: Scenario, asked: Mapping[str, Any]) -> Scenario:
 
     Packages and data are added to its own; of the same name, those that were asked for are taken.
     """
+    requirements = merged(scenario.requirements, asked.get("requirements") or ())
     return replace(
         scenario,
         image=asked.get("image") or scenario.image,
-        requirements=merged(scenario.requirements, asked.get("requirements") or ()),
+        extra={**scenario.extra, KEY: requirements} if requirements else scenario.extra,
         data={**scenario.data, **(asked.get("data") or {})},
     )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import UsageError
 from lab.frozen import dataclass
-from lab.launcher.protocol import Launcher, Layout, Starter, find_launcher
 from lab.node import warm
 from lab.node.config import OUTPUT_BYTES, STRICT_OUTPUT_BYTES
 from lab.node.rank import chosen_backend, rendezvous
@@ -16,9 +16,8 @@ from lab.plan.fit import refuse_unfit
 from lab.plan.gpus import gpu_variables
 from lab.plan.options import PlanOptions
 from lab.plan.present import refuse_absence
-from lab.spec.backends import check_backend
-from lab.spec.launching import LAB, LAUNCHERS, MPIRUN, Launching
-from lab.spec.reading import did_you_mean
+from lab.spec.backends import STARTED_BY, check_backend
+from lab.spec.launching import LAB, Launcher, Launching, Layout, Starter, find_launcher
 from lab.spec.scenario import MAX_TRACE_VALUES, Scenario, Tracing
 
 if TYPE_CHECKING:
@@ -113,8 +112,7 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
     if world_size > MAX_WORLD_SIZE:
         raise UsageError(f"{nnodes} nodes x {nproc_per_node} workers are {world_size} ranks; at most {MAX_WORLD_SIZE}")
     parts = _parts(scenario, options, cluster, nnodes, world_size)
-    calls = scenario.expect.calls if isinstance(scenario.expect.calls, Mapping) else {}
-    for rank in (*scenario.expect.exit, *scenario.expect.logs, *calls):
+    for rank in chain(*scenario.expect.by_rank):
         if rank >= world_size:
             raise UsageError(f"{scenario.name} expects something of rank {rank}, but world_size is {world_size}")
     if options.interactive is not None and options.interactive >= world_size:
@@ -189,16 +187,14 @@ def make_plan(scenario: Scenario, run: str, cluster: ClusterInfo, options: PlanO
 
 
 def _launching(scenario: Scenario, options: PlanOptions, backend: str | None) -> Launching:
-    """What starts the workers: what was asked for wins over what the scenario says; MPI starts them itself."""
+    """What starts the workers: what was asked for, else what the scenario says; or what its backend needs."""
     name = options.launcher or scenario.launcher.name
-    if name not in LAUNCHERS:
-        raise UsageError(
-            f"the lab has no launcher {name!r}{did_you_mean(name, LAUNCHERS)}", f"allowed: {', '.join(LAUNCHERS)}"
-        )
-    if backend == "mpi" and name != MPIRUN:
+    find_launcher(name)
+    needed = STARTED_BY.get(backend or "", name)
+    if needed != name:
         if options.launcher or name != LAB:
-            raise UsageError(f"{name} cannot start the ranks of mpi, only {MPIRUN} can", f"--launcher {MPIRUN}")
-        name = MPIRUN
+            raise UsageError(f"{name} cannot start the ranks of {backend}, only {needed} can", f"--launcher {needed}")
+        name = needed
     return scenario.launcher if name == scenario.launcher.name else Launching(name=name)
 
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lab.errors import RecordError
+from lab.errors import LabError, RecordError
+from lab.feature import hook
 from lab.frozen import dataclass
 from lab.node.messages.typed import read
 from lab.node.statement import problem_with
@@ -201,7 +202,7 @@ class Result:
     path: Path | None = None
     """Folder of the record."""
     recorded: ClassVar[Callable[[Result], Any] | None] = None
-    """What `calls` gives; it lies above this layer, so `lab.result` sets it."""
+    """What `calls` gives; it lies above this layer, so `lab.features.calls.recorded` sets it."""
 
     @property
     def passed(self) -> bool:
@@ -225,8 +226,15 @@ class Result:
 
     @property
     def calls(self) -> Any:
-        """What its ranks called, a `lab.result.RecordedCalls`: `result.calls[0]`, `result.calls.matches_snapshot()`."""
-        return None if Result.recorded is None else Result.recorded(self)
+        """What its ranks called: `result.calls[0]`, `result.calls.matches_snapshot()`.
+
+        Raises:
+            LabError: the feature that reads them is not there.
+        """
+        recorded = hook("calls_of_result")
+        if recorded is None:
+            raise LabError("what ranks called is shown by the feature calls, which is not there")
+        return recorded(self)
 
     @classmethod
     def load(cls, folder: Path | str) -> Result:

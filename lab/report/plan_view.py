@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.engine.protocol import Request
-from lab.launcher.protocol import Starter
 from lab.plan.plan import Plan, WorkerPlan
 from lab.report.alike import MANY, alike, form_of, nearly_alike, spans_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.run.options import DryRun
+from lab.spec.launching import Starter
 from lab.words import clip, format_duration, name_nodes, plural
 
 _MOST_LETTERS = 160

@@ -23,6 +23,7 @@ from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.outputs import Outputs
 from lab.run.ship import EMPTY, pack_folder
+from lab.spec.launching import LAB
 from lab.spec.load import dump_scenario
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def execute(
 
 
 def _driver_of(plan: Plan) -> type[Driver]:
-    if plan.launcher.lab is None:
+    if plan.launcher.name != LAB or plan.launcher.settings is None:
         return Driver
     from lab.run.restarts import RestartingDriver  # few runs begin anew
 

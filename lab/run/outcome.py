@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,13 @@ from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.diagnosis.judge import judge
 from lab.diagnosis.judgement import Judgement
 from lab.errors import LabError
+from lab.feature import hook
 from lab.plan.cluster import ClusterInfo
 from lab.plan.plan import Plan
 from lab.record.read import Record
 from lab.record.result import Attempt, Expectation, RankResult, Result
 from lab.record.write import LATEST, RecordWriter
 from lab.run.outputs import Outputs
-from lab.spec.expect import SNAPSHOT
 from lab.spec.expressions import RankVariables, rank_variables
 
 if TYPE_CHECKING:
@@ -53,9 +53,12 @@ def outcome(
     parents = tuple(_rank_result(rank, writer) for rank in facts.parents)
     if started is not None:
         variables |= {rank.rank: _of_started(rank, started, variables) for rank in ranks if rank.parent is not None}
-    expect, snapshot = plan.scenario.expect, None
-    if expect.calls == SNAPSHOT:
-        snapshot = _snapshot(plan, evidence, update)
+    expect = plan.scenario.expect
+    of_features = [
+        judge_stated(stated, plan, evidence, variables, update)
+        for name, stated in expect.extra.items()
+        if (judge_stated := hook(f"expect.{name}"))
+    ]
     bare, attempts = judge(evidence), tuple[Attempt, ...]()
     if earlier:
         from lab.diagnosis.attempts import restarts_used_up, with_story
@@ -67,7 +70,8 @@ def outcome(
         tells, expects = companion.told(evidence.record, expect)
         told += tells
         others += expects
-    judgement, expectations = settle(bare, expect, evidence, (*parents, *ranks), variables, snapshot, attempts, others)
+    everybody = (*parents, *ranks)
+    judgement, expectations = settle(bare, expect, evidence, everybody, variables, of_features, attempts, others)
     result = Result(
         **_place(plan, cluster, writer),
         verdict=judgement.verdict,
@@ -147,13 +151,6 @@ def _of_started(rank: RankResult, started: Started, variables: Mapping[int, Rank
     """What expressions may use for a rank that a script started, of which no launcher has said anything else."""
     known = next(iter(variables.values()))
     return known._replace(rank=rank.rank, local_rank=rank.rank, world_size=started.world_size)
-
-
-def _snapshot(plan: Plan, evidence: Evidence, update: bool | None) -> Callable[[bool], Sequence[Expectation]]:
-    from lab.run.snapshot import beside, hold_against  # it reads traces: most runs need none of it
-
-    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
-    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
 
 
 def results_for_check(facts: RunFacts, writer: RecordWriter) -> list[dict[str, Any]]:

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from lab.diagnosis.facts import RankFacts
-from lab.launcher.protocol import Starter, find_launcher
 from lab.node.messages.agent import STARTER, Exited, Output, Prepare, WorkerStart
 from lab.plan.plan import Plan
+from lab.spec.launching import Starter, find_launcher
 
 _STDOUT = 1
 _LONGEST_LINE_BYTES = 1 << 16

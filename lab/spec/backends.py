@@ -13,6 +13,8 @@ from lab.spec.reading import did_you_mean
 from lab.words import listing
 
 BACKENDS = ("gloo", "mpi", "nccl")
+STARTED_BY = {"mpi": "mpirun"}
+"""The launchers of backends whose ranks no other can start."""
 
 
 class Need(NamedTuple):

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from lab.errors import ScenarioError
 from lab.spec.expressions import RankVariables, evaluate, is_expression
-from lab.spec.kinds import MAX_RANK, NODE, Kind, World, list_of, node, rank, read_scalar, read_text, whole_number
-from lab.spec.reading import InvalidError, Value, did_you_mean
+from lab.spec.kinds import MAX_RANK, NODE, Kind, World, list_of, node, rank, read_scalar, whole_number
+from lab.spec.reading import InvalidError, Value
 
-SNAPSHOT = "snapshot"
-"""What `calls` says where they are in a file beside the scenario."""
 _MOST_RESTARTS = 1000
 _TRIED_RANKS = 4
 _MORE_NODES = (0, 1, 3, 63)
 _RANK_OR_NODE = ({"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{NODE}$"})
-_RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
+RANK_SCHEMA = {"type": "object", "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"}}
 
 
-def _tried(world: World, rank: int | None) -> Sequence[RankVariables]:
+def tried(world: World, rank: int | None) -> Sequence[RankVariables]:
     """Variables to try an expression with before the run: those of its rank, or of a few where it is for all."""
     if not world.size or not world.nodes or not world.nproc_per_node:
         return ()
@@ -88,8 +86,8 @@ def per_rank(item: Kind) -> Kind:
     """A mapping from ranks to anything."""
     allowed = "a mapping whose keys are ranks, such as {0: ...}"
 
-    schema = {**_RANK_SCHEMA, "additionalProperties": item.schema}
-    read = partial(_per_rank, allowed=allowed, read=lambda each, _: item.read(each))
+    schema = {**RANK_SCHEMA, "additionalProperties": item.schema}
+    read = partial(by_rank, allowed=allowed, read=lambda each, _: item.read(each))
     return Kind(f"{allowed}, to {item.allowed}", read, schema, dict)
 
 
@@ -107,32 +105,8 @@ def notes() -> Kind:
     return Kind(allowed, read, {"type": "object"}, dict)
 
 
-def calls() -> Kind:
-    """What each rank must have called: a list for all, or one for each that a mapping names."""
-    allowed = f"a list of calls, such as [all_gather, broadcast from 0], one for each rank, or {SNAPSHOT}"
-    items = {"type": "array", "items": {"type": "string", "minLength": 1}}
-
-    def read_list(value: Value, rank: int | None = None) -> Any:
-        return list_of(Kind("", lambda item: _call(item, rank), {}), allowed).read(value)
-
-    def read(value: Value) -> Any:
-        if value.kind == "text" and value.raw == SNAPSHOT:
-            return SNAPSHOT
-        if value.kind == "text":
-            raise value.refused(allowed, did_you_mean(value.raw, [SNAPSHOT]))
-        return _per_rank(value, allowed, read_list) if value.kind == "mapping" else read_list(value)
-
-    def dump(data: Sequence[str] | Mapping[int, Sequence[str]]) -> Any:
-        if data == SNAPSHOT:
-            return data
-        return {rank: list(one) for rank, one in data.items()} if isinstance(data, Mapping) else list(data)
-
-    return Kind(
-        allowed, read, {"oneOf": [{"const": SNAPSHOT}, items, {**_RANK_SCHEMA, "additionalProperties": items}]}, dump
-    )
-
-
-def _per_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:
+def by_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> dict[int, Any]:
+    """What a mapping from ranks says, with the rank of each value; bad ranks are problems."""
     found = {}
     for key, item in value.pairs(allowed):
         with value.reading.attempt():
@@ -148,8 +122,8 @@ def _per_rank(value: Value, allowed: str, read: Callable[[Value, int], Any]) -> 
 
 def _note(value: Value) -> Any:
     pairs = value.pairs("") if value.kind == "mapping" else []
-    is_per_rank = pairs and all(key.kind == "integer" for key, _ in pairs)
-    return _per_rank(value, "", _plain) if is_per_rank else _plain(value, None)
+    isby_rank = pairs and all(key.kind == "integer" for key, _ in pairs)
+    return by_rank(value, "", _plain) if isby_rank else _plain(value, None)
 
 
 def _plain(value: Value, rank: int | None) -> Any:
@@ -176,7 +150,7 @@ def _plain(value: Value, rank: int | None) -> Any:
 
 def _try(expression: str, world: World, rank: int | None) -> None:
     """Refuse what cannot be computed on ranks that there will be, or, where those are not known, on none imaginable."""
-    for variables in _tried(world, rank):
+    for variables in tried(world, rank):
         evaluate(expression, variables)
     first: ScenarioError | None = None
     for variables in _imagined(world, rank):
@@ -187,15 +161,3 @@ def _try(expression: str, world: World, rank: int | None) -> None:
             first = first or error
     if first is not None:
         raise first
-
-
-def _call(value: Value, rank: int | None) -> str:
-    from lab.spec.calls import parse_calls  # few scenarios state calls
-
-    text = read_text(value, "a call, such as all_reduce SUM float32[45]", quotable=False)
-    try:
-        for variables in (None, *_tried(World.of(value.reading), rank)):
-            parse_calls(text, variables)
-    except ScenarioError as error:
-        raise value.problem(error.message) from None
-    return text

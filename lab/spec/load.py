@@ -6,22 +6,22 @@ Two doors: a YAML file (`load_scenario`) and a plain script (`scenario_from_scri
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from lab.errors import UsageError
 from lab.spec.declare import dump_keys, read_keys
 from lab.spec.kinds import slug
 from lab.spec.lessons import SIGN, files_below, lessons, named_file
+from lab.spec.packages import KEY, merged, named_by
 from lab.spec.paths import missing_script, script_problem
 from lab.spec.reading import Position, Reading, Value
-from lab.spec.requirements import merged
 from lab.spec.scenario import Scenario
 
 SCRIPT_TIMEOUT_S = 600.0
 """A plain script says nothing of how long it may take: longer than a scenario by default."""
-_HEAD_BYTES = 1024 * 1024
 _MOST_SCENARIOS = 2000
 """In one folder that a command names."""
 
@@ -69,7 +69,7 @@ def load_scenario(path: Path) -> Scenario:
         if all(name.raw != "script" for name, _ in root.pairs("")):
             raise root.problem(missing_script(source))
     reading.raise_if_any()
-    data["requirements"] = merged(_named_by(data["script"]), data.get("requirements", ()))
+    data["extra"] = _with_named_by(data["script"], data.get("extra", {}))
     return Scenario(**data)
 
 
@@ -80,21 +80,14 @@ def scenario_from_script(path: Path, timeout_s: float = Scenario.timeout_s) -> S
     if wrong:
         reading.add(Position(), wrong)
     reading.raise_if_any()
-    script, needed = Path(os.path.abspath(path)), _named_by(Path(path))
-    return Scenario(name=slug(script.stem), script=script, timeout_s=timeout_s, requirements=needed)
+    script, extra = Path(os.path.abspath(path)), _with_named_by(Path(path), {})
+    return Scenario(name=slug(script.stem), script=script, timeout_s=timeout_s, extra=extra)
 
 
-def _named_by(script: Path) -> tuple[str, ...]:
-    """The packages that a script names at its head; most name none."""
-    try:
-        with open(script, "rb") as file:
-            if b"# /// script" not in file.read(_HEAD_BYTES):
-                return ()
-    except OSError:  # whoever ships it says why
-        return ()
-    from lab.spec.script_block import read_block
-
-    return read_block(script)
+def _with_named_by(script: Path, extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the keys of features say, with the packages that the script names at its head."""
+    named = named_by(script)
+    return {**extra, KEY: merged(named, extra.get(KEY, ()))} if named else extra
 
 
 def dump_scenario(scenario: Scenario) -> str:

@@ -83,17 +83,8 @@ class Expect:
     logs: Mapping[int, str] = key(dict, expect.per_rank(kinds.pattern()), r"logs: {1: '^received \d+$'}", "none")
     """What must be found in a rank's log; `^` and `$` are ends of lines. A search that
     computes for more than 20 s (in a long log, 1 s more for every 10 MB) is given up, and the expectation not met."""
-    calls: Sequence[str] | Mapping[int, Sequence[str]] | None = key(
-        None, expect.calls(), "calls: ['all_gather int64[1]', ..., barrier]", "not checked"
-    )
-    """What each rank must have called, in order; see Expected calls. `snapshot`: what is in a file beside this one,
-    which the first run writes; see snapshots."""
     check: str | None = key(None, paths.check(), "check: verify.py:sums_agree", "none")
     """A function that is called inside node 0 with the results of all ranks."""
-    replicas: str | None = key(None, kinds.choice(("equal",)), "replicas: equal", "not checked")
-    """`equal`: what ranks train must be the same on all of them. Compared are the norms of all parameters of each
-    DistributedDataParallel module and of each other optimizer, after its steps 1, 2, 4, 8, ... and the last, within
-    `tolerance`."""
     verdict: Verdict = key("passed", kinds.choice(get_args(Verdict)), "verdict: hung")
     """The verdict that the bare run must have."""
     culprit: int | str | None = key(None, expect.culprit(), "culprit: 1", "not checked")
@@ -111,18 +102,22 @@ class Expect:
     """The values of keys that features add, by key."""
 
     @property
+    def by_rank(self) -> list[Mapping[int, Any]]:
+        """What is expected of ranks by their number, without notes."""
+        of_features = [said for said in self.extra.values() if isinstance(said, Mapping)]
+        return [self.exit, self.logs, *of_features]
+
+    @property
     def graded(self) -> list[str]:
         """What is expected, as verdicts call it, in the order in which it is graded: `exit`, `note sum`, `check`."""
         whole = {
             "log": self.logs,
-            "calls": self.calls is not None,
-            "replicas": self.replicas,
+            **dict.fromkeys(self.extra, True),
             "check": self.check,
             "verdict": self.verdict != "passed",
             "culprit": self.culprit is not None,
             "restarts": self.restarts is not None,
             "reason": self.reason,
-            **dict.fromkeys(self.extra, True),
         }
         ends = ["exit"] if self.verdict == "passed" or self.exit else []
         return [*ends, *(f"note {name}" for name in self.notes), *(what for what, stated in whole.items() if stated)]
@@ -178,11 +173,6 @@ class Scenario:
     image: str | None = key(None, kinds.image(), "image: pytorch/pytorch:latest", "the lab's own")
     """Image of the nodes, on the docker engine: anything with Python >= 3.9 and torch. One that the engine does not
     have needs `lab run --pull`."""
-    requirements: tuple[str, ...] = key(
-        (), late("lab.spec.requirements", "requirement_list"), "requirements: [tqdm, 'accelerate>=1']", "none"
-    )
-    """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
-    one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
     data: Mapping[str, Path] = key(dict, late("lab.spec.data", "data_folders"), "data: {mnist: ../data}", "none")
     """Folders of this machine that every rank reads as `$LAB_DATA/NAME`; they are not shipped; see packages. What is
     not in the folder of the scenario, or below, needs `lab run --allow-volumes`."""
@@ -199,6 +189,12 @@ class Scenario:
     """What must come out."""
     extra: Mapping[str, Any] = of_features()
     """The values of keys that features add, by key; see `lab.spec.declare.said_of`."""
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """Packages that the script needs besides what its nodes have; see `lab.spec.packages`."""
+        named: tuple[str, ...] = self.extra.get("requirements", ())
+        return named
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -1,14 +1,12 @@
-"""Recorded calls in the notation of `expect: calls:`, and where they first differ from what a scenario states."""
+"""Recorded calls in the notation in which a scenario would state them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from lab.spec.calls import ANYTHING, CallPattern
 from lab.trace.fold import Repeated, fold
-from lab.trace.model import Buffer, Call, Group
+from lab.trace.model import Call, Group
 
 _LONGEST_PERIOD = 24
 """Most calls of which a repetition is noticed."""
@@ -70,75 +68,6 @@ def _text(one: str | Repeated) -> str:
     return f"{inside if len(one.items) == 1 else f'({inside})'} x{one.times}"
 
 
-def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
-    """Whether a recorded call is what a scenario states; what is not stated is not compared."""
-    return (
-        call.op == pattern.op
-        and pattern.reduce_op in (None, call.reduce_op)
-        and pattern.source in (None, source_of(call))
-        and pattern.destination in (None, destination_of(call))
-        and pattern.from_any in (None, call.from_any)
-        and pattern.tag in (None, call.tag)
-        and pattern.split in (None, split_of(call))
-        and pattern.hands_out in (None, call.hands_out)
-        and pattern.bucket in (None, bucket_of(call))
-        and pattern.module in (None, call.module)
-        and pattern.group in (None, *_labels(call, groups), call.group)
-        and pattern.phase in (None, call.phase)
-        and _fit_tensors(call.own, pattern)
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Departure:
-    """Where a rank left what was stated."""
-
-    expected: CallPattern | None
-    """The call that was due; None where there were no more."""
-    got: Call | None
-    """What came instead; None where the rank called nothing more."""
-    after_gap: bool = False
-    """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
-
-
-def first_departure(
-    stated: Sequence[CallPattern], calls: Sequence[Call], groups: Mapping[str, Group]
-) -> Departure | None:
-    """Where calls differ from what was stated; None if they do not.
-
-    Where `...` leaves several ways to read the calls, the one that gets furthest counts.
-    """
-    places = _open(stated, {0})
-    furthest, at = max(places), 0
-    for number, call in enumerate(calls):
-        after = {place for place in places if place < len(stated) and stated[place] is ANYTHING}
-        for place in places:
-            pattern = stated[place] if place < len(stated) else ANYTHING
-            if pattern is not ANYTHING and fits(call, pattern, groups):
-                after.add(place + 1)
-        places = _open(stated, after)
-        if not places:
-            break
-        if max(places) > furthest:
-            furthest, at = max(places), number + 1
-    if len(stated) in places:
-        return None
-    expected = stated[furthest] if furthest < len(stated) else None
-    if furthest > 0 and stated[furthest - 1] is ANYTHING:
-        return Departure(expected=expected, got=None, after_gap=True)
-    return Departure(expected=expected, got=calls[at] if at < len(calls) else None)
-
-
-def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
-    """The places with those behind each `...`, which may stand for nothing."""
-    found = set(places)
-    for place in sorted(places):
-        while place < len(stated) and stated[place] is ANYTHING:
-            place += 1
-            found.add(place)
-    return found
-
-
 def source_of(call: Call) -> int | None:
     """Global rank that the data of the call comes from, where there is another one: what `from` states."""
     return None if call.operation.sends else call.giver
@@ -160,10 +89,10 @@ def bucket_of(call: Call) -> int | None:
 
 
 def _label(call: Call, groups: Mapping[str, Group]) -> str:
-    return _labels(call, groups)[0]
+    return labels_of(call, groups)[0]
 
 
-def _labels(call: Call, groups: Mapping[str, Group]) -> tuple[str, ...]:
+def labels_of(call: Call, groups: Mapping[str, Group]) -> tuple[str, ...]:
     """How the group may be called; as it is written first."""
     group = groups.get(call.group)
     return (group.label, group.plain_label) if group is not None else (call.group,)
@@ -177,12 +106,3 @@ def render_tensors(tensors: Iterable[tuple[str, tuple[int, ...] | None]]) -> str
         count = len(list(same))
         parts.append(text if count == 1 else f"{count}*{text}")
     return "+".join(parts)
-
-
-def _fit_tensors(tensors: tuple[Buffer, ...], pattern: CallPattern) -> bool:
-    if pattern.tensors is None:
-        return True
-    return len(tensors) == len(pattern.tensors) and all(
-        tensor.dtype == dtype and shape in (None, tensor.shape)
-        for tensor, (dtype, shape) in zip(tensors, pattern.tensors, strict=True)
-    )

@@ -6,9 +6,10 @@ import pytest
 
 from lab import Result
 from lab.diagnosis.explain import explain
+from lab.features.launchers.torchrun import Torchrun
 from lab.record.read import Record
-from lab.spec.launcher import Lab, Torchrun
-from lab.spec.launching import LAB, TORCHRUN, Launching
+from lab.spec.launcher import Lab
+from lab.spec.launching import LAB, Launching
 from lab.spec.scenario import Expect
 from tests.engines.conftest import Run, judge_again, trace_of
 
@@ -16,10 +17,10 @@ pytestmark = pytest.mark.timeout(120)
 RAISED = "rank 1 (node1) raised ValueError: not yet at attempts.py:21"
 
 
-def restarting(most: int, name: str = TORCHRUN) -> Launching:
+def restarting(most: int, name: str = "torchrun") -> Launching:
     if name == LAB:
-        return Launching(lab=Lab(max_restarts=most))
-    return Launching(name=TORCHRUN, torchrun=Torchrun(max_restarts=most))
+        return Launching("lab", Lab(max_restarts=most))
+    return Launching("torchrun", Torchrun(max_restarts=most))
 
 
 def earlier(result: Result, number: int) -> Result:
@@ -30,7 +31,7 @@ def earlier(result: Result, number: int) -> Result:
 
 
 @pytest.mark.local_first
-@pytest.mark.parametrize("launcher", [LAB, TORCHRUN])
+@pytest.mark.parametrize("launcher", [LAB, "torchrun"])
 def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(run: Run, launcher: str) -> None:
     expect = Expect(notes={"total": [9.0, 9.0], "attempt": {1: 1}}, restarts=(1,))
     result = run("attempts.py", "once", launcher=restarting(1, launcher), expect=expect)
@@ -52,7 +53,7 @@ def test_a_rank_that_raises_once_is_begun_anew_and_both_attempts_are_on_record(r
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("launcher", [LAB, TORCHRUN])
+@pytest.mark.parametrize("launcher", [LAB, "torchrun"])
 def test_restarts_that_are_used_up_are_told(run: Run, launcher: str) -> None:
     result = run("attempts.py", "always", launcher=restarting(1, launcher))
     assert result.verdict == "failed"

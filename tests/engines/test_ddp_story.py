@@ -99,7 +99,7 @@ def test_the_page_states_what_the_scenario_states() -> None:
     block = re.search(r"```yaml\n  calls:\n(.*?)```", PAGE, re.DOTALL)
     assert block is not None
     quoted = [line.strip().removeprefix("- ") for line in block[1].splitlines()]
-    assert quoted == list(load_scenario(STORY).expect.calls or ())
+    assert quoted == list(load_scenario(STORY).expect.extra["calls"] or ())
 
 
 @pytest.mark.local_first

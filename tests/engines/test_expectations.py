@@ -198,8 +198,8 @@ def test_a_scenario_file_says_all_this_in_yaml(run: Run, cluster: object, tmp_pa
 
 @pytest.mark.trains
 def test_replicas_that_a_hand_written_training_lets_drift_fail_the_run(run: Run) -> None:
-    same = run("replicas.py", "same", expect=Expect(replicas="equal"))
-    apart = run("replicas.py", "apart", expect=Expect(replicas="equal"))
+    same = run("replicas.py", "same", expect=Expect(extra={"replicas": "equal"}))
+    apart = run("replicas.py", "apart", expect=Expect(extra={"replicas": "equal"}))
 
     assert same.passed, same.reason
     assert apart.verdict == "failed"

@@ -27,7 +27,7 @@ def test_what_a_run_called_can_be_stated_as_it_is_rendered(run: Run) -> None:
     stated = {rank: tuple(rendered(first, rank)) for rank in range(3)}
     assert all(stated.values())
 
-    again = run("collectives.py", expect=Expect(calls=stated))
+    again = run("collectives.py", expect=Expect(extra={"calls": stated}))
 
     assert again.passed, again.reason
     assert [one.rank for one in again.expectations if one.what == "calls"] == [0, 1, 2]
@@ -36,7 +36,7 @@ def test_what_a_run_called_can_be_stated_as_it_is_rendered(run: Run) -> None:
 def test_the_first_call_that_differs_fails_the_run_and_is_named_with_its_line(run: Run) -> None:
     calls = rendered(run("collectives.py"), 1)
 
-    result = run("collectives.py", expect=Expect(calls={1: (calls[0], "monitored_barrier", "...")}))
+    result = run("collectives.py", expect=Expect(extra={"calls": {1: (calls[0], "monitored_barrier", "...")}}))
 
     assert (result.verdict, result.exit_code) == ("failed", 1)
     assert result.reason.startswith("rank 1: calls: expected 'monitored_barrier', got 'call 2: ")
@@ -44,7 +44,7 @@ def test_the_first_call_that_differs_fails_the_run_and_is_named_with_its_line(ru
 
 
 def test_without_tracing_the_reason_says_that_calls_were_not_recorded(run: Run) -> None:
-    result = run("collectives.py", expect=Expect(calls=("...",)), trace=False)
+    result = run("collectives.py", expect=Expect(extra={"calls": ("...",)}), trace=False)
 
     assert result.verdict == "failed"
     assert "calls were not recorded: tracing was off; run it without --no-trace and trace: false" in result.reason
@@ -52,11 +52,11 @@ def test_without_tracing_the_reason_says_that_calls_were_not_recorded(run: Run) 
 
 def test_calls_of_a_rank_that_hangs_count_up_to_the_hang(hang: Run) -> None:
     calls = {0: ("all_reduce x2",), 1: ("all_reduce",)}
-    result = hang("hang.py", "rank_1_never_comes", expect=Expect(verdict="hung", calls=calls))
+    result = hang("hang.py", "rank_1_never_comes", expect=Expect(verdict="hung", extra={"calls": calls}))
     assert result.passed, result.reason
 
 
 @pytest.mark.parametrize("rank", [3, 99])
 def test_calls_of_a_rank_that_the_run_has_not_are_refused(run: Run, rank: int) -> None:
     with pytest.raises(Exception, match=f"expects something of rank {rank}, but world_size is 3"):
-        run("collectives.py", expect=Expect(calls={rank: ()}))
+        run("collectives.py", expect=Expect(extra={"calls": {rank: ()}}))

@@ -13,11 +13,11 @@ import pytest
 
 from lab import Cluster, LabError, Result
 from lab.record.layout import LOGS
-from lab.spec.launching import TORCHRUN, Launching
+from lab.spec.launching import Launching
 from tests.engines.conftest import SCRIPTS, Run, trace_of
 
 pytestmark = pytest.mark.timeout(120)
-BY_TORCHRUN = Launching(name=TORCHRUN)
+BY_TORCHRUN = Launching("torchrun")
 DIFFER = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE")
 """Variables of torchrun's that are others in each run."""
 

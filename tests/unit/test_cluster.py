@@ -475,7 +475,7 @@ def test_a_cluster_that_is_up_does_if_its_nodes_have_the_packages_whoever_put_th
 
 
 def needs(*requirements: str) -> Scenario:
-    return replace(open_scenario(Path(SCRIPT)), requirements=requirements)
+    return replace(open_scenario(Path(SCRIPT)), extra={"requirements": requirements})
 
 
 def test_of_many_runs_one_with_packages_gets_a_cluster_of_its_own_and_the_others_share_one():

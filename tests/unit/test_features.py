@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.feature import IN_TREE, KEYS, Feature, features
+from lab.feature import IN_TREE, KEYS, LAUNCHERS, Feature, features
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FEATURES = ROOT / "lab" / "features"
@@ -71,8 +71,9 @@ def test_what_a_feature_names_is_there(name: str) -> None:
         assert load(entry)
 
 
-def test_the_table_of_keys_is_that_of_the_features() -> None:
+def test_the_tables_of_keys_and_launchers_are_those_of_the_features() -> None:
     assert {key: name for name, feature in BY_NAME.items() for key in feature.keys} == KEYS
+    assert {one: name for name, feature in BY_NAME.items() for one in feature.launchers} == LAUNCHERS
 
 
 def test_a_feature_is_not_changed() -> None:
@@ -154,3 +155,15 @@ def test_without_any_feature_a_scenario_runs_on_the_local_engine(tmp_path: Path)
     for verb in ("show", "explain", "logs", "runs", "status"):
         shown = lab(environment, tmp_path / "work", verb)
         assert shown.returncode == 0, (verb, shown.stderr)
+
+
+def test_without_launchers_only_the_lab_itself_starts_workers(tmp_path: Path) -> None:
+    environment = without(tmp_path, *needed_by("launchers"))
+    scenario = scatter(tmp_path, *needed_by("launchers"))
+    assert lab(environment, tmp_path, "validate", str(scenario)).returncode == 0
+
+    scenario.write_text("script: scatter.py\nlauncher: {torchrun: {max_restarts: 1}}\n")
+    refused = lab(environment, tmp_path, "validate", str(scenario))
+
+    assert refused.returncode == 2
+    assert "launcher: the launcher torchrun is one of the feature launchers, which is not there" in refused.stdout

@@ -14,15 +14,15 @@ import pytest
 
 import lab.node.recorder
 from lab.diagnosis.explain import explain
+from lab.features.calls.pattern import parse_calls
+from lab.features.calls.stated import first_departure
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.text import picture_text
 from lab.operations import OPERATIONS, Cut, Operation, Who
 from lab.report.style import Style
-from lab.spec.calls import parse_calls
 from lab.trace import parts
 from lab.trace.model import Call
-from lab.trace.notation import first_departure
 from lab.trace.parts import Part, Source
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match

@@ -1,4 +1,7 @@
-"""A connection to an engine behind TLS, of which one side can be ended alone, as no socket of Python's ssl lets us."""
+"""Sockets to containers of an engine that is spoken to by TLS or ssh.
+
+Of a connection behind TLS one side can be ended alone, as no socket of Python's ssl lets us.
+"""
 
 from __future__ import annotations
 

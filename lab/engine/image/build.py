@@ -1,4 +1,4 @@
-"""What the engine says while it builds or pulls an image, read line by line. Pure: events in, progress out."""
+"""What the engine says while it builds or pulls an image, read line by line: progress, and why a build failed. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exists on the local engine: clusters by their folders, and what became of their nodes."""
+"""What exists on the local engine: clusters by their folders, what is in these, and what became of nodes."""
 
 from __future__ import annotations
 

@@ -13,13 +13,12 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
+from lab.features.calls.change_words import tell_changes
+from lab.features.calls.text import Calls, settled_calls, texts_of
 from lab.record.plan import RecordedPlan
 from lab.record.read import Record
-from lab.trace.change_words import tell_changes
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
-from lab.trace.sequence import settled_calls, texts_of
-from lab.trace.snapshot import Calls
 from lab.trace.steps import match
 from lab.trace.traffic import operations
 

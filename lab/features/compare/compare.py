@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
+from lab.features.compare.sequence import SequenceChange, sequence_changes
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
 from lab.record.sources import scenario_keys, scripts_of
 from lab.spec.environment import LAB_VARIABLES
 from lab.trace.model import Trace
-from lab.trace.sequence import SequenceChange, sequence_changes
 from lab.trace.steps import Step, match
 from lab.trace.traffic import operations
 

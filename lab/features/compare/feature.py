@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="compare",
-    needs=("html",),
+    needs=("html", "calls"),
     verbs={
         "diff": ("lab.features.compare.verb", "show what two runs did differently"),
     },

@@ -38,10 +38,10 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     Raises:
         LabError: there are none of that name, or a snapshot cannot be read.
     """
+    from lab.features.calls.file import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import TOLERANCE, hold_against_calls, hold_against_runs
     from lab.record.read import list_records
     from lab.record.suite import earlier_records
-    from lab.run.snapshot import SUFFIX, SnapshotFile
 
     name, folder = arguments.baseline, Path(arguments.baseline)
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.features.compare.compare import compare
+from lab.features.compare.sequence import Counterparts, counterparts
 from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
@@ -18,7 +19,6 @@ from lab.report.lanes import lanes_of
 from lab.report.palette import VERDICTS, rank_colour
 from lab.trace.model import Trace
 from lab.trace.read import open_trace
-from lab.trace.sequence import Counterparts, counterparts
 from lab.trace.steps import Step, match
 from lab.words import format_duration
 

@@ -8,9 +8,9 @@ from statistics import median
 
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
 from lab.features.compare.compare import Comparison, Figures
+from lab.features.compare.sequence import SequenceChange
 from lab.report.style import Style
 from lab.report.table import table_text
-from lab.trace.sequence import SequenceChange
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
 
 _MOST_CHANGES = 12

@@ -10,6 +10,7 @@ from typing import Any
 
 from lab.engine.select import AUTO, OPENERS, select_engine
 from lab.errors import EngineUnavailable, UsageError
+from lab.feature import hook
 from lab.features.grade.keys import grading_of
 from lab.features.grade.run import Desk
 from lab.features.grade.stage import own_folder
@@ -17,7 +18,6 @@ from lab.features.grade.submissions import Room, Submission, find_submissions, u
 from lab.plan.cluster import Shape
 from lab.run.options import RunOptions
 from lab.run.ship import pack_folder
-from lab.run.snapshot import with_stated_calls
 from lab.spec.lessons import named_file
 from lab.spec.load import load_scenario
 from lab.spec.reading import names_in
@@ -124,7 +124,9 @@ def open_desk(
             f"submissions are graded on the {first} engine: {_WHY_DOCKER}",
             f"--trust grades on the {opened.name} engine all the same, and says so on every result",
         )
-    assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
+    with_stated_calls = hook("with_stated_calls")
+    if with_stated_calls:
+        assignment = with_stated_calls(assignment, *options.size_of_run(assignment, Shape(nodes=1)))
     if assignment.expect.check:
         apart = pack_folder(assignment.script.parent, [one.path for one in submissions]).archive
         options = replace(options, check_archive=apart)

@@ -30,6 +30,7 @@ from lab.run.observe import Silence
 from lab.run.options import RunOptions
 from lab.run.place import Place
 from lab.spec.kinds import slug
+from lab.spec.packages import KEY
 from lab.spec.scenario import Resources, Scenario
 
 _ATTEMPTS = 2
@@ -102,7 +103,7 @@ class Desk:
             script=script,
             source=None,
             image=None,
-            requirements=(),
+            extra={name: value for name, value in self.assignment.extra.items() if name != KEY},
             data={},
             volumes=(),
             resources=Resources(),

@@ -1,7 +1,7 @@
 """Virtual environments for local nodes: packages over the lab's own Python, whose torch they see.
 
-An environment is named after what it is made of, so that it is made once. It lies in the cache of this user; one that
-was made only in part has no `made.json`, and is made again.
+An environment is named after what it is made of, so that it is made once, and nobody makes the same twice at once. It
+lies in the cache of this user; one that was made only in part has no `made.json`, and is made again.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lab.engine.local.state import ENGINE, PACKAGES_VARIABLE
 from lab.engine.packages import Prepared
 from lab.errors import ClusterError, ClusterUnfit
 from lab.features.packages.pip import ask_python, run_program
+from lab.features.packages.requirements import wheel_path
 from lab.features.packages.target import Target
 from lab.features.packages.wheels import check_wheels, fetch_wheels, install_request, library_folder, program_text
 from lab.node.recorder.build import cache_folder
 from lab.node.remove import remove_tree
-from lab.spec.requirements import wheel_path
 from lab.waiting import wait_until
 from lab.words import format_bytes, format_duration, format_limit
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import ClusterError
 from lab.features.packages import probe
-from lab.spec.requirements import package_of
+from lab.features.packages.requirements import package_of
 from lab.words import clip
 
 if TYPE_CHECKING:

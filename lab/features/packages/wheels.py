@@ -1,4 +1,7 @@
-"""The wheels that a Python lacks, fetched on this machine; what it has is left as it is."""
+"""The wheels that a Python lacks: fetched on this machine, looked through, and how they are installed.
+
+What the Python has is left as it is.
+"""
 
 from __future__ import annotations
 

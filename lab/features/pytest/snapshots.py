@@ -6,23 +6,16 @@ import re
 
 import pytest
 
-from lab.result import RecordedCalls
+from lab.feature import hook
 
 
 def lay_beside(request: pytest.FixtureRequest) -> None:
     """Have `result.calls.matches_snapshot()` keep its files beside the file of the test, until that is over."""
-    from lab.run.snapshot import SnapshotHome  # it reads traces
-
-    item = request.node
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
-    RecordedCalls.home = SnapshotHome(
-        file=item.path, name=name, how="`pytest --lab-update`", update=wants_update(item.config)
-    )
-    request.addfinalizer(_forget)
-
-
-def _forget() -> None:
-    RecordedCalls.home = None
+    keep = hook("keep_beside_test")
+    if keep is not None:
+        item = request.node
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", item.nodeid.partition("::")[2]).strip("-")
+        request.addfinalizer(keep(item.path, name, "`pytest --lab-update`", wants_update(item.config)))
 
 
 def wants_update(config: pytest.Config) -> bool | None:

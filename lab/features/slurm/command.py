@@ -1,4 +1,4 @@
-"""Slurm's own commands: how they are called, and what it means when one fails."""
+"""Slurm's own commands: how they are called, what it means when one fails, and waiting for an allocation."""
 
 from __future__ import annotations
 

@@ -196,9 +196,7 @@ def _impossible(scenario: Scenario, world_size: int, cell: Mapping[str, Any], en
 
 def named_ranks(expect: Expect) -> set[int]:
     """The ranks that a scenario expects something of by their number."""
-    mappings = [expect.exit, expect.logs, *(notes for notes in expect.notes.values() if is_per_rank(notes))]
-    if isinstance(expect.calls, Mapping):
-        mappings.append(expect.calls)
+    mappings = [*expect.by_rank, *(notes for notes in expect.notes.values() if is_per_rank(notes))]
     return {*(rank for mapping in mappings for rank in mapping), *([] if expect.culprit is None else [expect.culprit])}
 
 

@@ -84,7 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_shape(parser)
     shared.add_wait(parser)
     shared.add_runs(parser)
-    shared.add_update(parser)
     files = parser.add_argument_group("what came of it")
     add_baseline(files)
     files.add_argument("--junit", type=Path, metavar="FILE", help="as JUnit XML, for GitLab, Jenkins and others")

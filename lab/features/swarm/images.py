@@ -1,4 +1,4 @@
-"""The image of the nodes, on every host that may get one: from a registry, or sent there."""
+"""The image of the nodes, from a registry or sent, on every host that may get one; and the folder that nodes share."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lab.engine.docker.direct import Refused
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.home import state_folder
 from lab.engine.image.image import ensure_image, inspect_image, pull_image
-from lab.engine.image.send import SavedImage, send
 from lab.engine.protocol import Announce
 from lab.errors import EngineUnavailable, ImageError
 from lab.features.swarm.hosts import Hosts
+from lab.features.swarm.send import SavedImage, send
 from lab.words import listing
 
 _AT_ONCE = 4

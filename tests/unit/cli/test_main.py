@@ -282,7 +282,13 @@ SELDOM = {
         "lab.features.faults.healing",
         "lab.operations",
     ),
-    *("lab.record.plan", "lab.record.started", "lab.run.snapshot", "lab.trace", "lab.explain", "lab.features.chaos"),
+    *(
+        "lab.record.plan",
+        "lab.record.started",
+        "lab.features.calls",
+        "lab.trace",
+        "lab.features.chaos",
+    ),
 }
 """What few runs need: a warm one takes a quarter of a second, and a third of that are imports."""
 
@@ -290,7 +296,7 @@ SELDOM = {
 def test_a_run_that_needs_nothing_special_imports_nothing_for_it():
     scenario = ROOT / "scenarios" / "scatter.yaml"
     code = (
-        "import lab.cli.cmd_run, lab.engine.docker.engine, lab.run.execute, lab.run.outcome, lab.result\n"
+        "import lab.cli.cmd_run, lab.engine.docker.engine, lab.run.execute, lab.run.outcome, lab.record.result\n"
         "from pathlib import Path\nfrom lab.spec.load import dump_scenario, open_scenario\n"
         f"dump_scenario(open_scenario(Path({str(scenario)!r})))\n"
     )

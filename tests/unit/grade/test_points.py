@@ -106,7 +106,7 @@ def test_nothing_counts_of_a_run_that_reached_a_limit_or_cost_a_node() -> None:
 
 @pytest.mark.parametrize("what", ["calls", "replicas"])
 def test_every_kind_of_expectation_can_be_worth_something(what: str) -> None:
-    expect = Expect(**{what: {"calls": ["barrier"], "replicas": "equal"}[what]})  # type: ignore[arg-type]
+    expect = Expect(extra={what: {"calls": ["barrier"], "replicas": "equal"}[what]})
     ranks = (None,) if what == "replicas" else (0, 1)
     assert earned(result(*met("exit", 0, 1), *met(what, *ranks)), expect) == {"exit": 1, what: 1}
 
@@ -116,9 +116,7 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "exit": {0: 3},
         "notes": {"a": 1, "b": 2},
         "logs": {0: "x"},
-        "calls": ["barrier"],
         "check": "verify.py:check",
-        "replicas": "equal",
         "verdict": "hung",
         "culprit": 0,
         "restarts": 1,
@@ -133,14 +131,15 @@ def test_every_expectation_of_a_scenario_is_graded() -> None:
         "log",
         "calls",
         "replicas",
+        "detected_within",
         "check",
         "verdict",
         "culprit",
         "restarts",
         "reason",
-        "detected_within",
     ]
-    assert Expect(**said, extra={"detected_within": 5.0}).graded == graded
+    extra = {"calls": ["barrier"], "replicas": "equal", "detected_within": 5.0}
+    assert Expect(**said, extra=extra).graded == graded
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,9 @@ def test_a_scenario_that_a_cluster_cannot_run_is_refused(said, size: PlanOptions
 
 
 def test_packages_and_data_that_were_asked_for_are_added_and_win_over_those_of_the_same_name():
-    told = scenario(requirements=("accelerate>=1", "tqdm==4.0"), data={"a": Path("/a"), "b": Path("/b")}, image="x:1")
+    told = scenario(
+        extra={"requirements": ("accelerate>=1", "tqdm==4.0")}, data={"a": Path("/a"), "b": Path("/b")}, image="x:1"
+    )
     asked = {"requirements": ("numpy", "tqdm>=4.6"), "data": {"b": Path("/c")}}
     whole = with_asked(told, asked)
     assert whole.requirements == ("accelerate>=1", "numpy", "tqdm>=4.6")

@@ -12,13 +12,13 @@ from lab.features.faults.kinds.kill import Kill
 from lab.features.faults.kinds.start import Start
 from lab.features.faults.planning import FaultsPart
 from lab.features.faults.when import START, When
+from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import STOPPED, ClusterInfo, Node, Shape
 from lab.plan.present import present, refuse_absence
-from lab.spec.launcher import Torchrun
-from lab.spec.launching import TORCHRUN, Launching
+from lab.spec.launching import Launching
 
 LAB = Launching()
-ELASTIC = Launching(name=TORCHRUN, torchrun=Torchrun(min_nodes=2))
+ELASTIC = Launching("torchrun", Torchrun(min_nodes=2))
 LATER = When(note="step")
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lab.record.result import Culprit, Expectation, RankResult
-from lab.result import Result
+from lab.record.result import Culprit, Expectation, RankResult, Result
 from tests.unit.traces import TraceMaker
 
 ONE = [1.0]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from lab.features.launchers.torchrun import Torchrun
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.options import PlanOptions
 from lab.plan.plan import make_plan
 from lab.record.events import NodeCame
 from lab.run.lock import nodes_lock
 from lab.run.members import Members
-from lab.spec.launcher import Torchrun
-from lab.spec.launching import LAB, TORCHRUN, Launching
+from lab.spec.launching import LAB, Launching
 from lab.spec.load import scenario_from_script
 from tests.unit.fake_engine import FakeEngine
 
@@ -26,7 +26,7 @@ class Run:
 
     def __init__(self, folder: Path, launcher: str) -> None:
         (folder / "s.py").write_text("")
-        launching = Launching(name=launcher, torchrun=Torchrun(min_nodes=2 if launcher == TORCHRUN else None))
+        launching = Launching(launcher, Torchrun(min_nodes=2) if launcher == "torchrun" else None)
         scenario = replace(scenario_from_script(folder / "s.py"), launcher=launching)
         self.engine = FakeEngine()
         self.cluster = self.engine.create("c", Shape(nodes=3), run=None, announce=lambda _: None)
@@ -53,7 +53,7 @@ class Run:
 
 @pytest.fixture
 def elastic(tmp_path: Path, own_homes: None, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return Run(tmp_path, TORCHRUN)
+    return Run(tmp_path, "torchrun")
 
 
 def test_a_run_goes_on_with_as_many_nodes_as_its_launcher_needs_and_never_without_the_first(elastic: Run) -> None:

@@ -15,7 +15,7 @@ from lab.spec.scenario import Scenario
 def test_workers_of_each_attempt_know_which_it_is() -> None:
     nodes = tuple(Node(name=f"node{rank}", node_rank=rank, handle=f"h{rank}", address="") for rank in range(2))
     cluster = ClusterInfo(name="c", engine="local", shape=Shape(nodes=2), nodes=nodes, owner="o")
-    scenario = Scenario(name="s", script=Path("s.py"), launcher=Launching(lab=Lab(max_restarts=3)))
+    scenario = Scenario(name="s", script=Path("s.py"), launcher=Launching("lab", Lab(max_restarts=3)))
     plan = make_plan(scenario, "r", cluster, PlanOptions())
 
     first, third = plan_of_attempt(plan, 0), plan_of_attempt(plan, 2)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError
-from lab.spec.launcher import Lab, Torchrun
+from lab.features.launchers.torchrun import Torchrun
+from lab.spec.launcher import Lab
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario
 from lab.spec.scenario import Scenario
@@ -30,13 +31,13 @@ def load(said: str) -> Scenario:
     [
         ("", Launching()),
         ("launcher: lab", Launching()),
-        ("launcher: {lab: {max_restarts: 2}}", Launching(lab=Lab(max_restarts=2))),
+        ("launcher: {lab: {max_restarts: 2}}", Launching("lab", Lab(max_restarts=2))),
         ("launcher: {lab: {max_restarts: 0}}", Launching()),
         ("launcher: torchrun", Launching(name="torchrun")),
         ("launcher: {torchrun: {}}", Launching(name="torchrun")),
         (
             "launcher: {torchrun: {min_nodes: 2, max_restarts: 3, monitor_interval: 0.5}}",
-            Launching(name="torchrun", torchrun=Torchrun(min_nodes=2, max_restarts=3, monitor_interval_s=0.5)),
+            Launching("torchrun", Torchrun(min_nodes=2, max_restarts=3, monitor_interval_s=0.5)),
         ),
     ],
 )

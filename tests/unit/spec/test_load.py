@@ -19,10 +19,10 @@ from lab.features.faults.links import Condition, Link
 from lab.features.faults.network import Network
 from lab.features.faults.when import When
 from lab.features.grade.keys import Grading
+from lab.features.launchers.torchrun import Torchrun
 from lab.features.lessons.question import Noted, Question
 from lab.spec.declare import every_key
 from lab.spec.kinds import slug
-from lab.spec.launcher import Torchrun
 from lab.spec.launching import Launching
 from lab.spec.load import dump_scenario, load_scenario, scenario_from_script
 from lab.spec.scenario import Expect, Resources, Scenario, Tolerance, Tracing
@@ -113,8 +113,8 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         nodes=3,
         nproc_per_node=1,
         launcher=Launching(
-            name="torchrun",
-            torchrun=Torchrun(min_nodes=2, max_nodes=3, max_restarts=3, monitor_interval_s=0.5, last_call_s=5),
+            "torchrun",
+            Torchrun(min_nodes=2, max_nodes=3, max_restarts=3, monitor_interval_s=0.5, last_call_s=5),
         ),
         backend="gloo",
         needs=("monitored barrier",),
@@ -125,7 +125,6 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
         one_user=True,
         resources=Resources(cpus=1.5, memory_bytes=2**30, gpus=1),
         image="mine:1",
-        requirements=("accelerate>=1", "tqdm"),
         data={"mnist": folder / "data", "root": Path("/")},
         volumes=(
             Volume(source=folder / "data", target="/data", read_only=True),
@@ -142,17 +141,20 @@ def test_every_key_arrives_in_the_scenario(folder: Path) -> None:
                 "nested": {"a": [1, None, True, "2024-01-01"]},
             },
             logs={1: "receiving \\d+"},
-            calls={0: ("send to 1",), 1: ("recv", "...")},
             check="verify.py:check_sums",
-            replicas="equal",
             verdict="failed",
             culprit=1,
             restarts=(1, "node2", None),
             reason="rank 1 .*",
             tolerance=Tolerance(relative=1e-3, absolute=0),
-            extra={"detected_within": 5.0},
+            extra={
+                "calls": {0: ("send to 1",), 1: ("recv", "...")},
+                "replicas": "equal",
+                "detected_within": 5.0,
+            },
         ),
         extra={
+            "requirements": ("accelerate>=1", "tqdm"),
             "network": Network(
                 profile="wan-40ms",
                 rate_bits_per_s=1e7,

@@ -46,7 +46,7 @@ def test_every_combination_is_a_case_with_its_place_in_its_id():
         Expect(exit={2: 1}),
         Expect(logs={2: "x"}),
         Expect(notes={"x": {0: 1, 2: 5}}),
-        Expect(calls={2: ["barrier"]}),
+        Expect(extra={"calls": {2: ["barrier"]}}),
         Expect(culprit=2),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_size_without_a_rank_that_the_scenario_speaks_of_is_skipped_and_says_w
 
 
 def test_what_is_expected_of_every_rank_holds_at_any_size():
-    expect = Expect(notes={"sum": "world_size"}, calls=["barrier"])
+    expect = Expect(notes={"sum": "world_size"}, extra={"calls": ["barrier"]})
     assert not any(one.skipped for one in make_cases([scenario(expect=expect)], Matrix(nodes=(1, 2)), asked={}))
 
 

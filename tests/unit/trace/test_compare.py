@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from lab.cli.main import main
 from lab.features.compare.compare import Comparison, compare
+from lab.features.compare.sequence import align
 from lab.features.compare.view import diff_text
 from lab.record.layout import PLAN, SCENARIO
 from lab.record.read import Record
 from lab.report.style import Style
 from lab.trace.read import read_trace
-from lab.trace.sequence import align
 from tests.unit.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

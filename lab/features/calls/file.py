@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.diagnosis.evidence import Evidence
-from lab.diagnosis.traced_expectations import check_snapshot, not_comparable
 from lab.errors import LabError, UsageError
+from lab.features.calls.change_words import tell_changes
+from lab.features.calls.keys import SNAPSHOT, Stated, calls_of
+from lab.features.calls.stated import NOT_RECORDED, check_calls
+from lab.features.calls.text import (
+    Calls,
+    SnapshotDamaged,
+    counted,
+    read_calls,
+    settled_calls,
+    texts_of,
+    write_calls,
+)
+from lab.plan.plan import Plan
 from lab.record.result import Expectation
-from lab.spec.expect import SNAPSHOT
+from lab.spec.expressions import RankVariables
 from lab.spec.lessons import is_installed
 from lab.spec.scenario import Scenario
-from lab.trace.sequence import texts_of
-from lab.trace.snapshot import Calls, SnapshotDamaged, counted, read_calls, write_calls
 
 SUFFIX = ".calls.txt"
 _MOST_BYTES = 16 << 20
+_MOST_TOLD = 50
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -133,7 +145,7 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
         UsageError: it has no snapshot of that size.
         LabError: that cannot be read.
     """
-    if scenario.expect.calls != SNAPSHOT:
+    if calls_of(scenario.expect) != SNAPSHOT:
         return scenario
     file = beside(scenario.source or scenario.script, nnodes, nproc_per_node)
     calls = file.read()
@@ -141,7 +153,22 @@ def with_stated_calls(scenario: Scenario, nnodes: int, nproc_per_node: int) -> S
         raise UsageError(
             f"{scenario.name} expects the calls of {file.name}, which is not there", f"{file.how} writes it"
         )
-    return replace(scenario, expect=replace(scenario.expect, calls={rank: tuple(of) for rank, of in calls.items()}))
+    stated = {**scenario.expect.extra, "calls": {rank: tuple(of) for rank, of in calls.items()}}
+    return replace(scenario, expect=replace(scenario.expect, extra=stated))
+
+
+def judge_calls(
+    stated: Stated,
+    plan: Plan,
+    evidence: Evidence,
+    variables: Mapping[int, RankVariables],
+    update: bool | None,
+) -> Iterable[Expectation] | Callable[[bool], Sequence[Expectation]]:
+    """Whether ranks called what a scenario states; of a snapshot that depends on whether all else is as expected."""
+    if not isinstance(stated, str):
+        return check_calls(stated, evidence.record, variables)
+    file = beside(plan.scenario.source or plan.scenario.script, plan.nnodes, plan.nproc_per_node)
+    return lambda fine: hold_against(file, evidence, update=update, fine=fine)
 
 
 def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None, fine: bool) -> list[Expectation]:
@@ -153,7 +180,7 @@ def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None,
         update: True: write it anew; False: never; None: write one that is missing, except in CI.
         fine: whether the run is as expected in everything else; of another no snapshot is made.
     """
-    wrong = not_comparable(evidence)
+    wrong = _not_comparable(evidence)
     if wrong:
         return [_unmet(file, f"({wrong})")]
     now = texts_of(evidence.trace)
@@ -161,7 +188,7 @@ def hold_against(file: SnapshotFile, evidence: Evidence, *, update: bool | None,
         before = file.read()
         if before is None:
             return [_missing(file, now, update, fine)]
-        found = check_snapshot(file.name, before, evidence, whole=fine)
+        found = _check(file.name, before, evidence, whole=fine)
         if update and fine and not all(one.met for one in found):
             file.write(now)
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
@@ -197,3 +224,40 @@ def _unmet(file: SnapshotFile, got: str) -> Expectation:
 
 def _written(file: SnapshotFile, got: str) -> Expectation:
     return Expectation(what="snapshot", expected=file.name, got=got, met=True)
+
+
+def _not_comparable(evidence: Evidence) -> str:
+    """Why what ranks called cannot be held against a snapshot; empty where it can."""
+    trace = evidence.trace
+    if not trace.recorded:
+        return NOT_RECORDED
+    cut = next((rank for rank in trace.ranks.values() if rank.cut), None)
+    return f"recording of rank {cut.rank} ended early: {cut.cut}" if cut is not None else ""
+
+
+def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list[Expectation]:
+    """Whether the ranks called what a snapshot has: one expectation for all that they did otherwise in the same way.
+
+    Of a run that is not `whole`, nothing is missing after the last call of a rank that did not come to its end.
+    """
+    calls, now = settled_calls(evidence.trace), texts_of(evidence.trace)
+    ended = {rank: whole or facts.left for rank, facts in evidence.ranks.items()}
+    told = tell_changes(before, now, lambda rank, i: calls[rank][i].source, than="the snapshot", ended=ended)
+    if told:
+        found = [
+            Expectation(
+                what="snapshot",
+                rank=one.ranks[0] if len(one.ranks) == 1 else None,
+                expected=name,
+                got=one.text,
+                met=False,
+            )
+            for one in told[:_MOST_TOLD]
+        ]
+        if len(told) > _MOST_TOLD:
+            more = f"and {len(told) - _MOST_TOLD} more differences"
+            found.append(Expectation(what="snapshot", expected=name, got=more, met=False))
+        return found
+    left = all(ended.get(rank, whole) for rank in before)
+    got = "the same" if left else "the same, as far as the ranks came"
+    return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]

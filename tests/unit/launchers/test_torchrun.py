@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lab.launcher.protocol import Layout, find_launcher
+from lab.features.launchers.torchrun import Torchrun
 from lab.node.messages.agent import PYTHON, STUB
-from lab.spec.launcher import Torchrun
-from lab.spec.launching import LAUNCHERS, Launching
+from lab.spec.launching import Launching, Layout, find_launcher, launcher_names
 
 
 def layout(nodes: int = 3, argv: tuple[str, ...] = ("train.py",), **told: object) -> Layout:
-    settings = Launching(name="torchrun", torchrun=Torchrun(**told))  # type: ignore[arg-type]
+    settings = Launching("torchrun", Torchrun(**told))  # type: ignore[arg-type]
     addresses = tuple(f"node{rank}" for rank in range(nodes))
     return Layout("run-1", addresses, 2, 28411, {"NAME": "value"}, argv, settings)
 
@@ -20,7 +19,7 @@ def option(argv: tuple[str, ...], name: str) -> str:
     return argv[argv.index(name) + 1]
 
 
-@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("name", launcher_names())
 def test_each_launcher_starts_what_it_is_given_on_nodes_of_the_run(name: str) -> None:
     asked = layout()
     launcher = find_launcher(name)

@@ -6,9 +6,9 @@ import shlex
 from itertools import pairwise
 from pathlib import PurePath
 
-from lab.launcher.protocol import Layout, Starter
 from lab.node.messages.agent import PYTHON, STUB
 from lab.node.rank import chosen_backend
+from lab.spec.launching import Layout, Starter
 
 _ASKS = "HYDRA_LAUNCH: "
 """So begins a line of `mpiexec -launcher manual` that is the command of a proxy, to be started on its node."""
@@ -21,9 +21,10 @@ _MODULES = ("mpi4py", "torch_mpi")
 """What PyTorch needs for the backend `mpi`."""
 
 
-class Launcher:
+class MpirunLauncher:
     """Ranks are where the plan has them: `mpiexec` fills one node after the other."""
 
+    declares = ""
     plans_ranks = True
     one_user = True
 

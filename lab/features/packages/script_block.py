@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lab.features.packages.requirements import ONE, Wrong, merged, normal
 from lab.spec.reading import Position, Reading, shown
-from lab.spec.requirements import ONE, Wrong, merged, normal
 
 _OPENED = re.compile(r"# /// ([a-zA-Z0-9-]+)")
 _END = "# ///"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.evidence import read_evidence
-from lab.diagnosis.traced_expectations import check_replicas
+from lab.features.replicas.equal import check_replicas
 from lab.record.result import Expectation
 from lab.spec.scenario import Tolerance
 from tests.unit.traces import TraceMaker

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.features.calls.text import SnapshotDamaged, counted, read_calls, texts_of, write_calls
 from lab.trace.read import read_trace
-from lab.trace.sequence import texts_of
-from lab.trace.snapshot import SnapshotDamaged, counted, read_calls, write_calls
 from tests.unit.traces import TraceMaker
 
 LINES = ["barrier", "all_reduce SUM float32[4]", "send int64[1] to 1 tag 7 in [0, 1]", "recv float32[] from any",

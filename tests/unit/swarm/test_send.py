@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from lab.engine.image.send import SavedImage, layers_there, send
 from lab.errors import ImageError
+from lab.features.swarm.send import SavedImage, layers_there, send
 
 LAYERS = ["sha256:a", "sha256:b", "sha256:c"]
 

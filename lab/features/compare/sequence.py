@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from lab.trace.align import stretches
-from lab.trace.model import Call, RankTrace, Trace
+from lab.features.calls.align import stretches
+from lab.trace.model import Call, Trace
 from lab.trace.notation import render_call
-
-_OBJECT = "_object"
-"""In the names of what sends objects."""
 
 
 @dataclass(slots=True)
@@ -96,56 +93,3 @@ def _calls_of(rank: int, traces: tuple[Trace, Trace]) -> tuple[list[list[Call]],
     """What a rank called in both runs, as calls and as text."""
     calls = [trace.ranks[rank].calls if rank in trace.ranks else [] for trace in traces]
     return calls, [[render_call(call, t.groups) for call in of] for of, t in zip(calls, traces, strict=True)]
-
-
-def texts_of(trace: Trace) -> Mapping[int, tuple[str, ...]]:
-    """All that was called, by rank, as far as it is the same in every run of the same program."""
-    found = {}
-    for rank, calls in settled_calls(trace).items():
-        pickled, phase = _pickled(trace.ranks[rank].calls), not trace.ranks[rank].threads
-        found[rank] = tuple(
-            render_call(call, trace.groups, phase=phase, whole=True, sizes=call.index not in pickled) for call in calls
-        )
-    return found
-
-
-def settled_calls(trace: Trace) -> dict[int, list[Call]]:
-    """The calls of each rank in the order of the program.
-
-    Where several threads of a rank make calls, that is an order only within a group, and between the same two ranks:
-    so the calls of one group stand together there, its messages by what they are.
-    """
-    return {rank: _by_group(of, trace) if of.threads else of.calls for rank, of in sorted(trace.ranks.items())}
-
-
-def _by_group(rank: RankTrace, trace: Trace) -> list[Call]:
-    def place(call: Call) -> tuple[object, ...]:
-        group = trace.groups.get(call.group)
-        message = (
-            (call.op, -1 if call.peer is None or call.from_any else call.peer, call.tag) if call.seq is None else ()
-        )
-        return group.title if group is not None else call.group, call.seq is None, message
-
-    return sorted(rank.calls, key=place)
-
-
-def _pickled(calls: Iterable[Call]) -> set[int]:
-    """The calls that send pickled objects, whose lengths are those of their values: paths, times, names.
-
-    PyTorch tells the length before the bytes, and not by the function that the script would call to send bytes.
-    """
-    found = set()
-    last: dict[str, Call] = {}
-    for call in calls:
-        before = last.get(call.group)
-        if call.own and all(tensor.dtype == "uint8" and len(tensor.shape) == 1 for tensor in call.own):
-            told = before is not None and (before.source, before.via) == (call.source, call.via) and _is_length(before)
-            own = call.via.rpartition(".")[2] != call.op and call.phase != "backward"
-            if _OBJECT in call.via or (told and own):
-                found.add(call.index)
-        last[call.group] = call
-    return found
-
-
-def _is_length(call: Call) -> bool:
-    return [(tensor.dtype, len(tensor.shape)) for tensor in call.own] == [("int64", 1)]

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lab.errors import ScenarioError, UsageError
+from lab.frozen import dataclass
+from lab.spec.declare import key
 from lab.spec.kinds import Kind, list_of, read_text
 from lab.spec.reading import Position, Reading, Value, missing_file, shown
 
@@ -62,6 +64,15 @@ def requirement_list() -> Kind:
 
     schema = {"anyOf": [{"type": "string", "minLength": 1}, several.schema]}
     return Kind(_ALL, read, schema, list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackagesKeys:
+    """What scenarios say of packages."""
+
+    requirements: tuple[str, ...] = key((), requirement_list(), "requirements: [tqdm, 'accelerate>=1']", "none")
+    """Packages that the script needs besides what its nodes have: a file such as `requirements.txt`, relative to this
+    one, or a list; added to those that the script names itself in a block `# /// script`; see packages."""
 
 
 def checked_requirements(texts: Sequence[str]) -> tuple[str, ...]:

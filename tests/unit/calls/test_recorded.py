@@ -10,9 +10,9 @@ import pytest
 
 from lab import Result
 from lab.errors import RecordError
+from lab.features.calls.file import SnapshotHome
+from lab.features.calls.recorded import RecordedCalls
 from lab.record.layout import PLAN
-from lab.result import RecordedCalls
-from lab.run.snapshot import SnapshotHome
 from tests.unit.traces import TraceMaker
 
 

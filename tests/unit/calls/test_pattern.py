@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.errors import ScenarioError
-from lab.spec.calls import ANYTHING, FORM, MAX_CALLS, CallPattern, parse_calls
+from lab.features.calls.pattern import ANYTHING, FORM, MAX_CALLS, CallPattern, parse_calls
 from lab.spec.expressions import rank_variables
 from lab.spec.load import dump_scenario, load_scenario
 
@@ -121,9 +121,9 @@ def scenario(folder: Path, calls: str) -> Path:
 
 def test_a_list_for_all_ranks_and_a_list_per_rank_load_and_dump(tmp_path: Path) -> None:
     for_all = load_scenario(scenario(tmp_path, "\n  - send int64[2] to {1 - rank}\n  - ...\n"))
-    assert for_all.expect.calls == ("send int64[2] to {1 - rank}", "...")
+    assert for_all.expect.extra["calls"] == ("send int64[2] to {1 - rank}", "...")
     per_rank = load_scenario(scenario(tmp_path, " {0: [send to 1], 1: []}"))
-    assert per_rank.expect.calls == {0: ("send to 1",), 1: ()}
+    assert per_rank.expect.extra["calls"] == {0: ("send to 1",), 1: ()}
     for loaded in (for_all, per_rank):
         (tmp_path / "again.yaml").write_text(dump_scenario(loaded))
         assert load_scenario(tmp_path / "again.yaml").expect == loaded.expect
@@ -154,7 +154,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, calls: str, messag
 
 def test_calls_may_be_those_of_a_snapshot_and_are_dumped_as_that(tmp_path: Path) -> None:
     loaded = load_scenario(scenario(tmp_path, " snapshot"))
-    assert loaded.expect.calls == "snapshot"
+    assert loaded.expect.extra["calls"] == "snapshot"
     assert "calls: snapshot" in dump_scenario(loaded)
 
 

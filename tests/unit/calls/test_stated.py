@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.diagnosis.traced_expectations import check_calls
+from lab.features.calls.pattern import CallPattern, parse_calls
+from lab.features.calls.stated import check_calls, first_departure, fits
 from lab.record.read import Record
 from lab.record.result import Expectation
-from lab.spec.calls import CallPattern, parse_calls
 from lab.spec.expressions import rank_variables
-from lab.spec.scenario import Expect
 from lab.trace.model import Call, Group
-from lab.trace.notation import first_departure, fits, render_call, render_calls
+from lab.trace.notation import render_call, render_calls
 from lab.trace.read import read_trace
 from tests.unit.traces import TraceMaker
 
@@ -81,7 +80,7 @@ def test_a_call_that_differs_in_one_part_does_not_fit(record: Record, other: str
 
 
 def check(record: Record, calls: object) -> list[Expectation]:
-    return list(check_calls(Expect(calls=calls), record, rank_variables(3, 1)))  # type: ignore[arg-type]
+    return list(check_calls(calls, record, rank_variables(3, 1)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,6 @@ def test_a_list_speaks_of_every_rank(record: Record) -> None:
     found = check(record, ["...", "scatter", "send x{rank == 0}", "recv x{rank == 1}", "..."])
     assert [(one.rank, one.met) for one in found] == [(0, True), (1, True), (2, False)]
     assert found[2].got == "no call at all"
-    assert check(record, None) == []
 
 
 def test_without_traces_the_reason_says_that_nothing_was_recorded(tmp_path: Path) -> None:
@@ -147,7 +145,7 @@ def test_without_traces_the_reason_says_that_nothing_was_recorded(tmp_path: Path
 def test_a_trace_that_was_cut_proves_nothing(tmp_path: Path) -> None:
     maker = TraceMaker(tmp_path / "run", world_size=1)
     maker.line(0, "cut", 1, why="the disk is full")
-    (found,) = list(check_calls(Expect(calls=["..."]), maker.record(), rank_variables(1, 1)))
+    (found,) = list(check_calls(["..."], maker.record(), rank_variables(1, 1)))
     assert (found.met, found.got) == (False, "(recording ended early: the disk is full)")
 
 

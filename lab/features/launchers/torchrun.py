@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from lab.launcher.protocol import Layout, Starter
+from dataclasses import dataclass
+
 from lab.node.messages.agent import PYTHON, STUB
+from lab.spec import kinds
+from lab.spec.declare import key
+from lab.spec.launcher import RESTARTS
+from lab.spec.launching import Layout, Starter
 from lab.words import plural
 
 _ENTRY = "torch.distributed.run:main"
@@ -17,9 +22,37 @@ _A_STORE_FOR_EACH_ATTEMPT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Else an attempt finds the addresses of the one before it in the store, and gloo does not connect."""
 
 
-class Launcher:
+_NODES = kinds.whole_number(1, 1024)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Torchrun:
+    """What torchrun's agents are told."""
+
+    min_nodes: int | None = key(None, _NODES, "min_nodes: 2", "all nodes of the run")
+    """With so many nodes workers are started, and go on when others are lost."""
+    max_nodes: int | None = key(None, _NODES, "max_nodes: 3", "all nodes of the run")
+    """No more nodes than these take part at a time."""
+    max_restarts: int = key(0, RESTARTS, "max_restarts: 3")
+    """So often the workers are started again after a failure."""
+    monitor_interval_s: float = key(
+        0.1, kinds.duration(3600), "monitor_interval: 0.5s", "`0.1s`", name="monitor_interval"
+    )
+    """How often each agent looks at its workers."""
+    last_call_s: int = key(2, kinds.whole_number(1, 3600), "last_call: 30", name="last_call")
+    """So many seconds agents that are enough wait for more of them; torchrun's own default is 30."""
+
+    def problem(self) -> str:
+        """What of it contradicts itself; empty: nothing."""
+        if self.min_nodes and self.max_nodes and self.min_nodes > self.max_nodes:
+            return f"min_nodes is {self.min_nodes}, more than max_nodes, {self.max_nodes}"
+        return ""
+
+
+class TorchrunLauncher:
     """The agents decide which rank is where."""
 
+    declares = "lab.features.launchers.torchrun:Torchrun"
     plans_ranks = False
     one_user = False
 
@@ -35,7 +68,7 @@ class Launcher:
 
     def starters(self, layout: Layout) -> tuple[Starter, ...]:
         """An agent on each node."""
-        told = layout.settings.told
+        told = _told(layout)
         least, most = _size(layout)
         rendezvous = {**_RENDEZVOUS, "last_call_timeout": str(told.last_call_s)}
         env = {**layout.env, **_A_STORE_FOR_EACH_ATTEMPT}
@@ -64,5 +97,10 @@ class Launcher:
 
 
 def _size(layout: Layout) -> tuple[int, int]:
-    nodes, told = len(layout.addresses), layout.settings.told
+    nodes, told = len(layout.addresses), _told(layout)
     return told.min_nodes or nodes, told.max_nodes or max(nodes, told.min_nodes or 0)
+
+
+def _told(layout: Layout) -> Torchrun:
+    told: Torchrun = layout.settings.settings or Torchrun()
+    return told

@@ -10,8 +10,8 @@ import pytest
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.errors import LabError, UsageError
+from lab.features.calls.file import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.record.result import Expectation
-from lab.run.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.spec.lessons import is_installed, library_folder
 from lab.spec.scenario import Expect, Scenario
 from tests.unit.traces import TraceMaker
@@ -168,12 +168,14 @@ def test_nothing_is_written_among_the_lessons_of_an_installed_lab(
 def test_for_strangers_scripts_the_snapshot_becomes_what_is_stated(tmp_path: Path) -> None:
     (tmp_path / "ring.py").write_text("")
     source = tmp_path / "ring.yaml"
-    scenario = Scenario(name="ring", script=tmp_path / "ring.py", source=source, expect=Expect(calls="snapshot"))
+    scenario = Scenario(
+        name="ring", script=tmp_path / "ring.py", source=source, expect=Expect(extra={"calls": "snapshot"})
+    )
     with pytest.raises(UsageError, match=r"expects the calls of ring\.2x1\.calls\.txt, which is not there"):
         with_stated_calls(scenario, 2, 1)
     beside(source, 2, 1).write({0: ("barrier", "barrier"), 1: ()})
-    assert with_stated_calls(scenario, 2, 1).expect.calls == {0: ("barrier", "barrier"), 1: ()}
-    stated = Scenario(name="ring", script=tmp_path / "ring.py", expect=Expect(calls=("barrier",)))
+    assert with_stated_calls(scenario, 2, 1).expect.extra["calls"] == {0: ("barrier", "barrier"), 1: ()}
+    stated = Scenario(name="ring", script=tmp_path / "ring.py", expect=Expect(extra={"calls": ("barrier",)}))
     assert with_stated_calls(stated, 2, 1) is stated
 
 

@@ -1,21 +1,18 @@
-"""The public `Result`, which shows itself in a notebook and knows what its ranks called."""
+"""What the ranks of a run called, as `result.calls` has it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import RecordError
+from lab.features.calls.file import SnapshotFile, SnapshotHome, beside, hold_against
+from lab.features.calls.text import texts_of, write_calls
+from lab.record.read import Record
 from lab.record.result import Result
-
-if TYPE_CHECKING:
-    from lab.diagnosis.evidence import Evidence
-    from lab.run.snapshot import SnapshotFile, SnapshotHome
-
-__all__ = ["RecordedCalls", "Result"]
 
 
 class RecordedCalls(Mapping[int, tuple[str, ...]]):
@@ -41,7 +38,6 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
         return len(self._calls)
 
     def __repr__(self) -> str:
-        from lab.trace.snapshot import write_calls
 
         return write_calls(self._calls).rstrip()
 
@@ -59,8 +55,6 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
             AssertionError: something was called otherwise; the message says what, in words.
             LabError: the run has no record.
         """
-        from lab.run.snapshot import hold_against
-
         __tracebackhide__ = True  # the message says it all
         home = type(self).home
         if update is None and home is not None:
@@ -75,8 +69,6 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
 
     @cached_property
     def _evidence(self) -> Evidence:
-        from lab.diagnosis.evidence import read_evidence
-        from lab.record.read import Record
 
         if self._result.path is None:
             raise RecordError("the run has no record, so nobody knows what its ranks called")
@@ -84,12 +76,10 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
 
     @cached_property
     def _calls(self) -> Mapping[int, tuple[str, ...]]:
-        from lab.trace.sequence import texts_of
 
         return texts_of(self._evidence.trace)
 
     def _file(self, path: str | Path | None) -> SnapshotFile:
-        from lab.run.snapshot import SnapshotFile, beside
 
         home, plan = type(self).home, self._evidence.record.plan()
         how = "`matches_snapshot(update=True)`" if home is None else home.how
@@ -108,4 +98,11 @@ class RecordedCalls(Mapping[int, tuple[str, ...]]):
         return beside(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
 
 
-Result.recorded = RecordedCalls
+def keep_beside_test(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
+    """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
+    RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
+
+    def forget() -> None:
+        RecordedCalls.home = None
+
+    return forget

@@ -1,0 +1,1 @@
+"""Launchers: torchrun and mpirun in the place of the lab's own agents."""

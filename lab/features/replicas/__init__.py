@@ -1,0 +1,1 @@
+"""Replicas: whether what ranks train is the same on all of them."""

@@ -1,1 +1,0 @@
-"""Launchers: what starts workers on nodes, one a file; pure."""
