@@ -23,7 +23,7 @@ server.listen(128)
 address = server.getsockname()[:2]
 if whose == "store":
     address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-left, end = 0, time.monotonic() + 20
+left, end = 0, time.monotonic() + 45  # a busy machine takes long
 with contextlib.suppress(OSError):  # until every port is taken
     while left < count and time.monotonic() < end:
         client = socket.socket(family)

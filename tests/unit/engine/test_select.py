@@ -18,6 +18,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeEn
     """What answers: an engine, or the reason why not."""
     found: dict[str, FakeEngine | str] = {"docker": FakeEngine(), "local": FakeEngine()}
     monkeypatch.setenv("LAB_LOCAL_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def opener(name: str):
         def open_it() -> FakeEngine:

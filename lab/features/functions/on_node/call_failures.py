@@ -8,7 +8,7 @@ from typing import Any
 
 from .call import Failure, Place
 
-_OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_OWN = os.path.join(os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")), "")
 _LONGEST_TEXT = 60_000
 _LONGEST_SHOWN = 240
 _MOST_PLACES = 60
