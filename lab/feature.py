@@ -12,7 +12,7 @@ import sys
 
 TYPE_CHECKING = False  # not from typing, which takes long to import
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from typing import Any, NoReturn
 
 IN_TREE = (
@@ -226,18 +226,26 @@ def launchers() -> list[str]:
 
 def hook(name: str) -> Any:
     """A function that some feature offers to others; None where none does."""
-    return _first("hooks", name)
+    return _first("hooks", name, KEYS)
 
 
-def parts() -> list[Any]:
-    """What makes parts of plans."""
-    return [load(entry) for feature in features() for entry in feature.parts]
+def owners(keys: Collection[str]) -> list[Feature]:
+    """The features of keys that a scenario uses; no others of the lab are loaded."""
+    names = dict.fromkeys(KEYS[key] for key in keys if key in KEYS)
+    others = () if all(key in KEYS for key in keys) else features()
+    return [*map(_one, filter(is_there, names)), *(one for one in others if one.name not in IN_TREE)]
+
+
+def parts(keys: Collection[str] | None) -> list[Any]:
+    """What makes parts of plans, of the features of these keys; None: of all."""
+    return [load(entry) for feature in (features() if keys is None else owners(keys)) for entry in feature.parts]
 
 
 def _first(kind: str, name: str, homes: Mapping[str, str] | None = None) -> Any:
     """What the first feature has under a name; `homes` has the features of names that are looked for in no other."""
     if homes and name in homes:
-        return load(getattr(_one(homes[name]), kind)[name]) if is_there(homes[name]) else None
+        entry = getattr(_one(homes[name]), kind).get(name) if is_there(homes[name]) else None
+        return load(entry) if entry else None
     found = next((entries[name] for feature in features() if name in (entries := getattr(feature, kind))), None)
     return load(found) if found else None
 

@@ -222,12 +222,13 @@ def _parts(
     scenario: Scenario, options: PlanOptions, cluster: ClusterInfo, nnodes: int, world_size: int
 ) -> tuple[Part, ...]:
     """What features add; none is asked where nothing is said that would make one add something."""
-    said = (scenario.extra, scenario.expect.extra, options.faults, options.network)
-    if not any(said):
+    keys = [*scenario.extra, *(f"expect.{name}" for name in scenario.expect.extra)]
+    asked = bool(options.faults or options.network)
+    if not (keys or asked):
         return ()
     from lab.feature import parts
 
-    made = (make(scenario, options, cluster, nnodes, world_size) for make in parts())
+    made = (make(scenario, options, cluster, nnodes, world_size) for make in parts(None if asked else keys))
     return tuple(part for part in made if part is not None)
 
 

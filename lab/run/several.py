@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lab.errors import EngineUnavailable, Interrupted, LabError
-from lab.feature import hook
+from lab.feature import load, owners
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, own_name, shape_for
 from lab.run.foreign_wishes import refuse_foreign_wishes
@@ -125,6 +125,8 @@ def outcome_of(run: Callable[[], Result]) -> Result | LabError:
 
 def _once_more(scenario: Scenario, options: RunOptions) -> tuple[Scenario, RunOptions] | None:
     """What is run once more where a scenario fails; None: nothing is."""
-    ask = hook("once_more") if scenario.extra else None
-    again: tuple[Scenario, RunOptions] | None = ask(scenario, options) if ask else None
-    return again
+    for feature in owners(scenario.extra):
+        if "once_more" in feature.hooks:
+            again: tuple[Scenario, RunOptions] | None = load(feature.hooks["once_more"])(scenario, options)
+            return again
+    return None
