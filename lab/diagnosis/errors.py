@@ -92,7 +92,7 @@ _PEER_LOST = re.compile(
 )
 """What torch.distributed says in a rank that failed because another one did."""
 _GAVE_UP = re.compile(r"timed out|wait timeout|failed to pass monitoredBarrier", re.IGNORECASE)
-"""What it says in a rank that waited for as long as it was told to."""
+"""How gloo words the time-out of a rank that waited for its whole time limit."""
 _TIME_OUT = re.compile(r"tim(?:ed|e)[ -]?out|^SystemExit", re.IGNORECASE)
 _BY_TORCH = re.compile(r"^(?:RuntimeError|torch\.distributed\.[\w.]+): ", re.MULTILINE)
 """How the text of an exception begins that torch.distributed raises; a script's own broken pipe is no RuntimeError."""
@@ -149,7 +149,7 @@ class OddOne(NamedTuple):
 
 
 def find_odd_one(ranks: Iterable[RankFacts]) -> OddOne | None:
-    """The odd one out, from what the ranks raised; None where nobody was told, or where most do not agree."""
+    """The rank that differs, by what the ranks raised; None if no error says so, or if no majority agrees."""
     calls = {
         int(match["rank"]): _call(match["op"], match["shape"], match["dtype"])
         for rank in ranks

@@ -173,7 +173,7 @@ def _answers(call: Call, wait: Wait) -> bool:
 def _neighbour(evidence: Evidence, wait: Wait) -> Finding | None:
     """A rank that has another neighbour than the others at the same line.
 
-    Most ranks, of three or more, mean the rank that is so many further on than themselves, and this one does not.
+    With three or more ranks: most address the rank at the same distance from their own, and this one does not.
     """
     size, turn = len(wait.step.group.ranks), _turn(evidence, wait.rank, wait.call)
     if turn is None or size < _FEWEST:

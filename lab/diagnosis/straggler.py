@@ -26,7 +26,7 @@ MOST_PART = 3 / 4
 LEAST_SHARE = 0.1
 """Even without its worst step, it has to cost each of the others this part of the time that the steps span,"""
 NOW_AND_THEN_SHARE = 0.05
-"""or this part, where it is late now and then and nobody else is so late,"""
+"""or this part, if it is late only sometimes and no other rank is as late,"""
 GREAT_SHARE = 1 / 3
 """or this part, where its being late now and then might be chance by the number of these steps alone,"""
 LEAST_S = 0.1

@@ -35,8 +35,8 @@ class FaultKeys:
     )
     """What is broken on purpose while it runs, each when its event comes; see Faults."""
     rerun: bool = key(False, kinds.boolean(), "rerun: true")
-    """Where its faults made it fail, run it once more without them, on what it left in the shared folder: then that run
-    has to pass, and is the one that is told."""
+    """If the run fails because of its faults, run it again without them, with what it left in the shared folder. The
+    second run has to pass, and is the one that is reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
