@@ -260,7 +260,7 @@ def find_weights_apart(evidence: Evidence) -> list[Finding]:
 
 
 def _with_gradients(turns: Mapping[tuple[int, int], Turn]) -> dict[tuple[int, int], Turn]:
-    """The steps whose gradients are on record: those of the last step may have been dropped before they were recorded."""
+    """The steps whose gradients are on record; those of the last step may have been dropped before that."""
     return {step: turn for step, turn in turns.items() if any(norm is not None for norm in turn.gradients)}
 
 
