@@ -12,6 +12,7 @@ import os
 import re
 import resource
 import signal
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +105,12 @@ def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
 
 
 def _search_in_child(search: Callable[[], str | None], limit_s: int) -> tuple[str | Exception | None, float]:
-    """What a search finds, or what came of it otherwise; and the seconds that it computed."""
+    """Search in a forked child.
+
+    Returns:
+        The match or the error, and the seconds that the search computed. What the fork itself costs, which depends on
+        the size of this process, is not counted.
+    """
     read, write = os.pipe2(os.O_CLOEXEC)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of them
@@ -125,7 +131,8 @@ def _search_in_child(search: Callable[[], str | None], limit_s: int) -> tuple[st
         return TooLong(f"the search for the pattern was given up after {limit_s} s"), max(took_s, limit_s)
     if not said:
         return TooLong("the search for the pattern broke off"), took_s
-    kind, text = said[:1], said[1:].decode("utf-8", "surrogatepass")
+    took, _, text = said[1:].decode("utf-8", "surrogatepass").partition(" ")
+    kind, took_s = said[:1], float(took)
     if kind == _FAILED:
         number, _, words = text.partition(" ")
         return OSError(int(number), words), took_s
@@ -142,13 +149,14 @@ def _answer(write: int, search: Callable[[], str | None], limit_s: int) -> NoRet
         resource.setrlimit(
             resource.RLIMIT_CPU, (limit_s if hard == resource.RLIM_INFINITY else min(limit_s, hard), hard)
         )
+        began_s = time.process_time()
         try:
             found = search()
-            said = _MISSED if found is None else _FOUND + found.encode("utf-8", "surrogatepass")
+            kind, text = (_MISSED, "") if found is None else (_FOUND, found)
         except OSError as error:
-            said = _FAILED + f"{error.errno or 0} {error.strerror or error}".encode()
+            kind, text = _FAILED, f"{error.errno or 0} {error.strerror or error}"
         with open(write, "wb") as answer:
-            answer.write(said)
+            answer.write(kind + f"{time.process_time() - began_s:f} {text}".encode("utf-8", "surrogatepass"))
         os._exit(0)
     finally:
         os._exit(1)
