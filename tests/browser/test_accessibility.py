@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page
 
 from lab.features.compare.page import write_diff
-from lab.features.grade.page import write_grades
+from lab.features.grade.view import write_grades
 from lab.features.html.page import write_report
 from lab.features.suite.page import write_suite
 from lab.record.read import Record

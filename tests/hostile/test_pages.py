@@ -20,17 +20,15 @@ from markdown_it import MarkdownIt
 
 from lab.features.compare.page import write_diff
 from lab.features.grade.grades import Grade, Grades, Score
-from lab.features.grade.page import write_grades
-from lab.features.grade.view import grades_csv
+from lab.features.grade.view import grades_csv, write_grades
 from lab.features.html.page import write_report
 from lab.features.lessons.catalogue import catalogue_text
 from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
-from lab.features.suite.junit import junit_xml
-from lab.features.suite.markdown import markdown
 from lab.features.suite.outcome import rates
 from lab.features.suite.page import write_suite
+from lab.features.suite.reports import junit_xml, markdown
 from lab.features.watch.follow import Follower
 from lab.features.watch.page import page_of
 from lab.features.watch.server import Server

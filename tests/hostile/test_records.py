@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from lab.errors import RecordError
-from lab.features.suite.junit import last_lines
+from lab.features.suite.reports import last_lines
 from lab.node.remove import remove_tree
 from lab.record.events import Over
 from lab.record.layout import ATTEMPTS, EVENTS, INDEX, LOGS, PLAN, PREDICTION, RESULT, SCENARIO, STARTED, TRACE

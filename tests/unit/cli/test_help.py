@@ -18,7 +18,7 @@ import yaml
 from lab.cli.main import main
 from lab.cli.overview import VERBS
 from lab.features.help import verb as subject
-from lab.features.help.topics import Topic, anchor_of, docs_folder, text_of, topics
+from lab.features.help.verb import Topic, anchor_of, docs_folder, text_of, topics
 from lab.report.style import Style
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -28,7 +28,7 @@ from lab.errors import (
     ScenarioError,
     UsageError,
 )
-from lab.features.completion.names import NAMES
+from lab.features.completion.verb import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.features.functions.failures import caught_as, rebuild
-from lab.features.functions.on_node.call import Failure
+from lab.features.functions.answers import caught_as, rebuild
+from lab.features.functions.on_node.messages import Failure
 
 
 class Needs(Exception):

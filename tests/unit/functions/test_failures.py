@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lab.errors import RanksFailed
-from lab.features.functions.failures import raised, rebuild
-from lab.features.functions.on_node.call import Failure, Place
-from lab.features.functions.on_node.call_failures import describe
+from lab.features.functions.answers import raised, rebuild
+from lab.features.functions.on_node.calls import describe
+from lab.features.functions.on_node.messages import Failure, Place
 
 HERE = Path(__file__)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.functions.lend import is_own, lend
+from lab.features.functions.pack import is_own, lend
 
 
 @pytest.fixture

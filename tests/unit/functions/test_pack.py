@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from lab.errors import UsageError
-from lab.features.functions.failures import raised
-from lab.features.functions.on_node.call import Failure
-from lab.features.functions.on_node.call_values import write_value
+from lab.features.functions.answers import raised
+from lab.features.functions.on_node.messages import Failure, write_value
 from lab.features.functions.pack import Packed, pack_call
 from lab.features.functions.session import decode
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.functions.on_node import call_values
-from lab.features.functions.on_node.call_values import HEAD, Unsendable, write_value
-from lab.features.functions.values import Misread, read_value
+from lab.features.functions.answers import Misread, read_value
+from lab.features.functions.on_node import messages as call_values
+from lab.features.functions.on_node.messages import HEAD, Unsendable, write_value
 
 MORE = 1 << 20
 

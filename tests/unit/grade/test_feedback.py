@@ -8,11 +8,9 @@ import json
 from pathlib import Path
 
 from lab.diagnosis.facts import RunFacts
-from lab.features.grade.grades import Grades
+from lab.features.grade.grades import Grades, grade_of, not_graded, refused
 from lab.features.grade.keys import Grading
-from lab.features.grade.page import write_grades
-from lab.features.grade.points import grade_of, not_graded, refused
-from lab.features.grade.view import grades_csv, grades_text, progress_line
+from lab.features.grade.view import grades_csv, grades_text, progress_line, write_grades
 from lab.record.result import Culprit, Expectation, RankResult, Result
 from lab.report.style import Style
 from lab.spec.scenario import Expect, Scenario

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lab.diagnosis.facts import RankFacts, RunFacts
+from lab.features.grade.grades import broke_off, forfeited, scores, worth
 from lab.features.grade.keys import Grading
-from lab.features.grade.points import broke_off, forfeited, scores, worth
 from lab.node.messages.agent import Exited, Limited
 from lab.record.events import NodeLost
 from lab.record.result import Expectation, RankResult, Result

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.features.grade import stage
-from lab.features.grade.points import plain
-from lab.features.grade.stage import ROOM, own_folder, staged
-from lab.features.grade.submissions import Room, Submission, find_submissions, unzip
+from lab.features.grade import submissions as stage
+from lab.features.grade.grades import plain
+from lab.features.grade.submissions import ROOM, Room, Submission, find_submissions, own_folder, staged, unzip
 from lab.spec.load import load_scenario
 from lab.spec.scenario import Scenario
 

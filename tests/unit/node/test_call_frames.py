@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.features.functions.on_node.call_frames import Pieces, TooLong, pack
+from lab.features.functions.on_node.messages import Pieces, TooLong, pack
 
 
 def test_pieces_come_whole_however_they_are_cut() -> None:

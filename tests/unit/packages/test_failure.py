@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import ClusterUnfit
-from lab.features.packages.pip import pip_failed
+from lab.features.packages.pip import Target, pip_failed
 from lab.features.packages.pip_program import NO_PIP, REFUSED
-from lab.features.packages.target import Target
 from tests.unit.fake_engine import python_with
 
 

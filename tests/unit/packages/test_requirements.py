@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import ScenarioError, UsageError
-from lab.features.packages.requirements import checked_requirements, merged, read_file
-from lab.features.packages.script_block import read_block
+from lab.features.packages.requirements import checked_requirements, merged, read_block, read_file
 from lab.spec.load import load_scenario, scenario_from_script
 from tests.wheel_files import make_wheel
 

@@ -12,8 +12,8 @@ import pytest
 
 from lab.errors import LabError
 from lab.features.packages import pip_program
-from lab.features.packages.environments import key_of, making
-from lab.features.packages.target import Target
+from lab.features.packages.pip import Target
+from lab.features.packages.stores import key_of, making
 from lab.features.packages.wheels import fetch_wheels
 from tests.unit.fake_engine import python_with
 from tests.wheel_files import make_wheel
@@ -76,7 +76,7 @@ def test_wheels_that_are_named_by_path_count_by_what_they_hold(tmp_path: Path) -
 
 def test_what_is_made_is_made_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("lab.features.packages.environments._WAIT_S", 0.0)
+    monkeypatch.setattr("lab.features.packages.stores._WAIT_S", 0.0)
     said: list[str] = []
     first, second = making("key", said.append), making("other", said.append)
     with first, second, pytest.raises(LabError, match="another command"), making("key", said.append):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.features.pytest.ahead import Ahead, shape_ahead
+from lab.features.pytest.pool import Ahead, shape_ahead
 
 
 @pytest.mark.parametrize(

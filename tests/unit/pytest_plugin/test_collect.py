@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.features.pytest.collect import ScenarioItem
+from lab.features.pytest.items import ScenarioItem
 from lab.spec.lessons import looks_like_one
 from tests.pytest_process import pytest_environment, pytest_words
 
@@ -116,8 +116,8 @@ def test_why_a_scenario_fails_is_told_without_what_led_to_it(monkeypatch: pytest
         except OSError as error:
             raise LabError("told") from error
 
-    monkeypatch.setattr(import_module("lab.features.pytest.lab_run"), "run_warm", refuse)
-    monkeypatch.setattr("lab.features.pytest.collect._most_nodes", lambda _: 1)
+    monkeypatch.setattr(import_module("lab.features.pytest.items"), "run_warm", refuse)
+    monkeypatch.setattr("lab.features.pytest.items._most_nodes", lambda _: 1)
     item = object.__new__(ScenarioItem)
     for name in ("session", "scenario"):
         setattr(item, name, None)

@@ -11,8 +11,7 @@ import pytest
 
 from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
-from lab.features.pytest.pool import Pool
-from lab.features.pytest.warm import WarmCluster
+from lab.features.pytest.pool import Pool, WarmCluster
 from lab.plan.limits import Machine
 from lab.run.keeper import keeper_died, keeper_lock
 from lab.run.reap import reap

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lab.features.pytest.stash import DEADLINE
-from lab.features.pytest.warm import Runs, WarmCluster
+from lab.features.pytest.pool import Runs, WarmCluster
+from lab.features.pytest.session import DEADLINE
 from lab.node.messages.agent import Prepare
 from lab.record.read import Record
 from lab.run.options import RunOptions

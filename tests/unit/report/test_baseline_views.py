@@ -8,8 +8,7 @@ import pytest
 
 from lab.features.compare.baseline import Baseline, CaseChange, More
 from lab.features.compare.view import baseline_text
-from lab.features.suite.junit import junit_xml
-from lab.features.suite.markdown import markdown
+from lab.features.suite.reports import junit_xml, suite_markdown
 from lab.report.style import Style
 from tests.unit.report.test_suite_views import HOSTILE, follows_the_schema
 from tests.unit.suite.cases import attempt, outcome, suite
@@ -65,7 +64,7 @@ def test_junit_has_a_suite_of_its_own_in_which_what_is_worse_failed(compared: Ba
 
 
 def test_markdown_has_a_section_in_which_nothing_acts(compared: Baseline) -> None:
-    text = markdown(suite(outcome(attempt())), compared)
+    text = suite_markdown(suite(outcome(attempt())), compared)
     assert "### Compared with main: 3 cases, 1 of them worse" in text
     assert "  - more of all\\_reduce: 2 → 3 times, 128 B → 256 B" in text
     assert "- same" not in text

@@ -9,9 +9,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.features.suite.junit import junit_xml
-from lab.features.suite.markdown import markdown
 from lab.features.suite.outcome import SuiteResult
+from lab.features.suite.reports import junit_xml
 from lab.features.suite.view import SuiteDisplay, again_line, outcome_line, suite_text
 from lab.report.style import Style
 from tests.unit.suite.cases import attempt, case, culprit, outcome, rank_with_log, suite
@@ -123,7 +122,7 @@ def test_what_xml_cannot_hold_is_written_out(every_kind: SuiteResult):
 
 
 def test_markdown_says_what_did_not_pass_and_nothing_in_it_acts(every_kind: SuiteResult):
-    text = markdown(every_kind)
+    text = suite_markdown(every_kind)
     assert text.startswith("## ✔ 1 passed, ~ 1 flaky, ✘ 1 failed, ∞ 1 hung, ! 1 error, - 1 skipped\n")
     assert "2 cases did not run: interrupted" in text
     assert "\x1b" not in text
@@ -134,7 +133,7 @@ def test_markdown_says_what_did_not_pass_and_nothing_in_it_acts(every_kind: Suit
 
 
 def test_a_table_row_of_markdown_is_one_line(tmp_path: Path):
-    text = markdown(suite(outcome(attempt(), name="a|b\nc")))
+    text = suite_markdown(suite(outcome(attempt(), name="a|b\nc")))
     assert "| a\\|b c | passed | 2 | 1.5 s | 1 | – |" in text
 
 
@@ -144,7 +143,7 @@ def test_rates_are_told_instead_of_single_failures():
         outcome(attempt(), repetition=3, repetitions=3, seed=3),
         seed=1,
     )
-    for text in (suite_text(found, PLAIN), markdown(found).replace("\\", "")):
+    for text in (suite_text(found, PLAIN), suite_markdown(found).replace("\\", "")):
         assert "2 of 3 did not pass (66.7%, in the long run between 20.8% and 93.9%, with 95% confidence)" in text
         assert text.count("it broke") == 1
         assert "seeds 1, 2" in text

@@ -11,7 +11,7 @@ from lab.errors import UsageError
 from lab.features.faults.fault import Fault
 from lab.features.faults.kinds.kill import Kill
 from lab.features.faults.when import When
-from lab.features.suite.matrix import Matrix, make_cases, matching
+from lab.features.suite.cases import Matrix, make_cases, matching
 from lab.plan.cluster import Shape
 from lab.spec.launching import Launching
 from lab.spec.scenario import Expect, Resources

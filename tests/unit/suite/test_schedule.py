@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.suite.schedule import Pace, choose_jobs, cluster_for, in_order, known_durations, next_fitting
+from lab.features.suite.cases import Pace, choose_jobs, cluster_for, in_order, known_durations, next_fitting
 from lab.plan.cluster import Shape
 from lab.record.write import RecordWriter
 from tests.unit.suite.cases import attempt, case

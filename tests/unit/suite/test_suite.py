@@ -12,11 +12,12 @@ import pytest
 
 from lab.cluster import Cluster
 from lab.errors import ClusterError, ClusterUnfit, EngineUnavailable, MachineLacks, UsageError
-from lab.features.suite import hands, suite
-from lab.features.suite.matrix import Matrix
+from lab.features.suite import run as suite
+from lab.features.suite import worker as hands
+from lab.features.suite.cases import Matrix
 from lab.features.suite.outcome import SuiteResult
-from lab.features.suite.start import Asked, start
-from lab.features.suite.watcher import Nobody
+from lab.features.suite.run import Asked, start
+from lab.features.suite.view import Nobody
 from lab.record.read import list_records
 from lab.run.lock import ClusterLock
 from lab.spec.load import open_scenario

@@ -1,8 +1,4 @@
-"""What a function returned, as data that is read without running anything: never a pickle.
-
-A value is JSON, in which a list `[kind, ...]` stands for what JSON has no word for, followed by the bytes of
-tensors and arrays. Classes are named; whoever reads takes only those that are there and hold nothing but fields.
-"""
+"""What a rank that is called and its caller send each other: frames of a known kind and length, plain data, values."""
 
 from __future__ import annotations
 
@@ -12,10 +8,143 @@ import math
 import struct
 import sys
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, timedelta
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple, Optional
+
+
+class Begin(NamedTuple):
+    """From the caller: what a rank is to know first."""
+
+    backend: str
+    """What the process group is made with; empty: none is."""
+
+
+class Ready(NamedTuple):
+    """From a rank: it waits for calls."""
+
+    python: str
+    """Version of the interpreter, `3.11`: functions travel as its bytecode."""
+
+
+class Wanted(NamedTuple):
+    """From a rank: it lacks this module."""
+
+    name: str
+
+
+class How(NamedTuple):
+    """From the caller, with a call: how to make it."""
+
+    filled: list[str]
+    """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
+    wanted: bool
+    """Whether what the function returns is to be sent back."""
+    sources: dict[str, str]
+    """Texts of source files, so that tracebacks show lines."""
+    assertions: Optional[dict[str, Any]]
+    """See `call_assertions.SETTINGS`; None where no assertion was rewritten."""
+    variables: bool
+    """Whether failures tell local variables."""
+
+
+class Place(NamedTuple):
+    """A frame of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    first_line: int
+    """Where the function begins."""
+    arguments: dict[str, str]
+    """What it was called with, as shown."""
+    variables: dict[str, str]
+    """Its other local variables, as shown; only where they are wanted."""
+    hidden: bool = False
+    """Whether the function wants to be left out of tracebacks."""
+
+
+class Failure(NamedTuple):
+    """What a function raised."""
+
+    module: str
+    kind: str
+    """Qualified name of its class."""
+    text: str
+    places: tuple[Place, ...]
+    """Outermost first."""
+    notes: tuple[str, ...] = ()
+    cause: Optional[Failure] = None
+    """What it was raised from."""
+    context: Optional[Failure] = None
+    """What was being handled; None where that is not to be shown."""
+
+
+class Answered(NamedTuple):
+    """What goes with the value that a function returned."""
+
+    used_up: str = ""
+    """Why the rank should take no other call; empty where it may."""
+    groups: int = 0
+    """How many process groups it has made."""
+
+
+BEGIN = b"B"
+"""From the caller, first: what the rank is to know before it meets the others; plain data."""
+CALL = b"C"
+"""From the caller: a function and its arguments."""
+MODULE = b"M"
+"""From a rank: it lacks a module, by name. From the caller: that module's files, or nothing; plain data."""
+READY = b"R"
+"""From a rank, first: it is in the process group; plain data."""
+VALUE = b"V"
+"""From a rank: what the function returned, as data; see `call_values`."""
+FAILURE = b"F"
+"""From a rank: what the function raised; plain data."""
+KEPT = b"K"
+"""From a rank: why what the function returned cannot be sent; text."""
+
+LIMIT_BYTES = 64 << 20
+"""Largest piece, either way."""
+_HEAD = struct.Struct(">cQ")
+
+
+class TooLong(ValueError):
+    """A piece is longer than anything that is allowed."""
+
+
+def pack(kind: bytes, body: bytes) -> bytes:
+    """A piece as bytes."""
+    return _HEAD.pack(kind, len(body)) + body
+
+
+class Pieces:
+    """Puts together what arrives in chunks."""
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._waiting = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Every piece that ends in this chunk, as its kind and what is in it.
+
+        Raises:
+            TooLong: a piece is to be longer than the limit; nothing can be read after that.
+        """
+        self._waiting += chunk
+        while len(self._waiting) >= _HEAD.size:
+            kind, length = _HEAD.unpack_from(self._waiting)
+            if length > self._limit_bytes:
+                raise TooLong(f"a piece of {length:,} bytes; at most {self._limit_bytes:,} are allowed")
+            end = _HEAD.size + length
+            if len(self._waiting) < end:
+                return
+            body = bytes(self._waiting[_HEAD.size : end])
+            del self._waiting[:end]
+            yield kind, body
+
 
 DEEPEST = 100
 """So many containers may lie within each other."""
