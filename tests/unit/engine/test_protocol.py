@@ -33,7 +33,9 @@ from lab.features.swarm.hosts import TaskChannel
 from tests.unit.fake_engine import FakeChannel, FakeEngine
 
 CAPABILITIES = [
-    one for one in vars(protocols).values() if getattr(one, "_is_protocol", False) and one not in (Channel, Engine, Protocol)
+    one
+    for one in vars(protocols).values()
+    if getattr(one, "_is_protocol", False) and one not in (Channel, Engine, Protocol)
 ]
 OF_IMAGES = {ImageMaker, ImageStore, LimitControl}
 PROCESSES = (LocalEngine, SlurmEngine)
