@@ -1,4 +1,4 @@
-"""`lab help`: what there is to read, a topic of it (pages of the docs that come with the lab), or how a verb is used."""
+"""`lab help`: what there is to read, a topic of it (a page of the docs), or how a verb is used."""
 
 from __future__ import annotations
 

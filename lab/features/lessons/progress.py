@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lab.engine.home import state_folder
+from lab.engine.ownership import state_folder
 from lab.errors import LabError, UsageError
 from lab.node.messages.typed import Misfit, read
 

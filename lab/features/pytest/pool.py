@@ -31,7 +31,7 @@ from lab.record.plan import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.guard import Guard
-from lab.run.keeper import forget, keeper_lock
+from lab.run.lock import forget, keeper_lock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.spec.load import open_scenario

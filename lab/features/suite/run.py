@@ -51,8 +51,7 @@ from lab.plan.options import PlanOptions
 from lab.record.plan import Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
-from lab.run.place import Place
-from lab.run.reap import reap
+from lab.run.place import Place, reap
 from lab.spec.load import find_scenarios, open_scenario
 from lab.spec.scenario import Scenario
 

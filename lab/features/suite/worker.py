@@ -19,12 +19,11 @@ from lab.errors import EngineUnavailable, LabError, MachineLacks, unforeseen
 from lab.features.suite.outcome import Attempt
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
-from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
-from lab.run.place import Place
-from lab.run.several import Several
+from lab.run.place import Place, refuse_foreign_wishes
+from lab.run.pool import Several
 from lab.spec.scenario import Scenario
 
 

@@ -13,8 +13,8 @@ from lab.engine.protocol import Traits
 from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.pool import Pool, WarmCluster
 from lab.plan.limits import Machine
-from lab.run.keeper import keeper_died, keeper_lock
-from lab.run.reap import reap
+from lab.run.lock import keeper_died, keeper_lock
+from lab.run.place import reap
 from tests.unit.fake_engine import FakeEngine
 
 
