@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.engine.home import state_folder
+from lab.engine.ownership import state_folder
 from lab.errors import LabError, UsageError
 from lab.features.lessons.verb_scenarios import PATH_FILE, read_path
 from lab.node.messages.typed import Misfit, read
