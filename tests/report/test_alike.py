@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lab.features.export.traffic_view import traffic_text
-from lab.features.html.tables import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
+from lab.features.export.verb import traffic_text
+from lab.features.html.page import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result

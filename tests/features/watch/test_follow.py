@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
+from lab.features.watch.now import Follower, Now
 from lab.trace import tail
 from tests.features.watch.growing import ORIGIN, Growing
 

@@ -1,33 +1,153 @@
-"""The file beside a scenario that says what its ranks call: read, written, and held against a run."""
+"""Whether ranks called what a scenario states, or what the snapshot beside it has."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-from lab.diagnosis.evidence import Evidence
-from lab.errors import LabError, UsageError
-from lab.features.calls.change_words import tell_changes
-from lab.features.calls.keys import SNAPSHOT, Stated, calls_of
-from lab.features.calls.stated import NOT_RECORDED, check_calls
-from lab.features.calls.text import (
-    Calls,
-    SnapshotDamaged,
-    counted,
-    read_calls,
-    settled_calls,
-    texts_of,
-    write_calls,
-)
+from lab.diagnosis.evidence import Evidence, read_evidence
+from lab.errors import LabError, RecordError, ScenarioError, UsageError
+from lab.features.calls.changes import tell_changes
+from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
+from lab.features.calls.text import Calls, SnapshotDamaged, counted, read_calls, settled_calls, texts_of, write_calls
 from lab.plan.plan import Plan
-from lab.record.result import Expectation
+from lab.record.read import Record
+from lab.record.result import Expectation, Result
 from lab.spec.expressions import RankVariables
 from lab.spec.lessons import is_installed
 from lab.spec.scenario import Scenario
+from lab.trace.model import Buffer, Call, Group, RankTrace
+from lab.trace.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
+from lab.trace.read import read_trace
+from lab.words import plural
+
+NOT_RECORDED = "calls were not recorded: tracing was off; run it without --no-trace and trace: false"
+
+
+def check_calls(
+    stated: Sequence[str] | Mapping[int, Sequence[str]], record: Record, variables: Mapping[int, RankVariables]
+) -> Iterator[Expectation]:
+    """One expectation for each rank of which calls are stated: as stated, or the first place where they differ."""
+    trace = read_trace(record)
+    by_rank = stated if isinstance(stated, Mapping) else dict.fromkeys(variables, stated)
+    for rank, items in sorted(by_rank.items()):
+        of_rank = trace.ranks.get(rank)
+        try:
+            if of_rank is None or not of_rank.recorded:
+                raise ScenarioError("no trace of this rank is on record" if trace.recorded else NOT_RECORDED)
+            if of_rank.cut:
+                raise ScenarioError(f"recording ended early: {of_rank.cut}")
+            patterns = [pattern for item in items for pattern in parse_calls(item, variables[rank])]
+        except ScenarioError as error:  # the run is over: what cannot be compared is not met, and says why
+            yield Expectation(what="calls", rank=rank, expected="; ".join(items), got=f"({error.message})", met=False)
+            continue
+        yield _compare(patterns, of_rank, trace.groups)
+
+
+def _compare(patterns: list[CallPattern], rank: RankTrace, groups: Mapping[str, Group]) -> Expectation:
+    departure = first_departure(patterns, rank.calls, groups)
+    expected, got = "as stated", f"as stated: {plural(len(rank.calls), 'call')}"
+    if departure is not None:
+        expected = "no further call" if departure.expected is None else departure.expected.text
+        got = _got(departure, rank, groups)
+    return Expectation(what="calls", rank=rank.rank, expected=expected, got=got, met=departure is None)
+
+
+def _got(departure: Departure, rank: RankTrace, groups: Mapping[str, Group]) -> str:
+    if departure.got is not None:
+        phase = departure.expected is not None and departure.expected.phase is not None
+        return _shown(departure.got, groups, phase=phase)
+    more = "nothing like it" if departure.after_gap else "nothing more"
+    return f"{more}, after {_shown(rank.calls[-1], groups)}" if rank.calls else "no call at all"
+
+
+def _shown(call: Call, groups: Mapping[str, Group], *, phase: bool = False) -> str:
+    where = f" at {call.source}" if call.source else ""
+    return f"call {call.index}: {render_call(call, groups, phase=phase)}{where}"
+
+
+def fits(call: Call, pattern: CallPattern, groups: Mapping[str, Group]) -> bool:
+    """Whether a recorded call is what a scenario states; what is not stated is not compared."""
+    return (
+        call.op == pattern.op
+        and pattern.reduce_op in (None, call.reduce_op)
+        and pattern.source in (None, source_of(call))
+        and pattern.destination in (None, destination_of(call))
+        and pattern.from_any in (None, call.from_any)
+        and pattern.tag in (None, call.tag)
+        and pattern.split in (None, split_of(call))
+        and pattern.hands_out in (None, call.hands_out)
+        and pattern.bucket in (None, bucket_of(call))
+        and pattern.module in (None, call.module)
+        and pattern.group in (None, *labels_of(call, groups), call.group)
+        and pattern.phase in (None, call.phase)
+        and _fit_tensors(call.own, pattern)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Departure:
+    """Where a rank left what was stated."""
+
+    expected: CallPattern | None
+    """The call that was due; None where there were no more."""
+    got: Call | None
+    """What came instead; None where the rank called nothing more."""
+    after_gap: bool = False
+    """Whether `...` stood before `expected`: it was waited for until the end, and `got` is None."""
+
+
+def first_departure(
+    stated: Sequence[CallPattern], calls: Sequence[Call], groups: Mapping[str, Group]
+) -> Departure | None:
+    """Where calls differ from what was stated; None if they do not.
+
+    Where `...` leaves several ways to read the calls, the one that gets furthest counts.
+    """
+    places = _open(stated, {0})
+    furthest, at = max(places), 0
+    for number, call in enumerate(calls):
+        after = {place for place in places if place < len(stated) and stated[place] is ANYTHING}
+        for place in places:
+            pattern = stated[place] if place < len(stated) else ANYTHING
+            if pattern is not ANYTHING and fits(call, pattern, groups):
+                after.add(place + 1)
+        places = _open(stated, after)
+        if not places:
+            break
+        if max(places) > furthest:
+            furthest, at = max(places), number + 1
+    if len(stated) in places:
+        return None
+    expected = stated[furthest] if furthest < len(stated) else None
+    if furthest > 0 and stated[furthest - 1] is ANYTHING:
+        return Departure(expected=expected, got=None, after_gap=True)
+    return Departure(expected=expected, got=calls[at] if at < len(calls) else None)
+
+
+def _open(stated: Sequence[CallPattern], places: set[int]) -> set[int]:
+    """The places with those behind each `...`, which may stand for nothing."""
+    found = set(places)
+    for place in sorted(places):
+        while place < len(stated) and stated[place] is ANYTHING:
+            place += 1
+            found.add(place)
+    return found
+
+
+def _fit_tensors(tensors: tuple[Buffer, ...], pattern: CallPattern) -> bool:
+    if pattern.tensors is None:
+        return True
+    return len(tensors) == len(pattern.tensors) and all(
+        tensor.dtype == dtype and shape in (None, tensor.shape)
+        for tensor, (dtype, shape) in zip(tensors, pattern.tensors, strict=True)
+    )
+
 
 SUFFIX = ".calls.txt"
 _MOST_BYTES = 16 << 20
@@ -261,3 +381,96 @@ def _check(name: str, before: Calls, evidence: Evidence, *, whole: bool) -> list
     left = all(ended.get(rank, whole) for rank in before)
     got = "the same" if left else "the same, as far as the ranks came"
     return [Expectation(what="snapshot", expected=name, got=f"{got}: {counted(now)}", met=left)]
+
+
+class RecordedCalls(Mapping[int, tuple[str, ...]]):
+    """What the ranks of a run called: by rank, a line a call, in order. Shows itself as the text of a snapshot.
+
+    Args:
+        result: the run, whose record is read when it is first asked for.
+    """
+
+    home: SnapshotHome | None = None
+    """That of all results, while a test runs."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def __getitem__(self, rank: int) -> tuple[str, ...]:
+        return self._calls[rank]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __repr__(self) -> str:
+
+        return write_calls(self._calls).rstrip()
+
+    def matches_snapshot(self, path: str | Path | None = None, *, update: bool | None = None) -> bool:
+        """Hold them against a file; one that is missing is written, except in CI.
+
+        Args:
+            path: the file; None: beside the script of the run or, in a test, beside the test.
+            update: True: write it anew; False: not even one that is missing.
+
+        Returns:
+            True.
+
+        Raises:
+            AssertionError: something was called otherwise; the message says what, in words.
+            LabError: the run has no record.
+        """
+        __tracebackhide__ = True  # the message says it all
+        home = type(self).home
+        if update is None and home is not None:
+            update = home.update
+        file = self._file(path)
+        found = hold_against(file, self._evidence, update=update, fine=self._result.passed)
+        unmet = [one.sentence() for one in found if not one.met]
+        if unmet:
+            ended = [] if self._result.passed else [f"the run itself: {self._result.reason}"]
+            raise AssertionError("\n".join([*unmet, *ended, f"({file.how} writes it anew)"]))
+        return True
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+
+        if self._result.path is None:
+            raise RecordError("the run has no record, so nobody knows what its ranks called")
+        return read_evidence(Record(path=self._result.path))
+
+    @cached_property
+    def _calls(self) -> Mapping[int, tuple[str, ...]]:
+
+        return texts_of(self._evidence.trace)
+
+    def _file(self, path: str | Path | None) -> SnapshotFile:
+
+        home, plan = type(self).home, self._evidence.record.plan()
+        how = "`matches_snapshot(update=True)`" if home is None else home.how
+        folder = Path() if home is None else home.file.parent
+        size = plan.nnodes or 1, plan.nproc_per_node or 1
+        if path is not None:
+            place = Path(os.path.abspath(folder / path))
+            return SnapshotFile(path=place, of=f"{plan.scenario} on {size[0]} x {size[1]}", how=how)
+        if home is None:
+            return beside(Path(plan.script), *size, how=how)
+        run = self._evidence.record.run
+        if run not in home.runs:
+            home.runs.append(run)
+        turn = home.runs.index(run) + 1
+        name = home.name if turn == 1 else f"{home.name}-{turn}"
+        return beside(home.file.with_name(f"{home.file.stem}.{name}.py"), *size, how=how)
+
+
+def keep_beside_test(file: Path, name: str, how: str, update: bool | None) -> Callable[[], None]:
+    """Have `matches_snapshot()` keep its files beside the file of a test; returns what ends that."""
+    RecordedCalls.home = SnapshotHome(file=file, name=name, how=how, update=update)
+
+    def forget() -> None:
+        RecordedCalls.home = None
+
+    return forget
