@@ -38,10 +38,10 @@ from lab.record.suite import Suite
 from lab.spec.scenario import Expect, Scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match
-from tests.unit.cli.test_damaged_records import make
-from tests.unit.report.test_hostile_text import assert_harmless, poisoned
-from tests.unit.suite.cases import attempt, culprit, outcome, rank_with_log, suite
-from tests.unit.watch.growing import ORIGIN, Growing
+from tests.cli.test_damaged_records import make
+from tests.features.html.test_hostile_text import assert_harmless, poisoned
+from tests.features.suite.cases import attempt, culprit, outcome, rank_with_log, suite
+from tests.features.watch.growing import ORIGIN, Growing
 
 CONTROLS = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0)]
 DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]

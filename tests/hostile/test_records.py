@@ -24,8 +24,8 @@ from lab.record.layout import ATTEMPTS, EVENTS, INDEX, LOGS, PLAN, PREDICTION, R
 from lab.record.result import Result
 from lab.record.write import RecordWriter
 from lab.report.last_lines import last_lines_text
+from tests.cli.test_damaged_records import make
 from tests.hostile.view_record import VIEWS
-from tests.unit.cli.test_damaged_records import make
 
 pytestmark = pytest.mark.timeout(170)
 SECRET = "SECRET-7f3a9c"
