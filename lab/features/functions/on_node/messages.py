@@ -15,41 +15,6 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, Optional
 
 
-class Begin(NamedTuple):
-    """From the caller: what a rank is to know first."""
-
-    backend: str
-    """What the process group is made with; empty: none is."""
-
-
-class Ready(NamedTuple):
-    """From a rank: it waits for calls."""
-
-    python: str
-    """Version of the interpreter, `3.11`: functions travel as its bytecode."""
-
-
-class Wanted(NamedTuple):
-    """From a rank: it lacks this module."""
-
-    name: str
-
-
-class How(NamedTuple):
-    """From the caller, with a call: how to make it."""
-
-    filled: list[str]
-    """Parameters that each rank fills in: `rank`, `world_size`, `group`."""
-    wanted: bool
-    """Whether what the function returns is to be sent back."""
-    sources: dict[str, str]
-    """Texts of source files, so that tracebacks show lines."""
-    assertions: Optional[dict[str, Any]]
-    """See `call_assertions.SETTINGS`; None where no assertion was rewritten."""
-    variables: bool
-    """Whether failures tell local variables."""
-
-
 class Place(NamedTuple):
     """A frame of a traceback."""
 
@@ -92,13 +57,14 @@ class Answered(NamedTuple):
 
 
 BEGIN = b"B"
-"""From the caller, first: what the rank is to know before it meets the others; plain data."""
+"""From the caller, first: what the process group is made with, as text; nothing: none is made."""
 CALL = b"C"
-"""From the caller: a function and its arguments."""
+"""From the caller, two pickles: how to make a call, see `lab.features.functions.pack`; a function and its arguments."""
 MODULE = b"M"
-"""From a rank: it lacks a module, by name. From the caller: that module's files, or nothing; plain data."""
+"""From a rank: the name of a module that it lacks. From the caller: that module's files, or nothing; plain data."""
 READY = b"R"
-"""From a rank, first: it is in the process group; plain data."""
+"""From a rank, first: it is in the process group. The version of its interpreter, `3.11`: functions travel as bytecode.
+"""
 VALUE = b"V"
 """From a rank: what the function returned, as data; see `call_values`."""
 FAILURE = b"F"
