@@ -167,15 +167,11 @@ class _Writer:
             return value if math.isfinite(value) else ["float", repr(value)]
         if depth >= DEEPEST:
             raise Unsendable(f"containers that lie more than {DEEPEST} deep in each other (or in themselves)")
-        special = self._special(value, kind, where, depth)
-        if special is not None:
-            return special
-        raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
 
-    def _special(self, value: Any, kind: type, where: str, depth: int) -> list[Any] | None:
         def inner(item: Any, place: str) -> Any:
             return self.plain(item, f"{where}{place}", depth + 1)
 
+        name = [kind.__module__, kind.__qualname__]
         if kind in CONTAINERS:
             return [CONTAINERS[kind], [inner(item, f"[{index}]") for index, item in enumerate(value)]]
         if kind in MAPPINGS:
@@ -191,23 +187,21 @@ class _Writer:
             return ["timedelta", value.days, value.seconds, value.microseconds]
         if isinstance(value, PurePath):
             return ["path", str(value)]
-        if kind is slice or kind is range:
-            return [kind.__name__, *(inner(getattr(value, name), f".{name}") for name in ("start", "stop", "step"))]
+        if kind in (slice, range):
+            return [kind.__name__, *(inner(getattr(value, end), f".{end}") for end in ("start", "stop", "step"))]
         if isinstance(value, enum.Enum):
-            return ["enum", kind.__module__, kind.__qualname__, value.name]
+            return ["enum", *name, value.name]
         if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            items = [inner(item, f".{name}") for name, item in zip(kind._fields, value)]
-            return ["named", kind.__module__, kind.__qualname__, items]
+            return ["named", *name, [inner(item, f".{field}") for field, item in zip(kind._fields, value)]]
         if is_dataclass(kind):
-            found = {
-                field.name: inner(getattr(value, field.name), f".{field.name}")
-                for field in fields(kind)
-                if hasattr(value, field.name)
-            }
-            return ["fields", kind.__module__, kind.__qualname__, found]
-        return self._of_numpy(value, kind, where) or self._of_torch(value, kind, where, depth)
+            names = [field.name for field in fields(kind) if hasattr(value, field.name)]
+            return ["fields", *name, {name: inner(getattr(value, name), f".{name}") for name in names}]
+        special = self._of_numpy(value, where) or self._of_torch(value, kind, where)
+        if special is None:
+            raise Unsendable(f"{_kind_name(value)}{where}: only data comes back ({_ALLOWED})")
+        return special
 
-    def _of_numpy(self, value: Any, kind: type, where: str) -> list[Any] | None:
+    def _of_numpy(self, value: Any, where: str) -> list[Any] | None:
         numpy = sys.modules.get("numpy")
         if numpy is None or not isinstance(value, (numpy.ndarray, numpy.generic)):
             return None
@@ -216,7 +210,7 @@ class _Writer:
         name = "array" if isinstance(value, numpy.ndarray) else "scalar"
         return [name, value.dtype.str, list(value.shape), self._blob(value.tobytes())]
 
-    def _of_torch(self, value: Any, kind: type, where: str, depth: int) -> list[Any] | None:
+    def _of_torch(self, value: Any, kind: type, where: str) -> list[Any] | None:
         torch = sys.modules.get("torch")
         if torch is None:
             return None
@@ -225,33 +219,27 @@ class _Writer:
                 raise Unsendable(
                     f"{_kind_name(value)}{where}: return `.to_local()`, `.full_tensor()` or a plain tensor"
                 )
-            return self._tensor(torch, value, kind is torch.nn.Parameter, where, depth)
+            return self._tensor(torch, value, kind is torch.nn.Parameter, where)
         if isinstance(value, (torch.dtype, torch.device)):
             return [kind.__name__, str(value)]
         if isinstance(value, torch.Size):
             return ["Size", list(value)]
         return None
 
-    def _tensor(self, torch: Any, value: Any, parameter: bool, where: str, depth: int) -> list[Any]:
+    def _tensor(self, torch: Any, value: Any, parameter: bool, where: str) -> list[Any]:
         data, how = value.detach(), {"grad": bool(value.requires_grad), "parameter": parameter}
         if data.layout is torch.sparse_coo:
-            indices, values = (data._indices(), data._values())
-            inner = [self._tensor(torch, part, False, where, depth) for part in (indices, values)]
+            inner = [self._tensor(torch, part, False, where) for part in (data._indices(), data._values())]
             return ["sparse", list(data.shape), data.is_coalesced(), *inner, how]
         if data.layout is not torch.strided or data.is_quantized or data.is_meta:
             raise Unsendable(f"a tensor of {data.layout}{where}: only dense ones and sparse_coo ones come back")
         data = data.cpu().resolve_conj().resolve_neg().contiguous()
         raw = data.reshape(-1).view(torch.uint8) if data.numel() else data.new_empty(0, dtype=torch.uint8)
-        size = self._blob(raw.numpy().tobytes() if _has_numpy(torch) else bytes(raw.tolist()))
+        try:
+            size = self._blob(raw.numpy().tobytes())
+        except RuntimeError:  # torch without numpy
+            size = self._blob(bytes(raw.tolist()))
         return ["tensor", str(data.dtype).rpartition(".")[2], list(data.shape), size, how]
-
-
-def _has_numpy(torch: Any) -> bool:
-    try:
-        torch.empty(0).numpy()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _kind_name(value: Any) -> str:
