@@ -22,6 +22,7 @@ IN_TREE = (
     "export",
     "calls",
     "replicas",
+    "training",
     "compare",
     "projection",
     "score",
@@ -44,6 +45,8 @@ IN_TREE = (
     "pytest",
     "packages",
     "launchers",
+    "mpi",
+    "gpu",
     "swarm",
     "slurm",
 )

@@ -1,1 +1,1 @@
-"""Interactive: a shell in a node."""
+"""Interactive: a shell in a node, and debuggers of ranks."""

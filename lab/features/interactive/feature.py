@@ -1,4 +1,4 @@
-"""Interactive: a shell in a node."""
+"""Interactive: a shell in a node, and debuggers of ranks."""
 
 from lab.feature import Feature
 
@@ -7,4 +7,5 @@ FEATURE = Feature(
     verbs={
         "shell": ("lab.features.interactive.verb", "open a shell in a node"),
     },
+    on_node="lab.features.interactive.on_node",
 )

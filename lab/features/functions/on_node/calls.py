@@ -16,9 +16,8 @@ from typing import Any
 
 from ....node.lent import Lender, Lent
 from ....node.messages.typed import read
-from ....node.rank import called
 from . import call as call_messages
-from . import call_assertions, call_frames, call_values
+from . import call_assertions, call_frames, call_values, called
 from .call_frames import BEGIN, CALL, FAILURE, KEPT, MODULE, READY, VALUE, pack
 
 _READ_BYTES = 1 << 18
