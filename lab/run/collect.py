@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.diagnosis.facts import RunFacts
 from lab.errors import ClusterBusy, NodeLost
+from lab.feature import view
 from lab.node.messages import wire
 from lab.node.messages.agent import (
     ANSWERS,
@@ -53,7 +54,6 @@ from lab.words import format_duration
 
 if TYPE_CHECKING:
     from lab.run.companion import Companion
-    from lab.trace.now import Place, Whereabouts
 
 NO_RUN = "node"
 """Stands for a message where the node is none for any run: an earlier one could not be cleaned up."""
@@ -91,7 +91,7 @@ class Collector:
         """Node -> Unix time at which it was sent its claim."""
         self.attempts = Attempts(facts, writer, observer)
         self.clocks = Clocks(self._tell_clock)
-        self._whereabouts: tuple[int, Whereabouts] | None = None
+        self._whereabouts: tuple[int, Any] | None = None
         """Of which attempt, and where its ranks are."""
         self.companions: Sequence[Companion] = ()
         """What goes along with the run, and hears what its agents say."""
@@ -153,16 +153,16 @@ class Collector:
         for companion in self.companions:
             companion.hear(message)
 
-    def where(self) -> dict[int, Place]:
-        """Where the ranks that run are, as far as their traces have come."""
+    def where(self, elapsed_s: float, columns: int) -> str:
+        """Where the ranks that run are, in one line; empty where that is not known."""
         attempt = len(self.facts.earlier)
         if self._whereabouts is None or self._whereabouts[0] != attempt:
             from lab.record.read import Record
-            from lab.trace.now import Whereabouts
 
-            self._whereabouts = attempt, Whereabouts(Record(path=self.writer.path))
-        places = self._whereabouts[1].look()
-        return {rank: place for rank, place in places.items() if not self.facts.rank(rank).over}
+            make = view("whereabouts")
+            self._whereabouts = attempt, make(Record(path=self.writer.path)) if make else None
+        whereabouts = self._whereabouts[1]
+        return whereabouts.line(elapsed_s, columns, lambda rank: not self.facts.rank(rank).over) if whereabouts else ""
 
     def fact(self, event: Event) -> None:
         """Take one fact, into the record too."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from lab.trace.now import Place
+from collections.abc import Callable
+from typing import Protocol
 
 
 class Observer(Protocol):
@@ -18,8 +15,8 @@ class Observer(Protocol):
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """A rank printed something: any bytes, not necessarily whole lines."""
 
-    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
-        """The run goes on; called about once a second. `where` tells of the ranks that run where they are, by rank."""
+    def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
+        """The run goes on; called about once a second. `where` says where ranks are, by time and columns."""
 
     def begins(self, attempt: int) -> None:
         """The launcher began the workers anew: what comes now is mostly of this attempt; the first was 0."""
@@ -40,7 +37,7 @@ class Silence:
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """Nothing."""
 
-    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
+    def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
         """Nothing."""
 
     def begins(self, attempt: int) -> None:

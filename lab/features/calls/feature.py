@@ -5,7 +5,11 @@ from lab.feature import Feature
 FEATURE = Feature(
     name="calls",
     keys={"expect.calls": "lab.features.calls.keys:CallsKeys"},
-    options={"run": "lab.features.calls.update_option", "test": "lab.features.calls.update_option"},
+    options={
+        "run": "lab.features.calls.update_option",
+        "test": "lab.features.calls.update_option",
+        "show": "lab.features.calls.show_option",
+    },
     hooks={
         "calls_of_result": "lab.features.calls.recorded:RecordedCalls",
         "keep_beside_test": "lab.features.calls.recorded:keep_beside_test",

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.errors import ScenarioError
+from lab.features.calls.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
 from lab.features.calls.pattern import ANYTHING, CallPattern, parse_calls
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.expressions import RankVariables
 from lab.trace.model import Buffer, Call, Group, RankTrace
-from lab.trace.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
 from lab.trace.read import read_trace
 from lab.words import plural
 

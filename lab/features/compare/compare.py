@@ -11,14 +11,14 @@ from statistics import median
 from typing import Any, TypeVar
 
 from lab.features.compare.sequence import SequenceChange, sequence_changes
+from lab.features.records.records import scenario_keys, scripts_of
+from lab.features.traffic.traffic import operations
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
-from lab.record.sources import scenario_keys, scripts_of
 from lab.spec.environment import LAB_VARIABLES
 from lab.trace.model import Trace
 from lab.trace.steps import Step, match
-from lab.trace.traffic import operations
 
 _NOT_SETTINGS = frozenset({"name", "learn", "predict", "expect", "script", "nodes", "nproc_per_node", "env", "args"})
 """Fields of a scenario that say what to think of a run, or that its plan says better."""

@@ -40,8 +40,8 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     """
     from lab.features.calls.file import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import TOLERANCE, hold_against_calls, hold_against_runs
+    from lab.features.records.records import earlier_records
     from lab.record.read import list_records
-    from lab.record.suite import earlier_records
 
     name, folder = arguments.baseline, Path(arguments.baseline)
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
 from lab.features.calls.align import stretches
+from lab.features.calls.notation import render_call
 from lab.trace.model import Call, Trace
-from lab.trace.notation import render_call
 
 
 @dataclass(slots=True)

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _many(arguments: argparse.Namespace) -> int:
     """Compare many runs with earlier ones; the exit code is 1 where anything is worse."""
     from lab.features.compare.view import baseline_text
-    from lab.record.suite import earlier_records, find_suite
+    from lab.features.records.records import earlier_records, find_suite
 
     if arguments.after is not None:
         raise UsageError(

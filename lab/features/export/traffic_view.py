@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.report.alike import alike, range_text
+from lab.features.traffic.traffic import OpRow, matrix, operations
 from lab.report.style import Style
-from lab.report.table import table_text
+from lab.report.table import alike, range_text, table_text
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.trace.traffic import OpRow, matrix, operations
 from lab.words import format_bytes, format_duration, format_rate, plural
 
 _WIDEST_MATRIX = 16

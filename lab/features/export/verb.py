@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name, folder in folders.items():
         _fill(folder, _files_for(name, trace, steps), quiet, record, _FOLDERS[name][0])
     if arguments.json:
-        from lab.report.trace_data import trace_json
+        from lab.features.export.trace_json import trace_json
 
         print(_dumped(trace_json(record, trace, steps)).decode())
     elif not folders and arguments.chrome is None and arguments.perfetto is None:

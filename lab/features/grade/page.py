@@ -11,7 +11,7 @@ from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
 from lab.features.grade.view import points_text
 from lab.features.html.write import render, save
-from lab.report.palette import VERDICTS
+from lab.report.style import VERDICTS
 from lab.spec.kinds import slug
 
 INDEX = "index.html"

@@ -7,8 +7,7 @@ import io
 
 from lab.features.grade.grades import Grade, Grades
 from lab.report.harmless import plain
-from lab.report.palette import VERDICTS
-from lab.report.style import Style
+from lab.report.style import VERDICTS, Style
 from lab.report.table import table_text
 from lab.words import NONE, clip, format_duration, plural
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lab.record.index import IndexEntry, IndexReader
 from lab.record.layout import INDEX, LOGS, rank_log
+from lab.record.output import IndexEntry, IndexReader
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file
 from lab.report.harmless import plain

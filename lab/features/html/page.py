@@ -31,13 +31,13 @@ from lab.features.html.timelines import microseconds, origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
+from lab.features.timeline.colours import operation_tones, rank_colour
+from lab.features.timeline.lanes import lanes_of
 from lab.record.layout import REPORT
-from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.report.lanes import lanes_of
-from lab.report.palette import VERDICTS, operation_tones, rank_colour
+from lab.record.read import Record, ranks_of
+from lab.report.style import VERDICTS
 from lab.report.verdict import unmet_sentences
-from lab.trace.critical import from_new_group, parts_of
+from lab.trace.timing import from_new_group, parts_of
 
 _MOST_TRACEBACK_LINES = 25
 _MOST_PARTS = 8

@@ -11,10 +11,10 @@ from pygments.lexers.data import YamlLexer
 from pygments.lexers.python import PythonLexer
 from pygments.token import STANDARD_TYPES
 
+from lab.features.records.records import scripts_of
 from lab.record.layout import SCENARIO
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
-from lab.record.sources import scripts_of
 
 _LONGEST = 400_000
 _MOST_TOGETHER = 1_000_000

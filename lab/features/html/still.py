@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from lab.features.calls.notation import render_call
+from lab.features.timeline.lanes import rows_of
+from lab.features.timeline.svg import element, escaped, title
 from lab.operations import operation
-from lab.report.lanes import rows_of
-from lab.report.svg import element, escaped, title
 from lab.trace.model import Call, Mark, RankTrace, Trace
-from lab.trace.notation import render_call
 from lab.trace.steps import Step
 from lab.words import format_bytes, format_duration, format_moment, name_ranks
 

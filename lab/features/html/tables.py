@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from lab.features.traffic.traffic import matrix, operations
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
 from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.result import Expectation, RankResult, Result
-from lab.report.alike import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
-from lab.report.palette import VERDICTS
+from lab.report.style import VERDICTS
+from lab.report.table import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.trace.traffic import matrix, operations
 from lab.words import NONE, format_bytes, format_duration, format_rate, format_value, listing, name_nodes
 
 _MOST_PAGES = 20

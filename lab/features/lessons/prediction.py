@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import RecordError
+from lab.features.records.records import scenario_keys
 from lab.node.messages.typed import read
 from lab.record.layout import PREDICTION
 from lab.record.read import Record
 from lab.record.record_files import write_file
-from lab.record.sources import scenario_keys
 
 
 @dataclass(frozen=True, kw_only=True)

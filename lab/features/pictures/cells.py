@@ -9,9 +9,9 @@ from lab.features.pictures import story
 from lab.features.pictures.content import Box, Content, Tensor
 from lab.features.pictures.model import RankPicture
 from lab.features.pictures.words import ELLIPSIS
-from lab.report.palette import rank_colour
-from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, element, rectangle, text, title
-from lab.trace.parts import Part
+from lab.features.timeline.colours import rank_colour
+from lab.features.timeline.svg import BAD, GOOD, SOFT, WARN, Shapes, element, rectangle, text, title
+from lab.trace.expected import Part
 
 HEIGHT = 42.0
 """Of a box."""

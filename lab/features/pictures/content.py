@@ -23,7 +23,7 @@ from lab.features.pictures.words import (
     shown_of,
     summary_text,
 )
-from lab.trace.parts import Part
+from lab.trace.expected import Part
 from lab.words import plural
 
 _MOST_TOLD = 1000

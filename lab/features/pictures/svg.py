@@ -14,8 +14,8 @@ from lab.features.pictures import story
 from lab.features.pictures.cells import HEIGHT, MONO, Cells
 from lab.features.pictures.content import Contents, Limits
 from lab.features.pictures.model import Picture, RankPicture
-from lab.report.palette import rank_colour
-from lab.report.svg import BAD, GOOD, SOFT, WARN, Shapes, escaped, line, rectangle, text
+from lab.features.timeline.colours import rank_colour
+from lab.features.timeline.svg import BAD, GOOD, SOFT, WARN, Shapes, escaped, line, rectangle, text
 
 _WIDEST = 520.0
 """Wider ones would be too small to read on a phone."""

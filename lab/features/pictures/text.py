@@ -13,7 +13,7 @@ from lab.features.pictures.model import Picture, RankPicture
 from lab.features.pictures.words import ELLIPSIS
 from lab.operations import operation
 from lab.report.style import Style
-from lab.trace.parts import Part
+from lab.trace.expected import Part
 
 
 @dataclass(frozen=True, slots=True)

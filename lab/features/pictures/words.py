@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from lab.operations import reduction
-from lab.trace.parts import Part
+from lab.trace.expected import Part
 from lab.words import rank_spans
 
 ELLIPSIS = "…"

@@ -12,8 +12,8 @@ from lab.features.network_model.alpha_beta import Line, line_through
 from lab.features.projection.costs import Cost, Layout, Pattern, choices, pattern_of
 from lab.features.projection.flights import Flight
 from lab.features.projection.replay import Clock
+from lab.features.traffic.traffic import size_of
 from lab.operations import operation
-from lab.trace.traffic import size_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,10 +21,10 @@ from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, 
 from lab.features.projection.flights import Flight, lane_of
 from lab.features.projection.replay import Clock
 from lab.features.projection.waits import waits_of
+from lab.features.traffic.traffic import size_of
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.trace.timing import Span
-from lab.trace.traffic import size_of
 
 WARMUP = 1
 """Steps that are left out after the first optimizer step, where there are enough: caches fill, DDP cuts its buckets."""

@@ -38,9 +38,9 @@ class PageOfRuns:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the page."""
+        from lab.features.records.records import Suite
         from lab.features.suite.page import write_suite
         from lab.record.read import Record
-        from lab.record.suite import Suite
 
         records = tuple(Record(path=path) for path in self._records if path.is_dir())
         if self._is_worker or not records:

@@ -11,11 +11,11 @@ import pytest
 import lab
 from lab.errors import LabError, RanksFailed
 from lab.features.pytest.collect import ScenarioItem
+from lab.features.pytest.last_lines import last_lines_text
 from lab.features.pytest.pool import Pool
 from lab.features.pytest.stash import POOL
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.report.last_lines import last_lines_text
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 

@@ -17,7 +17,7 @@ from lab.features.functions.on_cluster import calling_of, run_ranks
 from lab.features.pytest.snapshots import wants_update
 from lab.features.pytest.stash import DEADLINE
 from lab.record.layout import RUNS
-from lab.record.plan import Turn
+from lab.record.read import Turn
 from lab.record.result import Result
 from lab.run.observe import Observer
 from lab.run.options import RunOptions

@@ -53,9 +53,9 @@ def _write(path: Path, text: str) -> None:
 
 def _write_page(found: SuiteResult, path: Path) -> None:
     """One page of all runs, which leads to the report of each."""
+    from lab.features.records.records import Suite
     from lab.features.suite.page import write_suite
     from lab.record.read import Record
-    from lab.record.suite import Suite
 
     results = [attempt.result for outcome in found.outcomes for attempt in outcome.attempts]
     records = tuple(Record(path=result.path) for result in results if result.path is not None)

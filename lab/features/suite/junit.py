@@ -15,8 +15,8 @@ from lab.features.compare.view import change_lines
 from lab.features.suite.outcome import Attempt, Outcome, SuiteResult
 from lab.record.record_files import open_file
 from lab.record.result import Result, split_log_path
-from lab.report.alike import rarest_first
 from lab.report.harmless import harmless
+from lab.report.table import rarest_first
 from lab.words import name_ranks
 
 _LAST_LINES = 20

@@ -9,7 +9,7 @@ from lab.features.compare.view import baseline_title, change_lines
 from lab.features.suite.outcome import Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
 from lab.report.harmless import in_markdown, plain
-from lab.report.palette import STATUSES
+from lab.report.style import STATUSES
 from lab.words import capital, clip, format_duration, plural
 
 _LONGEST_REASON = 300

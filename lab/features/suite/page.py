@@ -13,12 +13,11 @@ from urllib.parse import quote
 
 from lab.features.html.page import write_report
 from lab.features.html.write import render, save
+from lab.features.records.records import Suite
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
-from lab.record.plan import Turn
-from lab.record.read import Record
+from lab.record.read import Record, Turn
 from lab.record.result import Result
-from lab.record.suite import Suite
-from lab.report.palette import VERDICTS
+from lab.report.style import VERDICTS
 from lab.words import listing, plural
 
 _LONGEST_REASON = 300

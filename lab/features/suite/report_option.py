@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]
     if arguments.attempt is not None:
         raise UsageError("--attempt is of one run", "say `lab report RUN --attempt N`")
     from lab.features.html.verb import tell_page
+    from lab.features.records.records import find_suite
     from lab.features.suite.page import write_suite
-    from lab.record.suite import find_suite
 
     suite = write_suite(find_suite(arguments.run, arguments.runs), arguments.output)
     counts = ", ".join(f"{count} {verdict}" for verdict, count in suite.verdicts.items())

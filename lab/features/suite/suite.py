@@ -17,7 +17,7 @@ from lab.features.suite.messages import Begun, Ended, Made, Making, Refused, Tas
 from lab.features.suite.outcome import Attempt, Case, Outcome, SuiteResult
 from lab.features.suite.schedule import Jobs, Pace, cluster_for, in_order, next_fitting
 from lab.features.suite.watcher import Nobody, Watcher
-from lab.record.plan import Turn
+from lab.record.read import Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
 from lab.run.place import Place

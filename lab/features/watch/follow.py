@@ -9,14 +9,13 @@ from typing import Any, NamedTuple
 from lab.features.html.logs import clean_line
 from lab.features.html.timelines import end_text
 from lab.features.watch.now import Life, Line, Moment, Now, RankNow, blocking, call_words, rank_now
+from lab.features.watch.tail import News, TraceTail
 from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
-from lab.record.index import IndexReader, Piece
-from lab.record.output import read_output
+from lab.record.output import IndexReader, Piece, read_output
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.steps import Step
-from lab.trace.tail import News, TraceTail
 from lab.words import clip, format_value, name_ranks
 
 KEPT_LINES = 400

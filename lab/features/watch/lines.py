@@ -10,8 +10,8 @@ from typing import IO
 
 from lab.features.watch.follow import Follower, Happening
 from lab.features.watch.now import Now
-from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
+from lab.report.table import MANY, alike
 from lab.words import name_ranks
 
 

@@ -8,9 +8,9 @@ from typing import IO
 
 from lab.features.watch.follow import Follower, Happening
 from lab.features.watch.now import Now, RankNow, alike_ranks
-from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
+from lab.report.table import MANY, alike
 from lab.words import clip, format_duration, name_nodes, name_ranks
 
 _ERASE_BELOW = "\x1b[J"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.watch import tail
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
-from lab.trace import tail
 from tests.unit.watch.growing import ORIGIN, Growing
 
 
