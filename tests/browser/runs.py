@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.features.lessons.prediction import Prediction
+from lab.features.lessons.question import Prediction
 from lab.record.layout import EVENTS, INDEX, LOGS, OUTPUTS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from tests.unit.traces import TraceMaker

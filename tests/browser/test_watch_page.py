@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lab.features.watch.follow import Follower
-from lab.features.watch.page import page_of
-from lab.features.watch.server import Server
-from lab.features.watch.steps import Stepper
+from lab.features.watch.now import Follower
+from lab.features.watch.server import Server, page_of
+from lab.features.watch.session import Stepper
 from lab.run.watched import Watched
 from tests.browser.conftest import PATIENCE_MS
 from tests.unit.watch.growing import ORIGIN, Growing

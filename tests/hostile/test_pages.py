@@ -23,7 +23,7 @@ from lab.features.grade.grades import Grade, Grades, Score
 from lab.features.grade.page import write_grades
 from lab.features.grade.view import grades_csv
 from lab.features.html.page import write_report
-from lab.features.lessons.catalogue import catalogue_text
+from lab.features.lessons.verb_scenarios import catalogue_text
 from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
@@ -32,9 +32,8 @@ from lab.features.suite.junit import junit_xml
 from lab.features.suite.markdown import markdown
 from lab.features.suite.outcome import rates
 from lab.features.suite.page import write_suite
-from lab.features.watch.follow import Follower
-from lab.features.watch.page import page_of
-from lab.features.watch.server import Server
+from lab.features.watch.now import Follower
+from lab.features.watch.server import Server, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
-from lab.engine.capability import Throttle
 from lab.engine.doctor import Check, Wanted
 from lab.engine.packages import Prepared
-from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Traits, Trouble
+from lab.engine.protocol import Announce, Channel, NodeState, Removed, Request, Throttle, Traits, Trouble
 from lab.errors import ClusterError, EngineUnavailable, LabError, NodeLost
 from lab.features.packages.target import Package, Target
 from lab.node.messages import agent as messages

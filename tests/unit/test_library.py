@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lab.features.lessons.catalogue import catalogue_text, read_path
 from lab.features.lessons.question import LETTERS, Size, question_of
+from lab.features.lessons.verb_scenarios import catalogue_text, read_path
 from lab.spec.load import find_scenarios, load_scenario
 
 ROOT = Path(__file__).resolve().parents[2]

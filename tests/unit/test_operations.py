@@ -15,7 +15,7 @@ import pytest
 import lab.node.recorder
 from lab.diagnosis.explain import explain
 from lab.features.calls.pattern import parse_calls
-from lab.features.calls.stated import first_departure
+from lab.features.calls.snapshot import first_departure
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.text import picture_text

@@ -24,11 +24,10 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.limits import limits_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.run.foreign_wishes import refuse_absent_image
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
-from lab.run.place import Place
+from lab.run.place import Place, refuse_absent_image
 from lab.spec.kinds import slug
 from lab.spec.packages import KEY
 from lab.spec.scenario import Resources, Scenario

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lab.engine.capability import ImageMaker, PythonRunner, capable
 from lab.engine.docker.connection import Connection
 from lab.engine.image.image import DEFAULT_IMAGE, ensure_image, inspect_image
 from lab.engine.packages import PackageStore, Prepared
-from lab.engine.protocol import Announce, Engine
+from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
 from lab.errors import ClusterUnfit
 from lab.features.packages.environments import (
     ensure_environment,

@@ -28,7 +28,7 @@ from lab.features.pytest.stash import POOL
 from lab.features.pytest.warm import Runs, WarmCluster
 from lab.plan.limits import Machine
 from lab.run.guard import Guard
-from lab.run.keeper import forget, keeper_lock
+from lab.run.lock import forget, keeper_lock
 
 _WAIT_S = 10.0
 """How long a test waits for a cluster that somebody else uses."""

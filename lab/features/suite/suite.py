@@ -20,8 +20,7 @@ from lab.features.suite.watcher import Nobody, Watcher
 from lab.record.read import Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
-from lab.run.place import Place
-from lab.run.reap import reap
+from lab.run.place import Place, reap
 
 _LOOK_S = 0.1
 _ENDED_BY_ITSELF = "the process that ran it ended ({})"

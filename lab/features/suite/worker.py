@@ -21,11 +21,10 @@ from lab.features.suite.messages import Begun, Ended, Made, Making, Refused, Tas
 from lab.features.suite.outcome import Attempt
 from lab.plan.cluster import ClusterInfo
 from lab.record.result import Result
-from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
-from lab.run.place import Place
-from lab.run.several import Several
+from lab.run.place import Place, refuse_foreign_wishes
+from lab.run.pool import Several
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.calls.change_words import tell_changes
+from lab.features.calls.changes import tell_changes
 
 KB4 = "all_reduce SUM float32[1024]"
 STEP = (KB4, "broadcast float32[2] from 0", "barrier")

@@ -10,7 +10,7 @@ import pytest
 from lab.diagnosis.evidence import Evidence
 from lab.diagnosis.facts import RankFacts, RunFacts
 from lab.errors import LabError, UsageError
-from lab.features.calls.file import SnapshotFile, beside, hold_against, with_stated_calls
+from lab.features.calls.snapshot import SnapshotFile, beside, hold_against, with_stated_calls
 from lab.record.result import Expectation
 from lab.spec.lessons import is_installed, library_folder
 from lab.spec.scenario import Expect, Scenario

@@ -10,8 +10,7 @@ import pytest
 
 from lab import Result
 from lab.errors import RecordError
-from lab.features.calls.file import SnapshotHome
-from lab.features.calls.recorded import RecordedCalls
+from lab.features.calls.snapshot import RecordedCalls, SnapshotHome
 from lab.record.layout import PLAN
 from tests.unit.traces import TraceMaker
 

@@ -14,7 +14,7 @@ import pytest
 from lab.cli.main import main
 from lab.engine import select
 from lab.errors import EngineAbsent
-from lab.features.lessons.prediction import prediction_of
+from lab.features.lessons.question import prediction_of
 from lab.record.read import find_record
 from lab.report.style import Style
 from tests.unit.fake_engine import FakeEngine, exits, notes

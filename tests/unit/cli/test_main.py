@@ -283,7 +283,7 @@ SELDOM = {
         "lab.operations",
     ),
     *(
-        "lab.features.calls.keys",
+        "lab.features.calls.pattern",
         "lab.trace",
         "lab.features.chaos",
     ),

@@ -11,7 +11,7 @@ import pytest
 from lab.cli.main import main
 from lab.diagnosis.explain import Explanation, explain
 from lab.errors import RecordError
-from lab.features.dumps.folder import read_folder
+from lab.features.dumps.dump import read_folder
 from lab.features.dumps.record import import_dumps
 from lab.features.export.flight_recorder import flight_recorder_dumps
 from lab.features.html.page import write_report

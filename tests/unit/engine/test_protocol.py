@@ -9,13 +9,23 @@ from typing import Protocol
 
 import pytest
 
-from lab.engine import capability
-from lab.engine.capability import ImageMaker, ImageStore, LimitControl, PowerControl, PythonRunner, capable
-from lab.engine.docker.channel import DockerChannel
+from lab.engine import protocol as protocols
+from lab.engine.docker.connection import DockerChannel
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.held import LocalChannel
 from lab.engine.local.engine import LocalEngine
-from lab.engine.protocol import Channel, Engine, NodeState, Removed
+from lab.engine.protocol import (
+    Channel,
+    Engine,
+    ImageMaker,
+    ImageStore,
+    LimitControl,
+    NodeState,
+    PowerControl,
+    PythonRunner,
+    Removed,
+    capable,
+)
 from lab.errors import ClusterUnfit
 from lab.features.slurm.engine import SlurmEngine
 from lab.features.swarm.engine import SwarmEngine
@@ -23,7 +33,9 @@ from lab.features.swarm.hosts import TaskChannel
 from tests.unit.fake_engine import FakeChannel, FakeEngine
 
 CAPABILITIES = [
-    one for one in vars(capability).values() if getattr(one, "_is_protocol", False) and one not in (Engine, Protocol)
+    one
+    for one in vars(protocols).values()
+    if getattr(one, "_is_protocol", False) and one not in (Channel, Engine, Protocol)
 ]
 OF_IMAGES = {ImageMaker, ImageStore, LimitControl}
 PROCESSES = (LocalEngine, SlurmEngine)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.features.lessons.overview import path_json, path_text, summary_json, summary_text
-from lab.features.lessons.path import LearningPath, learning_path
-from lab.features.lessons.progress import Attempt, Kept
+from lab.features.lessons.progress import (
+    Attempt,
+    Kept,
+    LearningPath,
+    learning_path,
+    path_json,
+    path_text,
+    summary_json,
+    summary_text,
+)
 from lab.report.style import Style
 
 PATH = LearningPath(folder=Path(), chapters={"First": ("a", "b"), "Then": ("c", "d")})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.lessons.prediction import Prediction
+from lab.features.lessons.question import Prediction
 from lab.features.lessons.take import Taken, learn
 from lab.features.lessons.text import code_of, judged_text, question_text, taken_text
 from lab.record.result import Expectation, RankResult, Result

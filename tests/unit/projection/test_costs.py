@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import UsageError
-from lab.features.projection.costs import FORMULAS, Cost, Layout, Pattern, choices, pattern_of
-from lab.features.projection.networks import Target, parse_network
+from lab.features.projection.costs import FORMULAS, Cost, Layout, Pattern, Target, choices, parse_network, pattern_of
 from lab.operations import OPERATIONS, operation
 
 MB = 1e6

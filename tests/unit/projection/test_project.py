@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
-from lab.features.projection.networks import parse_network
-from lab.features.projection.project import project
-from lab.features.projection.result import Projection
-from lab.features.projection.source import Source, source_of
+from lab.features.projection.costs import parse_network
+from lab.features.projection.project import Projection, Source, project, source_of
 from lab.features.projection.view import projection_json, projection_svg, projection_text
 from lab.report.style import Style
 from lab.trace.read import read_trace

@@ -5,8 +5,21 @@ from __future__ import annotations
 import pytest
 
 from lab.errors import LabError
-from lab.features.projection.actions import Action, Begin, Key, Transfer, Wait, Work
-from lab.features.projection.replay import Clock, Machine, Replayed, Working, World, machine_of, replay
+from lab.features.projection.replay import (
+    Action,
+    Begin,
+    Clock,
+    Key,
+    Machine,
+    Replayed,
+    Transfer,
+    Wait,
+    Work,
+    Working,
+    World,
+    machine_of,
+    replay,
+)
 
 A, B = Key("0", 0), Key("0", 1)
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.projection.project import project
-from lab.features.projection.result import Projection
-from lab.features.projection.source import source_of
+from lab.features.projection.project import Projection, project, source_of
 from lab.trace.read import read_trace
 from tests.unit.projection.simulated import Truth, simulated
 

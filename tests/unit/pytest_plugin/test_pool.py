@@ -14,8 +14,8 @@ from lab.errors import ClusterError, ImageUnfit
 from lab.features.pytest.pool import Pool
 from lab.features.pytest.warm import WarmCluster
 from lab.plan.limits import Machine
-from lab.run.keeper import keeper_died, keeper_lock
-from lab.run.reap import reap
+from lab.run.lock import keeper_died, keeper_lock
+from lab.run.place import reap
 from tests.unit.fake_engine import FakeEngine
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.html.files import MOST_FILES, ShownFile, shown_files
+from lab.features.html.contents import MOST_FILES, ShownFile, shown_files
 from lab.features.html.page import write_report
 from lab.record.layout import OUTPUTS, RESULT
 from lab.record.read import Record

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.html.pictures import choose
+from lab.features.html.page import choose
 from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
 from lab.trace.read import read_trace

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from lab.cli.main import main
-from lab.features.html.logs import MOST_LINES, log_lines
-from lab.features.html.page import write_report
-from lab.features.html.pictures import choose, stand_ins
-from lab.features.html.sources import cite, sources
+from lab.features.html.contents import MOST_LINES, cite, log_lines, sources
+from lab.features.html.page import choose, stand_ins, write_report
 from lab.features.html.timelines import Line, Names, call_lines, columns, moments, run_data, step_lines
 from lab.record.layout import EVENTS, INDEX, LOGS, PLAN, RESULT, SCENARIO, TRACE, rank_log, rank_trace
 from lab.record.read import Record

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from lab.diagnosis.finding import Facts, Finding, FindingKind
 from lab.features.export.tracks import make_tracks
-from lab.features.html.still import make_axis, make_rows
-from lab.features.html.timelines import call_lines
+from lab.features.html.timelines import call_lines, make_axis, make_rows
 from lab.features.timeline.lanes import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
 from lab.report.table import MANY

@@ -9,8 +9,8 @@ import pytest
 
 from lab.engine.protocol import Request
 from lab.features.calls.show_view import calls_text
-from lab.features.watch.follow import Follower
-from lab.features.watch.page import state_of
+from lab.features.watch.now import Follower
+from lab.features.watch.server import state_of
 from lab.plan.cluster import Shape
 from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions

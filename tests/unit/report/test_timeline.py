@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.features.html.still import make_axis, timeline_svg
+from lab.features.html.timelines import make_axis, timeline_svg
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.diagnosis.explain import explain
-from lab.features.html.page import write_report
-from lab.features.html.tables import with_pages
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
+from lab.features.html.page import with_pages, write_report
+from lab.features.watch.now import Follower, Now
 from lab.features.watch.session import Session
 from lab.node.messages.agent import STARTER, Exited, Note, Output, Started, Trace
 from lab.record.events import NodeCame, NodeLost, TimedOut

@@ -45,12 +45,13 @@ from lab.record.events import Clock
 from lab.record.layout import OUTPUTS
 from lab.record.read import Record
 from lab.record.write import RecordWriter
-from lab.run import conversation, leave
+from lab.run import conversation
+from lab.run import drive as leave
 from lab.run import drive as subject
-from lab.run.check import check
-from lab.run.clocks import EXCHANGES, clock_of
+from lab.run.collect import EXCHANGES, clock_of
 from lab.run.conversation import Conversation
 from lab.run.drive import Driver
+from lab.run.execute import check
 from lab.run.observe import Silence
 from lab.run.outputs import Outputs
 from lab.run.ship import pack_folder

@@ -14,8 +14,8 @@ from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.options import PlanOptions
 from lab.plan.plan import make_plan
 from lab.record.events import NodeCame
+from lab.run.conversation import Members
 from lab.run.lock import nodes_lock
-from lab.run.members import Members
 from lab.spec.launching import LAB, Launching
 from lab.spec.load import scenario_from_script
 from tests.unit.fake_engine import FakeEngine

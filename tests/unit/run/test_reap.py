@@ -12,7 +12,7 @@ from lab.errors import ClusterError
 from lab.node.messages.agent import Ready
 from lab.plan.cluster import Shape
 from lab.run.lock import ClusterLock
-from lab.run.reap import reap
+from lab.run.place import reap
 from tests.unit.fake_engine import FakeEngine
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.features.calls import align
-from lab.features.calls.align import Stretch, stretches
+from lab.features.calls import changes as align
+from lab.features.calls.changes import Stretch, stretches
 
 CALLS = st.lists(st.sampled_from(["a 1", "a 2", "b 1", "c"]), max_size=14)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.features.watch import tail
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
+from lab.features.watch.now import Follower, Now
 from tests.unit.watch.growing import ORIGIN, Growing
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.watch import page as subject
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
-from lab.features.watch.page import Pictures, report_of, state_of
+from lab.features.watch import server as subject
+from lab.features.watch.now import Follower, Now
+from lab.features.watch.server import Pictures, report_of, state_of
 from tests.unit.watch.growing import ORIGIN, Growing
 
 HELD = {"g": "0", "in": [["float32", [1]]], "iv": [[1.0]], "ib": 4, "red": "SUM", "async": False}

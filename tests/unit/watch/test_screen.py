@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.features.watch.follow import Follower, Happening
-from lab.features.watch.lines import Lines
-from lab.features.watch.now import Now, RankNow
-from lab.features.watch.screen import Screen, now_lines
+from lab.features.watch.now import Follower, Happening, Now, RankNow
+from lab.features.watch.screen import Lines, Screen, now_lines
 from lab.report.style import Style
 from tests.unit.watch.growing import ORIGIN, Growing
 

@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from lab.features.watch import server as subject
-from lab.features.watch.follow import Follower
-from lab.features.watch.page import page_of
-from lab.features.watch.server import Server
-from lab.features.watch.steps import Stepper
+from lab.features.watch.now import Follower
+from lab.features.watch.server import Server, page_of
+from lab.features.watch.session import Stepper
 from lab.run.watched import Watched
 from tests.unit.watch.growing import ORIGIN, Growing
 

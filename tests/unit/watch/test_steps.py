@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab.features.watch import steps
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
-from lab.features.watch.steps import Stepper
+from lab.features.watch import session as steps
+from lab.features.watch.now import Follower, Now
+from lab.features.watch.session import Stepper
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
 from lab.run import watched as clock
 from lab.run.watched import Watched

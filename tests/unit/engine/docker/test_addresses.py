@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from lab.engine.docker.network import small_subnet, with_addresses
+from lab.engine.docker.create import small_subnet, with_addresses
 from lab.engine.docker.request import requests_for
 from lab.errors import ClusterUnfit
 from lab.plan.cluster import Shape

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.engine.docker.channel import DockerChannel
+from lab.engine.docker.connection import DockerChannel
 from lab.plan.cluster import Node
 
 

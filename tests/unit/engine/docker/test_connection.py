@@ -14,8 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lab.engine.docker.connection import Connection
-from lab.engine.docker.direct import DirectApi, Refused, dial, unix_socket
+from lab.engine.docker.connection import Connection, DirectApi, Refused, dial, unix_socket
 from lab.engine.docker.engine import DockerEngine
 from lab.engine.protocol import NodeState
 from lab.errors import EngineUnavailable, NodeLost

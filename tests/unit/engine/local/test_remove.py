@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local import remove
+from lab.engine.local import state as remove
 from lab.engine.local.state import DESCRIPTION, read_cluster
 from lab.plan.cluster import Shape
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.local import remove as removal
+from lab.engine.local import state as removal
 from lab.engine.local.state import DESCRIPTION, nodeless, read_cluster
 from lab.plan.cluster import Shape
 

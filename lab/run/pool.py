@@ -1,4 +1,4 @@
-"""Several runs that are made one after the other on one warm cluster; the caller holds the lock of its name."""
+"""Several runs that are made one after the other on one warm cluster."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from lab.errors import EngineUnavailable, Interrupted, LabError
 from lab.feature import load, owners
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.plan.fit import asked_for_own, own_name, shape_for
-from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Observer
 from lab.run.options import RunOptions
-from lab.run.place import Place
+from lab.run.place import Place, refuse_foreign_wishes
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
