@@ -14,7 +14,7 @@ from lab.record.read import Record
 from lab.trace.timing import critical_path, share_of
 from tests.browser.runs import never_entered, training
 from tests.browser.screen import bar, domain
-from tests.unit.traces import TraceMaker
+from tests.traces import TraceMaker
 
 Open = Callable[..., Page]
 READ = """async () => {
