@@ -33,6 +33,7 @@ IN_TREE = (
     "interactive",
     "copy",
     "image",
+    "remote",
     "completion",
     "help",
     "faults",

@@ -15,10 +15,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lab.engine import ownership as label
 from lab.engine.docker.engine import FIND_PYTHON, NO_TORCH
-from lab.engine.image.build import BuildLog
-from lab.engine.image.image import ImageInfo, build_from, inspect_image
+from lab.engine.docker.image import ImageInfo, inspect_image
 from lab.engine.packages import ENVIRONMENT, Prepared
 from lab.errors import ImageUnfit
+from lab.features.image.engine_log import BuildLog
+from lab.features.image.make import build_from
 from lab.features.packages.environments import key_of, making
 from lab.features.packages.target import PROBE_DEADLINE_S, Target, probe_text
 from lab.features.packages.wheels import check_wheels, fetch_wheels, install_request, library_folder, program_text

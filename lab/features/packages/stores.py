@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.engine.docker.connection import Connection
-from lab.engine.image.image import DEFAULT_IMAGE, ensure_image, inspect_image
+from lab.engine.docker.image import DEFAULT_IMAGE, inspect_image
 from lab.engine.packages import PackageStore, Prepared
 from lab.engine.protocol import Announce, Engine, ImageMaker, PythonRunner, capable
 from lab.errors import ClusterUnfit
+from lab.features.image.make import ensure_image
 from lab.features.packages.environments import (
     ensure_environment,
     environment_for,

@@ -23,11 +23,11 @@ from lab.engine.protocol import Engine
 from lab.engine.select import select_engine
 from lab.errors import ClusterBusy, ImageError, LabError
 from lab.features.pytest.ahead import Ahead
+from lab.features.pytest.guard import Guard
 from lab.features.pytest.progress import Progress
 from lab.features.pytest.stash import POOL
 from lab.features.pytest.warm import Runs, WarmCluster
 from lab.plan.limits import Machine
-from lab.run.guard import Guard
 from lab.run.lock import forget, keeper_lock
 
 _WAIT_S = 10.0

@@ -22,7 +22,7 @@ from lab.features.suite.outcome import Attempt
 from lab.plan.cluster import ClusterInfo
 from lab.record.result import Result
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.place import Place, refuse_foreign_wishes
 from lab.run.pool import Several
 from lab.spec.scenario import Scenario
@@ -161,7 +161,7 @@ def _kept_from(scenario: Scenario, error: LabError) -> Result:
     )
 
 
-class _Telling(Silence):
+class _Telling(Observer):
     """Passes on what a run says of its progress."""
 
     def __init__(self, worker: Worker) -> None:

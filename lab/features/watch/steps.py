@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
-from lab.run.watched import Watched
+from lab.features.watch.watched import Watched
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.words import listing, name_ranks

@@ -19,7 +19,7 @@ from lab.features.watch.follow import Follower
 from lab.features.watch.page import page_of
 from lab.features.watch.server import Server
 from lab.features.watch.steps import Stepper
-from lab.run.watched import Watched
+from lab.features.watch.watched import Watched
 from tests.unit.watch.growing import ORIGIN, Growing
 
 DEADLINE_S = 20.0

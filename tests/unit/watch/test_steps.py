@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from lab.features.watch import steps
+from lab.features.watch import watched as clock
 from lab.features.watch.follow import Follower
 from lab.features.watch.now import Now
 from lab.features.watch.steps import Stepper
+from lab.features.watch.watched import Watched
 from lab.node.messages.agent import EVERY_RANK, RUN_ON
-from lab.run import watched as clock
-from lab.run.watched import Watched
 from tests.unit.watch.growing import ORIGIN, Growing
 
 MESSAGE = {"g": "0", "in": [["float32", [1]]], "iv": [[1.0]], "ib": 4, "tag": 0}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.engine.image import context as module
-from lab.engine.image.context import find_dockerfile, plan_build
 from lab.errors import ImageError
+from lab.features.image import context as module
+from lab.features.image.context import find_dockerfile, plan_build
 from lab.node.recorder import build
 
 LONG = f"markupsafe-3.0.4-cp311-cp311-{'.'.join(['manylinux2014_x86_64'] * 5)}.whl"
@@ -35,7 +35,7 @@ def test_nothing_given_means_the_dockerfiles_own_defaults():
 
 
 def test_the_checkouts_dockerfile_is_found():
-    assert find_dockerfile() == Path(__file__).parents[4] / "Dockerfile"
+    assert find_dockerfile() == Path(__file__).parents[3] / "Dockerfile"
 
 
 def test_arguments_win_over_the_environment():
