@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from lab.features.faults.by_hand import Breakable
-    from lab.features.functions.on_cluster import Calls
+    from lab.features.functions.calling import Calls
 
     class Featured(Breakable, Calls):
         """What features add; see `Feature.cluster`."""

@@ -15,7 +15,7 @@ from lab.trace.critical import critical_path
 from lab.trace.timing import share_of
 from tests.browser.runs import never_entered, training
 from tests.browser.screen import bar, domain
-from tests.unit.traces import TraceMaker
+from tests.traces import TraceMaker
 
 Open = Callable[..., Page]
 READ = """async () => {

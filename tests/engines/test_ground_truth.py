@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from lab.features.calls.pattern import CallPattern, parse_calls
-from lab.features.calls.stated import first_departure
+from lab.features.calls.snapshot import first_departure
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.spec.expressions import RankVariables

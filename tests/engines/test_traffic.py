@@ -9,8 +9,7 @@ import pytest
 
 from lab import Cluster, Result
 from lab.features.compare.compare import compare
-from lab.features.export.chrome import chrome_trace
-from lab.features.export.perfetto import perfetto_trace
+from lab.features.export.tracks import chrome_trace, perfetto_trace
 from lab.record.read import Record
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace

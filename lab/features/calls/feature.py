@@ -4,12 +4,12 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="calls",
-    keys={"expect.calls": "lab.features.calls.keys:CallsKeys"},
+    keys={"expect.calls": "lab.features.calls.pattern:CallsKeys"},
     options={"run": "lab.features.calls.update_option", "test": "lab.features.calls.update_option"},
     hooks={
-        "calls_of_result": "lab.features.calls.recorded:RecordedCalls",
-        "keep_beside_test": "lab.features.calls.recorded:keep_beside_test",
-        "expect.calls": "lab.features.calls.file:judge_calls",
-        "with_stated_calls": "lab.features.calls.file:with_stated_calls",
+        "calls_of_result": "lab.features.calls.snapshot:RecordedCalls",
+        "keep_beside_test": "lab.features.calls.snapshot:keep_beside_test",
+        "expect.calls": "lab.features.calls.snapshot:judge_calls",
+        "with_stated_calls": "lab.features.calls.snapshot:with_stated_calls",
     },
 )

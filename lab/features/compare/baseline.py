@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Literal
 
-from lab.features.calls.change_words import tell_changes
+from lab.features.calls.changes import tell_changes
 from lab.features.calls.text import Calls, settled_calls, texts_of
 from lab.record.plan import RecordedPlan
 from lab.record.read import Record

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.features.compare.compare import compare
-from lab.features.compare.sequence import Counterparts, counterparts
+from lab.features.compare.compare import Counterparts, compare, counterparts
 from lab.features.compare.view import block_lines, operation_rows, phase_rows, waiting_rows, where_changed
 from lab.features.html.timelines import origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save

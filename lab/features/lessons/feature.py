@@ -10,6 +10,6 @@ FEATURE = Feature(
     },
     needs=("notebook", "pictures"),
     keys={"predict": "lab.features.lessons.question:LessonKeys"},
-    views={"lesson": "lab.features.lessons.prediction:lesson_of"},
+    views={"lesson": "lab.features.lessons.question:lesson_of"},
     exports={"learn": "lab.features.lessons.take:learn"},
 )

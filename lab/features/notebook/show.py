@@ -12,8 +12,8 @@ from html import escape as escape_markup
 
 from lab.diagnosis.evidence import read_evidence
 from lab.diagnosis.explain import explain
-from lab.features.html.pictures import choose, kind_of
-from lab.features.html.still import timeline_svg
+from lab.features.html.page import choose, kind_of
+from lab.features.html.timelines import timeline_svg
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
 from lab.record.read import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from lab.features.projection.networks import MEASURED
-from lab.features.projection.result import Projection, Row
+from lab.features.projection.costs import MEASURED
+from lab.features.projection.project import Projection, Row
 from lab.report.style import Style
 from lab.report.svg import LogScale, Shapes, element, text, title
 from lab.report.table import table_text

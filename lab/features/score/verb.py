@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Score them; needs no engine."""
-    from lab.features.score.score import score
-    from lab.features.score.view import score_text
+    from lab.features.score.score import score, score_text
     from lab.record.read import list_records
     from lab.record.suite import earlier_records
 
