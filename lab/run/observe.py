@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from lab.record.result import Expectation
     from lab.run.conversation import Conversation
     from lab.spec.scenario import Expect
-    from lab.trace.now import Place
 
 
 class Observer:
@@ -25,8 +24,8 @@ class Observer:
     def output(self, rank: int, node: str, stream: int, data: bytes, when: float) -> None:
         """A rank printed something: any bytes, not necessarily whole lines."""
 
-    def tick(self, elapsed_s: float, running: int, where: Callable[[], Mapping[int, Place]]) -> None:
-        """The run goes on; called about once a second. `where` tells of the ranks that run where they are, by rank."""
+    def tick(self, elapsed_s: float, running: int, where: Callable[[float, int], str]) -> None:
+        """The run goes on; called about once a second. `where` says where ranks are, by time and columns."""
 
     def begins(self, attempt: int) -> None:
         """The launcher began the workers anew: what comes now is mostly of this attempt; the first was 0."""

@@ -28,7 +28,7 @@ from lab.features.pytest.guard import Guard
 from lab.features.pytest.session import DEADLINE, POOL
 from lab.plan.limits import Machine
 from lab.record.layout import RUNS
-from lab.record.plan import Turn
+from lab.record.read import Turn
 from lab.record.result import Result
 from lab.report.harmless import harmless
 from lab.run.lock import forget, keeper_lock

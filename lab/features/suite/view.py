@@ -9,9 +9,8 @@ from typing import IO, TYPE_CHECKING, Protocol
 from lab.features.suite.outcome import Attempt, Case, Outcome, Rate, SuiteResult, rates
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
-from lab.report.summary import counts_text, ended_line
 from lab.report.table import table_text
-from lab.report.verdict import unmet_sentences, written_snapshots
+from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.words import NONE, clip, format_duration, listing, plural
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
-from lab.record.read import Record
-from lab.record.started import ranks_of
+from lab.features.calls.show_view import step_facts
+from lab.features.traffic.traffic import matrix, operations, size_of
+from lab.record.read import Record, ranks_of
 from lab.trace.model import Buffer, Call, Mark, Trace
 from lab.trace.steps import Step
-from lab.trace.traffic import matrix, operations, size_of
 
 _NAMES = {"begin": "begin_s", "end": "end_s", "source": "at", "asynchronous": "async"}
 """Of fields, where they are called something else in JSON."""
@@ -58,13 +58,6 @@ def _step(step: Step) -> dict[str, Any]:
         "waited_s": {str(rank): seconds for rank, seconds in step.waited.items()},
         "calls": [_call(call) for _, call in sorted(step.calls.items())],
     }
-
-
-def step_facts(step: Step) -> dict[str, Any]:
-    """What every view as JSON says of a step."""
-    names = ("number", "op", "seq", "round", "state", "source", "destination", "last")
-    times = {"begin_s": step.begin, "ready_s": step.ready, "end_s": step.end}
-    return {**{name: getattr(step, name) for name in names}, **times, "missing": list(step.missing)}
 
 
 def _call(call: Call) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the ranks of a run called, for a person and for a program: steps, calls, attempts, connections."""
+"""What the ranks of a run called, for a person and for a program: steps, calls, connections."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
+from lab.features.calls.notation import render_calls
 from lab.node.messages.agent import Connections
 from lab.record.events import Event
-from lab.record.result import Result
-from lab.report.alike import MANY, alike, range_text
 from lab.report.style import Style
-from lab.report.table import table_text
-from lab.report.trace_data import step_facts
+from lab.report.table import MANY, alike, range_text, table_text
 from lab.trace.model import Trace
-from lab.trace.notation import render_calls
 from lab.trace.steps import Step
-from lab.words import NONE, clip, format_bytes, format_duration, listing, name_attempts, name_ranks
+from lab.words import NONE, format_bytes, format_duration, name_ranks
 
 _HEADER = ("operation", "group", "at", "bytes", "ranks", "state", "time", "last")
 _COLOURS = {"failed": "red", "unfinished": "yellow"}
@@ -89,6 +86,13 @@ def _step_json(step: Step) -> dict[str, Any]:
     }
 
 
+def step_facts(step: Step) -> dict[str, Any]:
+    """What every view as JSON says of a step."""
+    names = ("number", "op", "seq", "round", "state", "source", "destination", "last")
+    times = {"begin_s": step.begin, "ready_s": step.ready, "end_s": step.end}
+    return {**{name: getattr(step, name) for name in names}, **times, "missing": list(step.missing)}
+
+
 def calls_json(trace: Trace) -> dict[str, Any]:
     """The calls of each rank as plain data, and what is missing."""
     return {"calls": {str(rank): items for rank, items in _items(trace).items()}, "problems": list(trace.problems)}
@@ -118,30 +122,6 @@ def _items(trace: Trace) -> dict[int, list[str]]:
 
 def _list(items: Iterable[str], indent: str) -> list[str]:
     return [f"{indent}- {item}" for item in items]
-
-
-_LONGEST = 100
-"""Letters of a reason."""
-
-
-def attempts_text(result: Result, style: Style) -> str:
-    """What became of each attempt, and how to see more of it; empty where there was but one."""
-    if not result.attempts:
-        return ""
-    rows = [
-        [
-            str(one.number),
-            str(one.world_size),
-            listing(one.nodes),
-            format_duration(one.duration_s),
-            one.verdict,
-            clip(one.reason, _LONGEST),
-        ]
-        for one in result.attempts
-    ]
-    table = table_text(["attempt", "ranks", "nodes", "time", "verdict", "reason"], rows, style)
-    more = f"lab show {result.run} --attempt N shows {name_attempts(range(result.restarts))}"
-    return f"{table}\n{style.paint(more, 'dim')}"
 
 
 _HEAD = ["from", "to", "round trip", "delivered", "acknowledged", "sent again", "not acknowledged", "answers"]

@@ -15,12 +15,10 @@ from typing import Any, Literal, NamedTuple
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
 from lab.record.record_files import open_file
-from lab.trace.exchanges import align
-from lab.trace.groups import tell_apart
-from lab.trace.model import Call, Trace
+from lab.trace.alignment import Worlds, align
+from lab.trace.model import Call, Trace, tell_apart
 from lab.trace.read import RankReader, read_line, reopen, trace_files
 from lab.trace.steps import Step, match
-from lab.trace.worlds import Worlds
 
 _LOOK_BYTES = 512 << 10
 """Of all ranks together, at one look."""

@@ -34,8 +34,8 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.operations import operation
+from lab.trace.expected import output_parts
 from lab.trace.model import Call
-from lab.trace.parts import output_parts
 from lab.trace.steps import Step
 
 _MOST_PAIRS = 1_500_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from lab.diagnosis.finding import Finding
 from lab.record.result import Result
-from lab.report.alike import MANY, alike, neighbours
+from lab.report.table import MANY, alike, neighbours
 from lab.trace.model import Call, Trace
 
 MOST_ROWS = 6

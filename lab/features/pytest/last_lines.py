@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.record.record_files import open_file
 from lab.record.result import RankResult, Result, split_log_path
-from lab.report.alike import rarest_first
+from lab.report.table import rarest_first
 from lab.words import clip, name_ranks, plural
 
 _LINES = 8

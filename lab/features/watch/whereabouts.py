@@ -1,16 +1,19 @@
-"""Where each rank is now: from its trace as far as it has been written, which is read on as it grows."""
+"""Where each rank of a run is now: from its trace as far as it has been written, which is read on as it grows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from lab.features.watch.tail import TraceTail
 from lab.record.read import Record
+from lab.report.harmless import harmless
+from lab.report.live import fit
 from lab.trace.model import RankTrace
-from lab.trace.tail import TraceTail
-from lab.words import clip
+from lab.words import clip, format_duration, name_ranks
 
 _LONGEST = 200
 _MOST_LOOKS = 32
@@ -46,6 +49,11 @@ class Whereabouts:
 
     def __init__(self, record: Record) -> None:
         self._tail = TraceTail(record, _BEHIND_BYTES)
+
+    def line(self, elapsed_s: float, columns: int, runs: Callable[[int], bool]) -> str:
+        """Where the ranks are that still run, in one line after the time of the run; empty where that is not known."""
+        places = {rank: place for rank, place in self.look().items() if runs(rank)}
+        return whereabouts_text(elapsed_s, places, time.time(), columns) if places else ""
 
     def look(self) -> dict[int, Place]:
         """By rank: where each is now; only those of whom a trace has arrived that still goes on, or came to its end."""
@@ -94,3 +102,31 @@ def _stays(trace: RankTrace) -> Iterator[_Stay]:
     starting = any(mark.name == "init_process_group" and mark.end is None for mark in trace.marks)
     for lookup in trace.stores if not starting else ():
         yield _Stay(lookup.begin, lookup.end, "TCPStore", lookup.source)
+
+
+_WORTH_TELLING_S = 1.0
+
+
+def whereabouts_text(elapsed_s: float, places: Mapping[int, Place], now: float, columns: int) -> str:
+    """`… 12 s  rank 0: all_reduce train.py:41 (8 s) · rank 1: in no call since train.py:39 (3 s)`.
+
+    Args:
+        elapsed_s: how long the run takes already.
+        places: by rank.
+        now: Unix time.
+        columns: what does not fit into so many is left out.
+    """
+    together: dict[str, list[Place]] = {}
+    for _, place in sorted(places.items()):
+        together.setdefault(place.words, []).append(place)
+    text, left = f"… {format_duration(round(elapsed_s))} ", len(together)
+    for words, group in together.items():
+        took = now - min(place.since for place in group)
+        told = f" ({format_duration(round(took))})" if took >= _WORTH_TELLING_S else ""
+        item = f"{name_ranks(place.rank for place in group)}: {harmless(words)}{told}"
+        longer = f"{text} · {item}" if left < len(together) else f"{text} {item}"
+        room = columns - (len(f" · +{left}") if left > 1 else 0)
+        if len(longer) > room and left < len(together):
+            return fit(f"{text} · +{left}", columns)
+        text, left = longer, left - 1
+    return fit(text, columns)

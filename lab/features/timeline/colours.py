@@ -1,38 +1,13 @@
-"""One colour for each rank, each operation and each verdict, the same in every view."""
+"""One colour for each rank and each operation, the same in every view."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lab.operations import Operation
 
-
-class Tone(NamedTuple):
-    """How a verdict looks."""
-
-    sign: str
-    terminal: str
-    """Name of a terminal's colour."""
-    colour: str
-    """For light and for dark backgrounds."""
-    variable: str
-    """Name of the page's colour."""
-
-
-VERDICTS = {
-    "passed": Tone("✔", "green", "#2da44e", "good"),
-    "failed": Tone("✘", "red", "#e5484d", "bad"),
-    "hung": Tone("∞", "yellow", "#bf8700", "warn"),
-    "error": Tone("!", "magenta", "#a371f7", "odd"),
-}
-STATUSES = {
-    **VERDICTS,
-    "flaky": Tone("~", "yellow", "#bf8700", "warn"),
-    "skipped": Tone("-", "dim", "#838a94", "muted"),
-}
-"""What may come of a case of a suite: a verdict, `flaky` where it passed only when it was tried again, or `skipped`."""
 
 RANK_COLOURS = (
     "#436bec", "#a15601", "#327758", "#e9509b", "#2f94ce", "#a78a0f",

@@ -1,14 +1,16 @@
-"""Runs that one command made, one after the other."""
+"""Runs that one command made one after the other, and the scenario and scripts of a record as plain data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lab.errors import RecordError
 from lab.record.layout import LOGS, RUNS
 from lab.record.read import Record, find_record, list_records
-from lab.record.record_files import has_log_folder
+from lab.record.record_files import has_log_folder, list_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,3 +68,46 @@ def earlier_records(name: str, runs: Path = RUNS) -> list[Record]:
     one = find_record(name, runs)
     turn = one.plan().turn
     return list(find_suite(name, runs).records) if turn is not None and turn.suite else [one]
+
+
+_LONGEST_NUMBER = 300
+"""Characters; a longer scalar of a scenario stays text."""
+
+
+def scenario_keys(record: Record) -> Mapping[str, Any]:
+    """The keys of the scenario on record, as plain data; empty where it cannot be read, or is no possible scenario.
+
+    Its bounds are those of any scenario: so aliases, depth and size cannot make a view slow.
+    """
+    from lab.spec.document import MAX_BYTES, node_of
+    from lab.spec.reading import InvalidError
+
+    text = record.scenario_text()
+    if len(text) > MAX_BYTES:
+        return {}
+    try:
+        data = _plain(node_of(text))
+    except InvalidError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _plain(node: Any) -> Any:
+    """The plain data of a YAML node; what is no number, boolean or nothing is text."""
+    import yaml
+
+    if node.id == "mapping":
+        return {str(key.value): _plain(value) for key, value in node.value}
+    if node.id == "sequence":
+        return [_plain(one) for one in node.value]
+    if len(node.value) > _LONGEST_NUMBER:
+        return node.value
+    try:
+        return yaml.SafeLoader("").construct_document(node)
+    except (yaml.YAMLError, ValueError, OverflowError):
+        return node.value
+
+
+def scripts_of(record: Record) -> list[str]:
+    """The names of the scripts in a record, in order."""
+    return sorted(name for name in list_names(record.path) if name.endswith(".py"))
