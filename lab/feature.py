@@ -37,6 +37,7 @@ IN_TREE = (
     "interactive",
     "copy",
     "image",
+    "remote",
     "completion",
     "help",
     "faults",

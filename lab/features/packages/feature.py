@@ -4,6 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="packages",
+    needs=("image",),
     keys={"requirements": "lab.features.packages.requirements:PackagesKeys"},
     hooks={
         "package_store": "lab.features.packages.stores:package_store",

@@ -12,10 +12,11 @@ import pytest
 import requests
 from docker.errors import APIError, ImageNotFound
 
-from lab.engine.image import image as subject
-from lab.engine.image.build import ImageProgress, Silent, follow
-from lab.engine.image.image import DEFAULT_IMAGE, build_image, ensure_image, pull_image
+from lab.engine.docker.image import DEFAULT_IMAGE
 from lab.errors import EngineUnavailable, ImageError
+from lab.features.image import make as subject
+from lab.features.image.engine_log import ImageProgress, Silent, follow
+from lab.features.image.make import build_image, ensure_image, pull_image
 
 
 class Api:
@@ -194,5 +195,5 @@ def test_silence_between_events_counts_too():
 
 def test_importing_the_module_imports_no_docker():
     heavy = ("docker", "tenacity", "rich", "tarfile")
-    code = f"import lab.engine.image.image, sys; sys.exit(any(module in sys.modules for module in {heavy}))"
+    code = f"import lab.features.image.make, sys; sys.exit(any(module in sys.modules for module in {heavy}))"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)

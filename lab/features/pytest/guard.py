@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 _END_S = 5.0
 """At an orderly end it has nothing left to do; what it has left it does alone."""
@@ -55,9 +56,9 @@ class Guard:
 
 def _start() -> subprocess.Popen[bytes]:
     """Start the guard in a session of its own, which no Ctrl-C reaches, and with nothing of ours that it could hold."""
-    own = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))  # before a folder `lab` of somebody else
+    own = str(Path(__file__).parents[3])  # before a folder `lab` of somebody else
     path = [own, *map(os.path.abspath, sys.path)]
-    program = f"import sys; sys.path[:] = {path!r}; from lab.run.guard import main; main({os.getpid()})"
+    program = f"import sys; sys.path[:] = {path!r}; from lab.features.pytest.guard import main; main({os.getpid()})"
     return subprocess.Popen(
         [sys.executable, "-S", "-c", program],  # its path is ours: no need to look for it
         bufsize=0,

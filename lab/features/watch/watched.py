@@ -5,18 +5,21 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from lab.node.messages.agent import EVERY_RANK, RUN_ON, Held, LetGo
+from lab.node.messages.agent import EVERY_RANK, RUN_ON, Follow, Held, LetGo
+from lab.record.events import Event
 from lab.run.conversation import Conversation
+from lab.run.observe import Companion
 
 LONGEST_HOLD_S = 3600.0
 """Whoever holds ranks for longer without a word is not there any more: the time limit counts again."""
 
 
-class Watched:
+class Watched(Companion):
     """Handed to a run with its options; all of it may be called from any thread.
 
     Args:
@@ -75,7 +78,16 @@ class Watched:
         """Becomes readable when there is something to take."""
         return self._bell.fileno()
 
-    def attend(self, agents: Conversation) -> None:
+    def describe(self, record: Path) -> Mapping[str, Any]:
+        """Note where the record is; the plan says whether the run goes step by step."""
+        self.path = record
+        return {"stepped": True} if self.step else {}
+
+    def claim(self, agents: Conversation, node: str) -> None:
+        """Have the agent of a node send traces soon, and hold ranks where the run goes step by step."""
+        agents.say(node, Follow(agents.run, self.step))
+
+    def attend(self, agents: Conversation, record: Callable[[Event], object], done: Callable[[], object]) -> None:
         """Have what is let go passed on to the agents of the run, for as long as it listens to them."""
         agents.hear(self.fileno(), lambda: self._pass_on(agents))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lab.engine.docker.image import one_line
 from lab.errors import ImageError, ImageUnfit
 from lab.words import clip, format_bytes
 
@@ -218,11 +219,6 @@ def build_failed(image: str, reason: str, *, step: str = "", tail: Sequence[str]
     if tail:
         text += "\n" + "\n".join(f"  | {one_line(line, 160)}" for line in tail)
     return ImageError(text, _hint("\n".join((*tail, reason))) or "the lines above are the end of the build's output")
-
-
-def one_line(reason: str, limit: int = 300) -> str:
-    """Returns the reason on one line, cut off after `limit` characters."""
-    return clip(" ".join(reason.split()), limit)
 
 
 def _hint(text: str) -> str:

@@ -9,6 +9,7 @@ import select
 import socket
 import ssl
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -135,30 +136,19 @@ _LOOK_SOON_MS = 20
 """A channel of ssh has no descriptor that says when it takes more."""
 
 
-def attached(api: Any, container: str) -> Any:
-    """A stream to the first process of a container: a plain socket, or what docker-py wraps around one."""
-    if _by_tls(api):
-        return DirectApi(lambda timeout_s: _dial(api, timeout_s)).attach(container)
-    return _plain(api.attach_socket(container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}))
+def open_stream(api: Any, path: str, body: Mapping[str, Any] | None, by_client: Callable[[], Any]) -> Any:
+    """The stream that a request becomes: a plain socket, or what docker-py wraps around one.
 
-
-def started(api: Any, execution: str, *, tty: bool) -> Any:
-    """A stream to a command that is started in a container, likewise."""
-    if _by_tls(api):
-        said = {"Tty": tty, "Detach": False}
-        return DirectApi(lambda timeout_s: _dial(api, timeout_s)).stream(f"/exec/{execution}/start", said)
-    return _plain(api.exec_start(execution, tty=tty, socket=True))
-
-
-def _by_tls(api: Any) -> bool:
-    return str(api.base_url).startswith("https://")
-
-
-def _dial(api: Any, timeout_s: float) -> socket.socket:
-    return _carried(TlsEnd(api.base_url, api.verify, api.cert, timeout_s))
-
-
-def _plain(stream: Any) -> Any:
+    Args:
+        api: docker-py's low-level client of a remote engine.
+        path: what is asked for.
+        body: what is sent with it.
+        by_client: makes the same request by docker-py.
+    """
+    if str(api.base_url).startswith("https://"):
+        direct = DirectApi(lambda timeout_s: _carried(TlsEnd(api.base_url, api.verify, api.cert, timeout_s)))
+        return direct.stream(path, body)
+    stream = by_client()
     wrapped = getattr(stream, "_sock", stream)
     return stream if isinstance(wrapped, socket.socket) else _carried(wrapped, stream)
 

@@ -1,35 +1,29 @@
-"""The node image: is it there, build it, pull it. Takes a docker client; importing this module imports no docker."""
+"""Build and pull images of nodes. Takes a docker client; importing this module imports no docker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lab import __version__
-from lab.engine.image.build import (
-    BuildLog,
-    ImageProgress,
-    PullLog,
-    build_failed,
-    is_transient,
+from lab.engine.docker.image import (
+    DEFAULT_IMAGE,
+    RECIPE_LABEL,
+    ImageInfo,
+    engine_must_answer,
+    inspect_image,
     one_line,
-    pull_failed,
 )
-from lab.errors import EngineUnavailable, ImageError, ImageUnfit
+from lab.errors import ImageError
+from lab.features.image.engine_log import BuildLog, ImageProgress, PullLog, build_failed, is_transient, pull_failed
 from lab.words import format_duration
 
 if TYPE_CHECKING:
     import docker
 
-    from lab.engine.image.build import Event
-    from lab.engine.image.context import BuildContext
+    from lab.features.image.context import BuildContext
+    from lab.features.image.engine_log import Event
 
-DEFAULT_IMAGE = f"lab-node:{__version__}"
-"""The image that the lab builds for itself where no other is named."""
-RECIPE_LABEL = "lab.image.recipe"
-TORCH_LABEL = "lab.image.torch"
 SILENT_S = 600.0
 """Seconds without any word from the engine after which a build or a pull is given up."""
 PULL_ATTEMPTS = 3
@@ -37,54 +31,18 @@ PULL_ATTEMPTS = 3
 OnProgress = Callable[[ImageProgress], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageInfo:
-    """An image that the engine has."""
-
-    name: str
-    """As it was asked for."""
-    id: str
-    """`sha256:...`"""
-    size_bytes: int
-    torch: str | None
-    """Version of torch that the lab built it with; None for an image from elsewhere."""
-    recipe: str | None
-    """Fingerprint of the build (`BuildContext.recipe`); None for an image from elsewhere."""
-
-
-def inspect_image(client: docker.DockerClient, image: str) -> ImageInfo | None:
-    """Returns what the engine knows of the image, or None if it does not have it."""
-    from docker.errors import APIError, ImageNotFound
-
-    with _engine_must_answer(f"looking for the image {image}"):
-        try:
-            found: dict[str, Any] = client.api.inspect_image(image)  # type: ignore[no-untyped-call]
-        except ImageNotFound:
-            return None
-        except APIError as error:
-            raise ImageUnfit(
-                f"the image {image} cannot be looked up: {one_line(str(error.explanation))}",
-                "name an image as in `pytorch/pytorch:latest`",
-            ) from error
-    labels = (found.get("Config") or {}).get("Labels") or {}
-    return ImageInfo(
-        name=image,
-        id=found["Id"],
-        size_bytes=found["Size"],
-        torch=labels.get(TORCH_LABEL),
-        recipe=labels.get(RECIPE_LABEL),
-    )
+def make_image(client: docker.DockerClient, image: str, on_progress: OnProgress = lambda _: None) -> ImageInfo:
+    """Builds an image (the default one) or pulls it (any other)."""
+    if image == DEFAULT_IMAGE:
+        return build_image(client, on_progress=on_progress)
+    return pull_image(client, image, on_progress)
 
 
 def ensure_image(
     client: docker.DockerClient, image: str = DEFAULT_IMAGE, on_progress: OnProgress = lambda _: None
 ) -> ImageInfo:
-    """Returns the image; if the engine lacks it, builds it (the default image) or pulls it (any other)."""
-    if found := inspect_image(client, image):
-        return found
-    if image == DEFAULT_IMAGE:
-        return build_image(client, on_progress=on_progress)
-    return pull_image(client, image, on_progress)
+    """Returns the image; makes it where the engine lacks it."""
+    return inspect_image(client, image) or make_image(client, image, on_progress)
 
 
 def build_image(
@@ -96,7 +54,7 @@ def build_image(
     on_progress: OnProgress = lambda _: None,
 ) -> ImageInfo:
     """Builds the project's Dockerfile."""
-    from lab.engine.image.context import plan_build
+    from lab.features.image.context import plan_build
 
     plan = context or plan_build()
     return build_from(
@@ -200,9 +158,9 @@ def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: 
     """Yields the events of a request, with the deadline on silence and the lab's own errors."""
     from docker.errors import APIError
 
-    from lab.engine.image.build import Silent, follow
+    from lab.features.image.engine_log import Silent, follow
 
-    with _engine_must_answer(doing):
+    with engine_must_answer(doing):
         try:
             yield from follow(start, SILENT_S)
         except Silent:
@@ -213,23 +171,6 @@ def _events(start: Callable[[Callable[[Event], None]], Iterable[Event]], doing: 
             if "/build" in str(getattr(error.response, "url", "")):
                 raise ImageError(f"the engine refused {doing}: {one_line(str(error.explanation))}") from error
             raise
-
-
-@contextmanager
-def _engine_must_answer(doing: str) -> Iterator[None]:
-    """Turns a lost connection into `EngineUnavailable`; an answer of the engine, even an error, passes."""
-    import requests
-    import urllib3
-    from docker.errors import APIError, DockerException
-
-    try:
-        yield
-    except APIError:
-        raise
-    except DockerException as error:  # docker-py's own checks, before anything is sent
-        raise ImageError(f"{doing} failed: {one_line(str(error))}") from error
-    except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise EngineUnavailable(f"the engine stopped answering while {doing}: {one_line(str(error))}") from error
 
 
 def _drop_nameless(client: docker.DockerClient, images: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Who has the terminal of this process: the rank that it was given to, or those whose debuggers ask, one by one."""
+"""What ranks read of this process: its standard input, or its terminal, which one of them has at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,22 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from lab.node.messages.agent import ANOTHERS, ON_REQUEST, OWN, Breakpoint, Continued, Exited, Grant, Input, Window
+from lab.errors import UsageError
+from lab.features.interactive.keyboard import Keyboard
+from lab.node.messages.agent import (
+    ANOTHERS,
+    FED,
+    NOTHING,
+    ON_REQUEST,
+    OWN,
+    Breakpoint,
+    Continued,
+    Exited,
+    Grant,
+    Input,
+    Taken,
+    Window,
+)
 from lab.run.stdin import SELDOM_S, Stdin
 from lab.words import name_ranks
 
@@ -14,13 +29,94 @@ if TYPE_CHECKING:
     from lab.node.messages import wire
     from lab.plan.plan import Plan
     from lab.run.conversation import Conversation
-    from lab.run.keyboard import Keyboard
     from lab.run.observe import Observer
 
+_RANK = 0
+_MOST_UNDERWAY_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 16
 _ENOUGH = b"\x1d"
 _HOW_TO_END = "Ctrl-] ends the run"
 _PATIENCE_S = 0.3
 """A rank that goes on may come back so soon, because it made a step, before another one is given the terminal."""
+
+
+def choose_stdin(plan: Plan, observer: Observer, *, fed: bool) -> Stdin | None:
+    """What the ranks of a run read; None: nothing.
+
+    Args:
+        plan: says which rank has the terminal, if any.
+        observer: told who has it.
+        fed: whether rank 0 reads the standard input.
+
+    Raises:
+        UsageError: a launcher starts the ranks, or nobody sits at a terminal.
+    """
+    if fed:
+        if not plan.ranks_planned:
+            raise UsageError(f"rank 0 cannot read the standard input where {plan.launcher.name} starts it")
+        return FedStdin(plan)
+    keyboard = Keyboard.find() if plan.interactive is None else Keyboard.need()
+    return Terminal(plan, keyboard, observer) if keyboard is not None else None
+
+
+class FedStdin(Stdin):
+    """What comes in on a descriptor of this process, for the first rank; no faster than that rank reads it."""
+
+    def __init__(self, plan: Plan, fd: int = 0) -> None:
+        self._plan = plan
+        self._fd = fd
+        self._agents: Conversation | None = None
+        self._underway = 0
+        """Bytes that the rank has not been given yet."""
+        self._reading = False
+
+    def kind(self, rank: int) -> str:
+        """What a rank reads."""
+        return FED if rank == _RANK else NOTHING
+
+    def begin(self, agents: Conversation) -> None:
+        """Begin to read."""
+        self._agents = agents
+        self._read_on(wanted=True)
+
+    def hear(self, message: wire.Message) -> None:
+        """Read on when what was sent is taken, and no more when nobody reads."""
+        if isinstance(message, Taken):
+            self._underway -= message.bytes
+            if message.closed:
+                self.end()
+            elif self._underway < _MOST_UNDERWAY_BYTES:
+                self._read_on(wanted=True)
+
+    def end(self) -> None:
+        """Read no more."""
+        self._read_on(wanted=False)
+        self._agents = None
+
+    def _read_on(self, *, wanted: bool) -> None:
+        if self._agents is not None and wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._agents.hear(self._fd, self._read)
+            else:
+                self._agents.ignore(self._fd)
+
+    def _read(self) -> None:
+        agents = self._agents
+        if agents is None or not self._reading:
+            return
+        try:
+            data = os.read(self._fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        agents.say(self._plan.workers[_RANK].node, Input(self._plan.run, _RANK, data, last=not data))
+        self._underway += len(data)
+        if not data:
+            self.end()
+        elif self._underway >= _MOST_UNDERWAY_BYTES:
+            self._read_on(wanted=False)
 
 
 class Terminal(Stdin):
