@@ -19,14 +19,14 @@ from lab.features.calls.snapshot import first_departure
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.text import picture_text
+from lab.features.traffic.traffic import matrix, operations
 from lab.operations import OPERATIONS, Cut, Operation, Who
 from lab.report.style import Style
-from lab.trace import parts
+from lab.trace import expected as parts
+from lab.trace.expected import Part, Source
 from lab.trace.model import Call
-from lab.trace.parts import Part, Source
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
-from lab.trace.traffic import matrix, operations
 from tests.diagnosis.facts import hang, stack
 from tests.traces import TraceMaker
 

@@ -11,9 +11,9 @@ from playwright.sync_api import Page
 from lab.features.compare.page import write_diff
 from lab.features.grade.view import write_grades
 from lab.features.html.page import write_report
+from lab.features.records.records import find_suite
 from lab.features.suite.page import write_suite
 from lab.record.read import Record
-from lab.record.suite import find_suite
 from tests.browser.axe import violations
 from tests.browser.runs import PIXEL, empty, failed, hung, lesson, never_entered, suite, training, with_files
 from tests.features.grade.test_feedback import GRADES

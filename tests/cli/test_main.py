@@ -283,9 +283,7 @@ SELDOM = {
         "lab.operations",
     ),
     *(
-        "lab.record.plan",
-        "lab.record.started",
-        "lab.features.calls",
+        "lab.features.calls.pattern",
         "lab.trace",
         "lab.features.chaos",
     ),

@@ -15,8 +15,8 @@ from lab.diagnosis.explain import Explanation, explain
 from lab.diagnosis.finding import Finding, FindingKind, Mismatch, Side
 from lab.record.layout import EVENTS, PLAN, RESULT, TRACE, rank_trace
 from lab.record.read import Record
-from lab.report.explain_view import explanation_text
 from lab.report.style import Style
+from lab.report.verdict import explanation_text
 from tests.diagnosis.facts import exited, hang, raised, stack, told_facts, write_events
 from tests.traces import TraceMaker
 

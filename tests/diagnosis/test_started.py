@@ -14,8 +14,7 @@ from lab.diagnosis.limits import left_told
 from lab.diagnosis.started import find_started, place_started
 from lab.node.messages.agent import Exited, Joined, LeftRunning, number_of
 from lab.record.layout import TRACE
-from lab.record.read import Record
-from lab.record.started import Started, ranks_of, read_started
+from lab.record.read import Record, Started, ranks_of, read_started
 from lab.record.write import RecordWriter
 
 Said = tuple[int, int, int, int, str]

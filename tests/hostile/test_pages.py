@@ -26,6 +26,7 @@ from lab.features.lessons.verb_scenarios import catalogue_text
 from lab.features.notebook.show import result_html
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
+from lab.features.records.records import Suite
 from lab.features.suite.outcome import rates
 from lab.features.suite.page import write_suite
 from lab.features.suite.reports import junit_xml, suite_markdown
@@ -34,7 +35,6 @@ from lab.features.watch.server import Server, page_of
 from lab.record.layout import EVENTS, LOGS, RESULT, SCENARIO, TRACE
 from lab.record.read import Record
 from lab.record.result import Output
-from lab.record.suite import Suite
 from lab.spec.scenario import Expect, Scenario
 from lab.trace.read import read_trace
 from lab.trace.steps import match

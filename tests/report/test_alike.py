@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from lab.features.calls.show_view import steps_text
 from lab.features.export.verb import traffic_text
 from lab.features.html.page import expectation_rows, matrix_view, note_rows, stack_rows, worker_rows
+from lab.features.pytest.last_lines import last_lines_text
 from lab.plan.cluster import ClusterInfo, Node, Shape
 from lab.plan.plan import WorkerPlan
 from lab.record.result import Culprit, Expectation, RankResult, Result
-from lab.report.alike import alike, nearly_alike, rarest_first
 from lab.report.cluster_view import cluster_text, node_rows
-from lab.report.last_lines import last_lines_text
-from lab.report.result_view import result_text
-from lab.report.steps_view import steps_text
 from lab.report.style import Style
-from lab.report.verdict import verdict_text
+from lab.report.table import alike, nearly_alike, rarest_first
+from lab.report.verdict import result_text, verdict_text
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.traces import TraceMaker

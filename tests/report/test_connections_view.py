@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lab.features.calls.show_view import connections_json, connections_text
 from lab.node.messages.agent import Connections, Started
-from lab.report.steps_view import connections_json, connections_text
 from lab.report.style import Style
 
 _PLAIN = Style(colour=False)

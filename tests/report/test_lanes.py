@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from lab.diagnosis.finding import Facts, Finding, FindingKind
 from lab.features.export.tracks import make_tracks
 from lab.features.html.timelines import call_lines, make_axis, make_rows
+from lab.features.timeline.lanes import MOST_ROWS, lanes_of, lay_rows
 from lab.record.result import Culprit
-from lab.report.alike import MANY
-from lab.report.lanes import MOST_ROWS, lanes_of, lay_rows
+from lab.report.table import MANY
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.browser.runs import result

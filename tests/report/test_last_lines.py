@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.pytest.last_lines import last_lines_text
 from lab.record.result import Culprit, RankResult, Result
-from lab.report.last_lines import last_lines_text
 
 RAISED = "[rank1]: Traceback (most recent call last):\n[rank1]:   File ...\n[rank1]: ValueError: bad\n"
 

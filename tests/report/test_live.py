@@ -8,13 +8,12 @@ import os
 import re
 import struct
 import termios
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pytest
 
+from lab.features.watch.whereabouts import Place, whereabouts_text
 from lab.report.live import Bottom, LiveOutput, fit
-from lab.report.whereabouts import whereabouts_text
-from lab.trace.now import Place
 
 pytestmark = pytest.mark.unit
 
@@ -65,8 +64,8 @@ def live(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> LiveOutput:
     return LiveOutput(terminal.stream, terminal.stream)
 
 
-def nowhere() -> Mapping[int, Place]:
-    return {}
+def nowhere(elapsed_s: float, columns: int) -> str:
+    return ""
 
 
 def test_each_rank_has_a_line_for_its_bar_and_lines_go_by_above(terminal: Terminal, live: LiveOutput) -> None:
@@ -148,7 +147,13 @@ def test_after_a_while_of_silence_it_is_told_where_ranks_are(terminal: Terminal,
     assert terminal.screen() == []
     live.tick(2.0, 2, nowhere)
     assert terminal.screen() == ["… 2 s, 2 ranks running"]
-    live.tick(3.0, 2, lambda: {0: Place(0, "all_reduce", "train.py:41", 0.0)})
+    live.tick(
+        3.0,
+        2,
+        lambda elapsed_s, columns: whereabouts_text(
+            elapsed_s, {0: Place(0, "all_reduce", "train.py:41", 0.0)}, 9.0, columns
+        ),
+    )
     assert terminal.screen()[0].startswith("… 3 s  rank 0: all_reduce train.py:41 (")
     live.output(1, "node1", 1, b"hello\n", 0.0)
     live.tick(4.0, 2, nowhere)

@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
+from lab.features.timeline.colours import RANK_COLOURS, luminance, operation_tones, rank_colour
 from lab.operations import OPERATIONS, operation
-from lab.report.palette import RANK_COLOURS, luminance, operation_tones, rank_colour
 
 pytestmark = pytest.mark.unit
 LIGHT, DARK = ("#ffffff", "#fbfbfa"), ("#131518", "#1a1d21")

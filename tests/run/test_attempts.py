@@ -17,8 +17,8 @@ from lab.record.events import NodeCame, NodeLost, TimedOut
 from lab.record.layout import EVENTS, LOGS, PLAN, RESULT
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
-from lab.report.result_view import result_text
 from lab.report.style import Style
+from lab.report.verdict import result_text
 from tests.launched import SCENARIO, SCRIPT, Launched, restarted
 
 

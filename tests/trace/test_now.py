@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from lab.features.watch.whereabouts import Place, Whereabouts
 from lab.record.layout import TRACE, rank_trace
 from lab.record.read import Record
-from lab.trace.now import Place, Whereabouts
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

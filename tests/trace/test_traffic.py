@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.features.traffic.traffic import matrix, operations
 from lab.operations import OPERATIONS
 from lab.trace.model import Buffer, Call, Group, Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
-from lab.trace.traffic import matrix, operations
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

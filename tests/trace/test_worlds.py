@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from lab.features.watch.tail import TraceTail
 from lab.record.layout import TRACE
 from lab.trace.model import Trace
 from lab.trace.read import read_trace
 from lab.trace.steps import Step, match
-from lab.trace.tail import TraceTail
 from tests.traces import TraceMaker
 
 pytestmark = pytest.mark.unit

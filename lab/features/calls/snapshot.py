@@ -13,6 +13,7 @@ from pathlib import Path
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
 from lab.features.calls.changes import tell_changes
+from lab.features.calls.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.features.calls.text import Calls, SnapshotDamaged, counted, read_calls, settled_calls, texts_of, write_calls
 from lab.plan.plan import Plan
@@ -22,7 +23,6 @@ from lab.spec.expressions import RankVariables
 from lab.spec.lessons import is_installed
 from lab.spec.scenario import Scenario
 from lab.trace.model import Buffer, Call, Group, RankTrace
-from lab.trace.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
 from lab.trace.read import read_trace
 from lab.words import plural
 

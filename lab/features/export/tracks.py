@@ -11,10 +11,9 @@ from typing import Any
 
 from lab import DISTRIBUTION
 from lab.errors import UsageError
+from lab.features.timeline.lanes import lay_rows
 from lab.node.messages.agent import Note
-from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.report.lanes import lay_rows
+from lab.record.read import Record, ranks_of
 from lab.trace.model import Call, Mark, RankTrace, Trace
 from lab.trace.steps import Step
 from lab.words import clip

@@ -22,7 +22,7 @@ from lab.node.messages.agent import CALLED, Exited, Input, Output, Taken, Worker
 from lab.node.messages.typed import Misfit, read
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.run.observe import Observer, Silence
+from lab.run.observe import Observer
 from lab.run.stdin import Stdin
 from lab.words import name_ranks
 
@@ -221,7 +221,7 @@ class Answers:
         return bool(ranks) and all(rank in self.values or rank in self.kept for rank in ranks)
 
 
-class Session(Silence):
+class Session(Observer):
     """The ranks from their start to their end; it observes their run, to print what they print while they are called.
 
     Args:

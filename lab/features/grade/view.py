@@ -13,8 +13,7 @@ from lab.errors import RecordError
 from lab.features.grade.grades import Grade, Grades
 from lab.features.html.write import render, save
 from lab.report.harmless import plain
-from lab.report.palette import VERDICTS
-from lab.report.style import Style
+from lab.report.style import VERDICTS, Style
 from lab.report.table import table_text
 from lab.spec.kinds import slug
 from lab.words import NONE, clip, format_duration, plural

@@ -18,20 +18,20 @@ from lab.features.html.timelines import microseconds, origin_of, run_data
 from lab.features.html.write import collector_paused, pack, render, save
 from lab.features.pictures.model import Picture, picture_of, unrecorded_ranks
 from lab.features.pictures.svg import svg_of
+from lab.features.timeline.colours import operation_tones, rank_colour
+from lab.features.timeline.lanes import lanes_of
+from lab.features.traffic.traffic import matrix, operations
 from lab.operations import Operation, operation
 from lab.plan.plan import WorkerPlan
 from lab.record.layout import REPORT
-from lab.record.read import Record
+from lab.record.read import Record, ranks_of
 from lab.record.result import Expectation, RankResult, Result
-from lab.record.started import ranks_of
-from lab.report.alike import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
-from lab.report.lanes import lanes_of
-from lab.report.palette import VERDICTS, operation_tones, rank_colour
+from lab.report.style import VERDICTS
+from lab.report.table import MANY, alike, form_of, nearly_alike, neighbours, range_text, spans_text
 from lab.report.verdict import unmet_sentences
-from lab.trace.critical import from_new_group, parts_of
 from lab.trace.model import Trace
 from lab.trace.steps import Step
-from lab.trace.traffic import matrix, operations
+from lab.trace.timing import from_new_group, parts_of
 from lab.words import NONE, format_bytes, format_duration, format_rate, format_value, listing, name_nodes
 
 MOST_PICTURES = 200

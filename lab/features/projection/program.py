@@ -13,10 +13,10 @@ from statistics import median
 from typing import NamedTuple
 
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
+from lab.features.traffic.traffic import size_of
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 from lab.trace.timing import Span, blocked_spans, wait_for
-from lab.trace.traffic import size_of
 
 
 def waits_of(rank: RankTrace) -> dict[int, Span]:

@@ -26,11 +26,11 @@ from lab.features.projection.replay import (
     machine_of,
     replay,
 )
+from lab.features.traffic.traffic import size_of
 from lab.operations import operation
 from lab.trace.model import Trace
 from lab.trace.steps import match
 from lab.trace.timing import Span
-from lab.trace.traffic import size_of
 from lab.words import plural
 
 

@@ -12,12 +12,12 @@ import pytest
 import lab
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.pytest.items import ScenarioItem
+from lab.features.pytest.last_lines import last_lines_text
 from lab.features.pytest.pool import Pool, pool_of
 from lab.features.pytest.session import POOL, SAID
 from lab.record.layout import LOGS, RUNS, SUITE_REPORT
 from lab.record.result import Result
 from lab.report.harmless import harmless
-from lab.report.last_lines import last_lines_text
 from lab.report.style import Style
 from lab.report.verdict import verdict_text
 
@@ -48,9 +48,9 @@ class PageOfRuns:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write the page."""
+        from lab.features.records.records import Suite
         from lab.features.suite.page import write_suite
         from lab.record.read import Record
-        from lab.record.suite import Suite
 
         records = tuple(Record(path=path) for path in self._records if path.is_dir())
         if self._is_worker or not records:

@@ -4,7 +4,7 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="suite",
-    needs=("compare", "html"),
+    needs=("compare", "html", "records"),
     verbs={
         "test": (
             "lab.features.suite.verb",

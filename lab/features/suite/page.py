@@ -17,12 +17,11 @@ from lab.errors import UsageError
 from lab.features.html.page import write_report
 from lab.features.html.verb import tell_page
 from lab.features.html.write import render, save
+from lab.features.records.records import Suite, find_suite
 from lab.record.layout import REPORT, RESULT, SUITE_REPORT
-from lab.record.plan import Turn
-from lab.record.read import Record
+from lab.record.read import Record, Turn
 from lab.record.result import Result
-from lab.record.suite import Suite, find_suite
-from lab.report.palette import VERDICTS
+from lab.report.style import VERDICTS
 from lab.words import format_bytes, listing, plural
 
 _LONGEST_REASON = 300

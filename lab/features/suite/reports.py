@@ -16,9 +16,9 @@ from lab.features.suite.outcome import Attempt, Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
 from lab.record.record_files import open_file
 from lab.record.result import Result, split_log_path
-from lab.report.alike import rarest_first
 from lab.report.harmless import harmless, in_markdown, plain
-from lab.report.palette import STATUSES
+from lab.report.style import STATUSES
+from lab.report.table import rarest_first
 from lab.words import capital, clip, format_duration, name_ranks, plural
 
 if TYPE_CHECKING:
@@ -273,9 +273,9 @@ def _write(path: Path, text: str) -> None:
 
 def _write_page(found: SuiteResult, path: Path) -> None:
     """One page of all runs, which leads to the report of each."""
+    from lab.features.records.records import Suite
     from lab.features.suite.page import write_suite
     from lab.record.read import Record
-    from lab.record.suite import Suite
 
     results = [attempt.result for outcome in found.outcomes for attempt in outcome.attempts]
     records = tuple(Record(path=result.path) for result in results if result.path is not None)

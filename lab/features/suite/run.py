@@ -39,7 +39,7 @@ from lab.features.suite.worker import LAST_PATIENCE_S, Begun, Ended, Making, Ref
 from lab.plan.cluster import ClusterInfo
 from lab.plan.fit import has_wishes, refuse_unfit
 from lab.plan.options import PlanOptions
-from lab.record.plan import Turn
+from lab.record.read import Turn
 from lab.record.result import Result
 from lab.run.options import RunOptions, suite_name
 from lab.run.place import Place, reap

@@ -1,4 +1,4 @@
-"""What whoever watches a suite is told."""
+"""A suite for a person: what every worker does now, a line for each case that ends, and a table of all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import IO, TYPE_CHECKING
 from lab.features.suite.outcome import Attempt, Case, Outcome, Rate, SuiteResult, rates
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
-from lab.report.summary import counts_text, ended_line
 from lab.report.table import table_text
-from lab.report.verdict import unmet_sentences, written_snapshots
+from lab.report.verdict import counts_text, ended_line, unmet_sentences, written_snapshots
 from lab.words import NONE, clip, format_duration, listing, plural
 
 if TYPE_CHECKING:

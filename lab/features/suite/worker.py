@@ -24,7 +24,7 @@ from lab.features.suite.outcome import Attempt
 from lab.plan.cluster import ClusterInfo, Shape
 from lab.record.result import Result
 from lab.run.lock import ClusterLock
-from lab.run.observe import Silence
+from lab.run.observe import Observer
 from lab.run.options import RunOptions
 from lab.run.place import Place, refuse_foreign_wishes
 from lab.run.pool import Several
@@ -128,7 +128,7 @@ def _live_as_long_as(parent_lives: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Tasks(Silence):
+class _Tasks(Observer):
     """Runs tasks on the cluster of a worker, and passes on what runs say of their progress."""
 
     def __init__(self, place: Place, suite: str, connection: Connection, *, stays: bool) -> None:

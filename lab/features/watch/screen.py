@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import IO
 
 from lab.features.watch.now import Follower, Happening, Now, RankNow, alike_ranks
-from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
+from lab.report.table import MANY, alike
 from lab.words import clip, format_duration, name_nodes, name_ranks
 
 

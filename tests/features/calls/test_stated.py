@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.features.calls.notation import render_call, render_calls
 from lab.features.calls.pattern import CallPattern, parse_calls
 from lab.features.calls.snapshot import check_calls, first_departure, fits
 from lab.record.read import Record
 from lab.record.result import Expectation
 from lab.spec.expressions import rank_variables
 from lab.trace.model import Call, Group
-from lab.trace.notation import render_call, render_calls
 from lab.trace.read import read_trace
 from tests.traces import TraceMaker
 

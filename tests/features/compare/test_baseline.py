@@ -15,9 +15,9 @@ from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.compare.baseline import Baseline, hold_against_runs, speed_of
 from lab.features.compare.view import baseline_text
+from lab.features.records.records import earlier_records
 from lab.record.layout import PLAN
 from lab.record.read import Record
-from lab.record.suite import earlier_records
 from lab.report.style import Style
 from tests.traces import TraceMaker
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.features.compare.compare import compare
+from lab.features.export.trace_json import trace_json
 from lab.features.export.tracks import chrome_trace, make_tracks, perfetto_trace
 from lab.features.export.verb import traffic_text
 from lab.record.layout import EVENTS, INDEX, LOGS, TRACE, rank_log, rank_trace
 from lab.record.read import Record
 from lab.report.style import Style
-from lab.report.trace_data import trace_json
 from lab.trace.read import read_trace
 from lab.trace.steps import match
 from tests.traces import TraceMaker

@@ -11,9 +11,9 @@ import pytest
 from lab.cli.main import main
 from lab.errors import RecordError
 from lab.features.compare.page import write_diff
+from lab.features.records.records import find_suite
 from lab.features.suite.page import write_suite
 from lab.record.layout import PLAN, REPORT
-from lab.record.suite import find_suite
 from tests.browser.runs import failed, hostile, suite, training
 from tests.features.html.test_html_report import page_data
 from tests.traces import TraceMaker

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.engine.protocol import Request
+from lab.features.calls.show_view import calls_text
 from lab.features.watch.now import Follower
 from lab.features.watch.server import state_of
 from lab.plan.cluster import Shape
@@ -15,7 +16,6 @@ from lab.plan.fit import not_made
 from lab.plan.options import PlanOptions
 from lab.plan.plan import make_plan
 from lab.report.plan_view import plan_text, requests_text
-from lab.report.steps_view import calls_text
 from lab.report.style import Style
 from lab.spec.load import scenario_from_script
 from lab.trace.read import read_trace

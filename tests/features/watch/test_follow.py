@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.features.watch import tail
 from lab.features.watch.now import Follower, Now
-from lab.trace import tail
 from tests.features.watch.growing import ORIGIN, Growing
 
 
