@@ -32,7 +32,7 @@ FEATURE = Feature(
     views={
         "broken": "lab.features.faults.view:broken_in",
         "detections": "lab.features.faults.detection:find_detections",
-        "measured": "lab.features.faults.view:found_words",
+        "faults_of_result": "lab.features.faults.view:describe_faults",
     },
     hooks={
         "as_broken": "lab.features.faults.healing:as_broken",
