@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,6 +19,8 @@ from lab.words import plural
 _MOST_STAGES = 512
 """Deeper pipelines are not built, and would take long to replay."""
 _SHARDING = {Pattern.ALL_GATHER, Pattern.REDUCE_SCATTER}
+_GROWING = {Pattern.ALL_GATHER, Pattern.PARTS}
+"""What carries more in a larger group, as each rank brings as much as before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,7 @@ class Growth:
         """What a transfer carries in a world so many times as large, as nccl-tests counts it."""
         if transfer.group not in self.groups or transfer.group in self.sharded:
             return transfer.size
-        pattern = pattern_of(operation(transfer.op))
-        return transfer.size * (factor if pattern in (Pattern.ALL_GATHER, Pattern.PARTS) else 1.0)
+        return transfer.size * (factor if pattern_of(operation(transfer.op)) in _GROWING else 1.0)
 
     def work(self, phase: str, factor: float) -> float:
         """By what own work is multiplied: the optimizer has only its shard."""
@@ -56,15 +57,23 @@ def growth_of(program: Program, trace: Trace) -> Growth:
     Raises:
         LabError: nothing of it is data parallel, and it is no pipeline either.
     """
-    messages = {key: one for key, one in program.transfers.items() if _is_message(one)}
     by_group: dict[str, list[Transfer]] = defaultdict(list)
-    for key, transfer in program.transfers.items():
-        if key not in messages:
+    messages = False
+    for transfer in program.transfers.values():
+        if pattern_of(operation(transfer.op)) is Pattern.MESSAGE:
+            messages = True
+        else:
             by_group[transfer.group].append(transfer)
-    world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
     patterns = {name: {pattern_of(operation(call.op)) for call in calls} for name, calls in by_group.items()}
-    sharded = {name for name, found in patterns.items() if _SHARDING.issubset(found)}
-    reducing = {name for name in by_group.keys() - world - sharded if _reduces(name, by_group[name], trace)}
+    world = {name for name, calls in by_group.items() if len(calls[0].ranks) == program.ranks}
+    sharded = {name for name, of_group in patterns.items() if _SHARDING.issubset(of_group)}
+    modules = {module.group for rank in trace.ranks.values() for module in rank.modules}
+    reducing = {
+        name
+        for name in by_group.keys() - world - sharded
+        if name in modules
+        or (Pattern.ALL_REDUCE in patterns[name] and all(call.phase != "forward" for call in by_group[name]))
+    }
     grown = world | (reducing or sharded - world)
     if not grown:
         if messages and not by_group:
@@ -75,65 +84,25 @@ def growth_of(program: Program, trace: Trace) -> Growth:
             "this run cannot be projected: none of its groups is data parallel, so none is known to grow",
             "a group grows that has all ranks, that reduces gradients outside of forward, or over which FSDP shards",
         )
-    kept = {name: calls for name, calls in by_group.items() if name not in grown}
-    replica = 1 if world == grown and not messages and not kept else _replica(program, grown)
-    return Growth(
-        groups=frozenset(grown),
-        sharded=frozenset(sharded & grown),
-        replica=replica,
-        assumed=tuple(_assumed(program, trace, grown, sharded & grown, kept, bool(messages))),
-    )
-
-
-def _is_message(transfer: Transfer) -> bool:
-    return pattern_of(operation(transfer.op)) is Pattern.MESSAGE
-
-
-def _reduces(name: str, calls: list[Transfer], trace: Trace) -> bool:
-    if any(module.group == name for rank in trace.ranks.values() for module in rank.modules):
-        return True
-    return any(
-        pattern_of(operation(call.op)) is Pattern.ALL_REDUCE and call.phase != "forward" for call in calls
-    ) and all(call.phase != "forward" for call in calls)
-
-
-def _replica(program: Program, grown: set[str]) -> int:
-    """Ranks of a copy of what does not grow: all that one rank of each growing group does not count."""
-    sizes = [len(one.ranks) for one in program.transfers.values() if one.group in grown]
-    smaller = [size for size in sizes if size < program.ranks]
-    return program.ranks // max(smaller) if smaller else program.ranks
-
-
-def _assumed(
-    program: Program,
-    trace: Trace,
-    grown: set[str],
-    sharded: set[str],
-    kept: Mapping[str, list[Transfer]],
-    messages: bool,
-) -> list[str]:
-    def named(groups: set[str]) -> str:
-        titles = sorted({trace.groups[name].label if name in trace.groups else name for name in groups})
-        return ", ".join(titles[:3]) + (" and others" if len(titles) > 3 else "")
-
-    said = [f"data parallel groups grow with the world ({named(grown)}); each rank's batch stays as large as it is"]
+    kept, sharded = by_group.keys() - grown, sharded & grown
+    replica = 1
+    if kept or messages or world != grown:  # all that one rank of each growing group does not count
+        sizes = [len(call.ranks) for name in grown for call in by_group[name] if len(call.ranks) < program.ranks]
+        replica = program.ranks // max(sizes) if sizes else program.ranks
+    titles = sorted({trace.groups[name].label if name in trace.groups else name for name in grown})
+    named = ", ".join(titles[:3]) + (" and others" if len(titles) > 3 else "")
+    assumed = [f"data parallel groups grow with the world ({named}); each rank's batch stays as large as it is"]
     if sharded:
-        said.append(
+        assumed.append(
             "parameters are sharded over all of their ranks: the bytes of all shards together stay, a rank's shard and "
             "the work of its optimizer shrink"
         )
-    others = [
-        one
-        for one in program.transfers.values()
-        if one.group in grown - sharded and pattern_of(operation(one.op)) in (Pattern.ALL_GATHER, Pattern.PARTS)
-    ]
-    if others:
-        said.append("what is gathered or scattered otherwise has as much of each rank as on record, so more in all")
+    if any(patterns[name] & _GROWING for name in grown - sharded):
+        assumed.append("what is gathered or scattered otherwise has as much of each rank as on record, so more in all")
     if kept or messages:
-        what = [plural(len(kept), "other group")] if kept else []
-        what += ["the pipeline"] if messages else []
-        said.append(f"{' and '.join(what)} stay as they are, and there are more of them")
-    return said
+        what = [plural(len(kept), "other group")] * bool(kept) + ["the pipeline"] * messages
+        assumed.append(f"{' and '.join(what)} stay as they are, and there are more of them")
+    return Growth(groups=frozenset(grown), sharded=frozenset(sharded), replica=replica, assumed=tuple(assumed))
 
 
 FORWARD, BACKWARD = "F", "B"
@@ -174,46 +143,39 @@ def pipeline_of(program: Program) -> Pipeline:
         LabError: its ranks send messages otherwise than a pipeline does whose schedule is known.
     """
     ranks = tuple(sorted(program.turns))
-    forwards = {key for key, one in program.transfers.items() if one.ranks == (ranks[0], ranks[1])}
+    count = sum(one.ranks == ranks[:2] for one in program.transfers.values())
     for name, order in SCHEDULES.items():
         if all(
-            _tokens(program, ranks, stage) == _expected(stage, len(ranks), order(stage, len(ranks), len(forwards)))
+            _recorded_ways(program, ranks, stage) == _expected_ways(stage, len(ranks), order(stage, len(ranks), count))
             for stage in range(len(ranks))
         ):
-            return Pipeline(name, len(forwards), ranks)
+            return Pipeline(name, count, ranks)
     raise LabError(
         "this run cannot be projected: its ranks exchange messages, in an order that is neither 1F1B nor GPipe",
         "a pipeline whose stages wait for each message where they need it, by recv, can be given more stages",
     )
 
 
-def _ways(transfer: Transfer, ranks: Sequence[int]) -> tuple[int, int]:
-    sender, receiver = transfer.ranks
-    return ranks.index(sender), ranks.index(receiver)
-
-
-def _tokens(program: Program, ranks: Sequence[int], stage: int) -> list[str]:
+def _recorded_ways(program: Program, ranks: Sequence[int], stage: int) -> list[str]:
     """What a stage sends and receives, in order: `<f` from the stage before, `f>` to the next; `<b`, `b>` backwards."""
-    found = []
+    ways = []
     for action in program.turns[ranks[stage]][0]:
-        if not isinstance(action, Begin):
-            continue
-        sender, receiver = _ways(program.transfers[action.key], ranks)
-        if abs(sender - receiver) != 1:
-            return []
-        way = "f" if receiver > sender else "b"
-        found.append(f"{way}>" if sender == stage else f"<{way}")
-    return found
+        if isinstance(action, Begin):
+            sender, receiver = map(ranks.index, program.transfers[action.key].ranks)
+            if abs(sender - receiver) != 1:
+                return []
+            way = "f" if receiver > sender else "b"
+            ways.append(f"{way}>" if sender == stage else f"<{way}")
+    return ways
 
 
-def _expected(stage: int, stages: int, order: Order) -> list[str]:
-    found = []
-    for kind, _ in order:
-        if kind == FORWARD:
-            found += ["<f"] * (stage > 0) + ["f>"] * (stage < stages - 1)
-        else:
-            found += ["<b"] * (stage < stages - 1) + ["b>"] * (stage > 0)
-    return found
+def _expected_ways(stage: int, stages: int, order: Order) -> list[str]:
+    first, last = stage == 0, stage == stages - 1
+    ways = {
+        FORWARD: ["<f"] * (not first) + ["f>"] * (not last),
+        BACKWARD: ["<b"] * (not last) + ["b>"] * (not first),
+    }
+    return [way for kind, _ in order for way in ways[kind]]
 
 
 def with_stages(
@@ -222,38 +184,41 @@ def with_stages(
     """The programs and transfers of a pipeline with so many stages: steps by stage, as `Program.turns` has them."""
     sample = next(iter(program.transfers.values()))
     transfers: dict[Key, Transfer] = {}
-    turns: dict[int, list[list[Action]]] = {}
-    for stage in range(stages):
-        model = _model(stage, stages, pipeline)
-        turns[stage] = [
-            _stage(stage, stages, pipeline, _taken(steps, pipeline.batches), transfers, sample)
-            for steps in program.turns[pipeline.ranks[model]]
-        ]
+
+    def message(sender: int, receiver: int, number: int) -> Key:
+        key = Key(f"{sender}>{receiver}", number)
+        transfers[key] = Transfer(sample.op, (sender, receiver), sample.size, sample.group, "")
+        return key
+
+    def step_of(stage: int, recorded: Sequence[Action]) -> list[Action]:
+        work, is_blocking = _work_of(recorded, pipeline.batches)
+        actions: list[Action] = []
+        sends: list[Action] = []
+        for kind, number in SCHEDULES[pipeline.schedule](stage, stages, pipeline.batches):
+            way = 1 if kind == FORWARD else -1
+            if 0 <= stage - way < stages:
+                key = message(stage - way, stage, number)
+                actions += [Begin(key), Wait(key)]
+            actions.append(work[kind])
+            if 0 <= stage + way < stages:
+                key = message(stage, stage + way, number)
+                actions.append(Begin(key))
+                (actions if is_blocking else sends).append(Wait(key))
+        return [*actions, *sends, work[OPTIMIZER]]
+
+    turns = {}
+    last = len(pipeline.ranks) - 1
+    for stage in range(stages):  # each is like one on record: in the middle, if none is on record, like the first
+        model = 0 if stage == 0 else last if stage == stages - 1 else 1 + (stage - 1) % (last - 1) if last > 1 else 0
+        turns[stage] = [step_of(stage, recorded) for recorded in program.turns[pipeline.ranks[model]]]
     return turns, transfers
 
 
-def _model(stage: int, stages: int, pipeline: Pipeline) -> int:
-    """The stage on record that one is like; where none in the middle is on record, the first: it has no loss."""
-    last = len(pipeline.ranks) - 1
-    if stage == 0:
-        return 0
-    if stage == stages - 1:
-        return last
-    return 1 + (stage - 1) % (last - 1) if last > 1 else 0
+def _work_of(actions: Sequence[Action], batches: int) -> tuple[dict[str, Work], bool]:
+    """What a stage on record took for what in one step, and whether it waits for a message that it sends at once.
 
-
-class _Taken(NamedTuple):
-    """What a stage on record took for what, in one step."""
-
-    forward: Work
-    """Of a micro-batch, mean."""
-    backward: Work
-    optimizer: Work
-    blocking: bool
-    """Whether it waits for a message that it sends at once."""
-
-
-def _taken(actions: Sequence[Action], batches: int) -> _Taken:
+    Of forward and backward, what a micro-batch takes on average.
+    """
     sums = {FORWARD: Work(0.0, ""), BACKWARD: Work(0.0, ""), OPTIMIZER: Work(0.0, OPTIMIZER)}
     for action in actions:
         if isinstance(action, Work):
@@ -262,39 +227,5 @@ def _taken(actions: Sequence[Action], batches: int) -> _Taken:
     if not sums[BACKWARD].whole_s:  # no mark tells it; it takes about twice as long as forward
         sums[FORWARD], sums[BACKWARD] = sums[FORWARD].times(1 / 3), sums[FORWARD].times(2 / 3)
     waited = {(one.key, type(other)) for one, other in pairwise(actions) if isinstance(one, Begin)}
-    begun = {key for key, _ in waited}
-    blocking = bool(begun) and all((key, Wait) in waited for key in begun)
-    return _Taken(sums[FORWARD].times(1 / batches), sums[BACKWARD].times(1 / batches), sums[OPTIMIZER], blocking)
-
-
-def _stage(
-    stage: int, stages: int, pipeline: Pipeline, taken: _Taken, transfers: dict[Key, Transfer], sample: Transfer
-) -> list[Action]:
-    actions: list[Action] = []
-    sends: list[Key] = []
-
-    def message(sender: int, receiver: int, number: int) -> Key:
-        key = Key(f"{sender}>{receiver}", number)
-        transfers[key] = Transfer(sample.op, (sender, receiver), sample.size, sample.group, "")
-        return key
-
-    def receive(sender: int, number: int) -> None:
-        key = message(sender, stage, number)
-        actions.extend([Begin(key), Wait(key)])
-
-    def send(receiver: int, number: int) -> None:
-        key = message(stage, receiver, number)
-        actions.append(Begin(key))
-        if taken.blocking:
-            actions.append(Wait(key))
-        else:
-            sends.append(key)
-
-    for kind, number in SCHEDULES[pipeline.schedule](stage, stages, pipeline.batches):
-        way = 1 if kind == FORWARD else -1
-        if 0 <= stage - way < stages:
-            receive(stage - way, number)
-        actions.append(taken.forward if kind == FORWARD else taken.backward)
-        if 0 <= stage + way < stages:
-            send(stage + way, number)
-    return [*actions, *(Wait(key) for key in sends), taken.optimizer]
+    is_blocking = bool(waited) and all((key, Wait) in waited for key, _ in waited)
+    return {kind: work if kind == OPTIMIZER else work.times(1 / batches) for kind, work in sums.items()}, is_blocking

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -22,36 +22,25 @@ from lab.trace.traffic import size_of
 def waits_of(rank: RankTrace) -> dict[int, Span]:
     """By index of the call: from when its rank waited for it, and until when; the same moment where it did not have to.
 
-    Calls that nobody was seen to wait for are not there.
+    It is `lab.trace.timing.blocked_spans`, and beyond it the waits for what was over already, which may hold a rank up
+    in another world; and a call of a backward pass that blocks (FSDP's, tensor parallel ones) is one that blocks. Calls
+    that nobody was seen to wait for are not there.
     """
-    blocked = blocked_spans(rank)
-    passes = [mark for mark in rank.marks if mark.name == "backward" and mark.end is not None]
-    begins = [mark.begin for mark in passes]
-    spans: dict[int, Span] = {}
+    spans = {**blocked_spans(rank)}
+    passes = [(mark.begin, mark.end) for mark in rank.marks if mark.name == "backward" and mark.end is not None]
     for call in rank.calls:
         if call.end is None:
             continue
-        at = bisect_right(begins, call.begin) - 1
-        within = passes[at] if at >= 0 and call.begin <= (passes[at].end or 0.0) else None
-        if within is not None:
-            spans[call.index] = _in_backward(rank, call, within, blocked)
-        elif call.index in blocked:
-            spans[call.index] = blocked[call.index]
-        elif call.hands_out:
-            wait = wait_for(call, rank)
-            if wait is not None:
-                spans[call.index] = (wait.begin, wait.begin)
-    return spans
-
-
-def _in_backward(rank: RankTrace, call: Call, within: Mark, blocked: dict[int, Span]) -> Span:
-    beside = call.hands_out or call.bucket is not None
-    if not beside:
-        later = calls_within(rank.calls, call.begin, call.end or call.begin)
-        beside = any(other.begin > call.begin for other in later)
-    if beside:
-        return blocked.get(call.index, (within.end or call.begin, within.end or call.begin))
-    return call.begin, call.end or call.begin
+        at = bisect_right(passes, call.begin, key=itemgetter(0)) - 1
+        if at >= 0 and call.begin <= (pass_end := passes[at][1]):
+            later = calls_within(rank.calls, call.begin, call.end)
+            if call.hands_out or call.bucket is not None or any(other.begin > call.begin for other in later):
+                spans.setdefault(call.index, (pass_end, pass_end))
+            else:
+                spans[call.index] = call.begin, call.end
+        elif call.index not in spans and call.hands_out and (wait := wait_for(call, rank)) is not None:
+            spans[call.index] = wait.begin, wait.begin
+    return {call.index: spans[call.index] for call in rank.calls if call.end is not None and call.index in spans}
 
 
 AT_ONCE = {"gloo": 2}
@@ -127,14 +116,6 @@ class Program:
     ranks: int
 
 
-class Own(NamedTuple):
-    """How own work is told."""
-
-    clock: Clock
-    wanting: float
-    """In what part of it a rank wanted a core."""
-
-
 class _Turn(NamedTuple):
     """A training step of one rank."""
 
@@ -142,11 +123,20 @@ class _Turn(NamedTuple):
     steps: dict[Key, Step]
     seconds: float
 
+    @property
+    def own_s(self) -> float:
+        """What its own work takes on a core of its own."""
+        return sum(action.whole_s for action in self.actions if isinstance(action, Work))
+
 
 def program_of(
     trace: Trace, steps: Sequence[Step], flights: Sequence[Flight], clock: Clock, wanting: float
 ) -> Program | None:
     """The program of a run; None where it has no two training steps that are alike.
+
+    A step lasts from the end of an optimizer step to the end of the next one. Steps in which every rank called the same
+    are alike; those of the most frequent kind in which something is sent are the program, the others (the first ones,
+    evaluation, checkpoints) are left out.
 
     Args:
         trace: of the run.
@@ -156,26 +146,31 @@ def program_of(
         wanting: in what part of its own work a rank wanted a core.
     """
     step_of = {(call.rank, call.index): step for step in steps for call in step.calls.values()}
-    turns = {number: _turns(rank, step_of, Own(clock, wanting)) for number, rank in trace.ranks.items()}
-    count = min((len(of_rank) for of_rank in turns.values()), default=0)
-    kinds: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for number in range(count):
-        if _closed(number, turns):
-            kinds[tuple(_signature(of_rank[number]) for of_rank in turns.values())].append(number)
-    sends = {kind: any(of_rank[numbers[0]].steps for of_rank in turns.values()) for kind, numbers in kinds.items()}
-    alike = kinds[max(kinds, key=lambda kind: (sends[kind], len(kinds[kind])))] if kinds else []
+    turns = {number: _turns(rank, step_of, clock, wanting) for number, rank in trace.ranks.items()}
+    kinds: dict[tuple[tuple[object, ...], ...], list[int]] = defaultdict(list)
+    for number in range(min(map(len, turns.values()), default=0)):
+        together = {rank: of_rank[number] for rank, of_rank in turns.items()}
+        if _is_closed(together):
+            kinds[tuple(map(_signature, together.values()))].append(number)
+    alike = max(kinds.items(), key=lambda item: (any(item[0]), len(item[1])))[1] if kinds else []
     kept = [number for number in alike if number >= WARMUP] if len(alike) > 2 else alike
     if len(kept) < 2:
         return None
     chosen = {rank: [of_rank[number] for number in kept] for rank, of_rank in turns.items()}
+    by_step = {id(flight.step): flight for flight in flights}
+    took_s: dict[Key, list[dict[int, float]]] = defaultdict(list)
+    rounds = list(zip(*chosen.values(), strict=True))
+    for turns_of_step in rounds:
+        for key, step in {key: step for turn in turns_of_step for key, step in turn.steps.items()}.items():
+            flight = by_step.get(id(step))
+            ends = flight.ends.items() if flight is not None else ()
+            took_s[key].append({rank: clock.between(flight.begin, end) for rank, end in ends} if flight else {})
     return Program(
         turns={rank: [turn.actions for turn in of_rank] for rank, of_rank in chosen.items()},
-        transfers=_transfers(chosen),
-        steps_s=[median(of_rank[place].seconds for of_rank in chosen.values()) for place in range(len(kept))],
-        own_s=[
-            sum(_own(of_rank[place].actions) for of_rank in chosen.values()) / len(chosen) for place in range(len(kept))
-        ],
-        took_s=_taken(chosen, flights, clock),
+        transfers={key: _transfer(step) for of_rank in chosen.values() for key, step in of_rank[0].steps.items()},
+        steps_s=[median(turn.seconds for turn in together) for together in rounds],
+        own_s=[sum(turn.own_s for turn in together) / len(together) for together in rounds],
+        took_s=took_s,
         settled=frozenset(
             step.number for of_rank in chosen.values() for turn in of_rank for step in turn.steps.values()
         ),
@@ -197,139 +192,88 @@ def own_work(trace: Trace) -> list[Span]:
     return spans
 
 
-def _taken(
-    turns: Mapping[int, Sequence[_Turn]], flights: Sequence[Flight], clock: Clock
-) -> dict[Key, list[dict[int, float]]]:
-    by_step = {id(flight.step): flight for flight in flights}
-    found: dict[Key, list[dict[int, float]]] = defaultdict(list)
-    for place in range(min(map(len, turns.values()))):
-        steps = {key: step for of_rank in turns.values() for key, step in of_rank[place].steps.items()}
-        for key, step in steps.items():
-            flight = by_step.get(id(step))
-            ends = (
-                {} if flight is None else {rank: clock.between(flight.begin, end) for rank, end in flight.ends.items()}
-            )
-            found[key].append(ends)
-    return found
+def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], clock: Clock, wanting: float) -> list[_Turn]:
+    waits, phases, turns = waits_of(rank), _phases(rank.marks), []
 
+    def own(begin: float, end: float) -> Iterator[Action]:
+        """Own work between two moments, cut where a mark begins or ends."""
+        place = bisect_right(phases, begin, key=itemgetter(0))
+        while begin < end:
+            until = min(end, phases[place][0]) if place < len(phases) else end
+            seconds = clock.between(begin, until)
+            if seconds > 0:
+                phase = phases[place - 1][1] if place else ""
+                yield Work(seconds * wanting, phase, (until - begin) * (1 - wanting))
+            begin, place = until, place + 1
 
-def _turns(rank: RankTrace, step_of: Mapping[tuple[int, int], Step], own: Own) -> list[_Turn]:
-    ends = sorted(mark.end for mark in rank.marks if mark.name == OPTIMIZER and mark.end is not None)
-    waits, marks = waits_of(rank), _phases(rank.marks)
-    turns, calls, place = [], rank.calls, 0
-    for begin, end in pairwise(ends):
-        while place < len(calls) and calls[place].begin < begin:
-            place += 1
-        first = place
-        while place < len(calls) and calls[place].begin < end:
-            place += 1
-        turns.append(_turn((begin, end), calls[first:place], step_of, waits, own, marks))
+    for begin, end in pairwise(sorted(m.end for m in rank.marks if m.name == OPTIMIZER and m.end is not None)):
+        first, last = (bisect_left(rank.calls, moment, key=attrgetter("begin")) for moment in (begin, end))
+        points: list[tuple[float, int, Call, float]] = []
+        for call in rank.calls[first:last]:
+            points.append((call.begin, 0, call, call.begin))
+            wait = waits.get(call.index)
+            if wait is not None and wait[0] < end:
+                points.append((max(wait[0], call.begin), 1, call, min(wait[1], end)))
+        actions: list[Action] = []
+        keys: dict[int, Key] = {}
+        steps: dict[Key, Step] = {}
+        lanes: Counter[str] = Counter()
+        at = begin
+        for time, is_wait, call, until in sorted(points, key=lambda point: point[:2]):
+            step = step_of.get((call.rank, call.index))
+            if step is None:
+                continue
+            actions += own(at, time)
+            at = max(at, time, until)
+            if not is_wait:
+                lane = lane_of(step)
+                key = keys[call.index] = Key(lane, lanes[lane])
+                lanes[lane] += 1
+                steps[key] = step
+            actions.append(Wait(keys[call.index]) if is_wait else Begin(keys[call.index]))
+        turns.append(_Turn([*actions, *own(at, end)], steps, end - begin))
     return turns
-
-
-def _turn(
-    span: Span,
-    calls: Sequence[Call],
-    step_of: Mapping[tuple[int, int], Step],
-    waits: Mapping[int, Span],
-    own: Own,
-    phases: Sequence[tuple[float, str]],
-) -> _Turn:
-    begin, end = span
-    points: list[tuple[float, int, Call, float]] = []
-    for call in calls:
-        points.append((call.begin, 0, call, call.begin))
-        wait = waits.get(call.index)
-        if wait is not None and wait[0] < end:
-            points.append((max(wait[0], call.begin), 1, call, min(wait[1], end)))
-    points.sort(key=lambda point: point[:2])
-    actions: list[Action] = []
-    keys: dict[int, Key] = {}
-    found: dict[Key, Step] = {}
-    lanes: Counter[str] = Counter()
-    at = begin
-    for time, kind, call, until in points:
-        step = step_of.get((call.rank, call.index))
-        if step is None:
-            continue
-        actions += _work(at, time, own, phases)
-        at = max(at, time, until)
-        if kind == 0:
-            lane = lane_of(step)
-            key = keys[call.index] = Key(lane, lanes[lane])
-            lanes[lane] += 1
-            found[key] = step
-        actions.append(Begin(keys[call.index]) if kind == 0 else Wait(keys[call.index]))
-    actions += _work(at, end, own, phases)
-    return _Turn(actions, found, end - begin)
-
-
-def _work(begin: float, end: float, own: Own, phases: Sequence[tuple[float, str]]) -> list[Action]:
-    """Own work between two moments, cut where a mark begins or ends."""
-    found: list[Action] = []
-    place = bisect_right(phases, begin, key=itemgetter(0))
-    while begin < end:
-        until = min(end, phases[place][0]) if place < len(phases) else end
-        seconds = own.clock.between(begin, until)
-        if seconds > 0:
-            idle_s = (until - begin) * (1 - own.wanting)
-            found.append(Work(seconds * own.wanting, phases[place - 1][1] if place else "", idle_s))
-        begin, place = until, place + 1
-    return found
 
 
 def _phases(marks: Sequence[Mark]) -> list[tuple[float, str]]:
     """The innermost mark from each moment on at which one begins or ends."""
-    edges = [(mark.begin, 1, mark.name) for mark in marks] + [
-        (mark.end, 0, mark.name) for mark in marks if mark.end is not None
-    ]
+    edges = [(mark.begin, 1, mark.name) for mark in marks]
+    edges += [(mark.end, 0, mark.name) for mark in marks if mark.end is not None]
     inside: list[str] = []
-    found = []
+    phases = []
     for time, begins, name in sorted(edges):
         if begins:
             inside.append(name)
         elif name in inside:
             del inside[len(inside) - 1 - inside[::-1].index(name) :]
-        found.append((time, inside[-1] if inside else ""))
-    return found
+        phases.append((time, inside[-1] if inside else ""))
+    return phases
 
 
-def _closed(number: int, turns: Mapping[int, Sequence[_Turn]]) -> bool:
+def _is_closed(turns: Mapping[int, _Turn]) -> bool:
     """Whether all who take part in what is called in a training step have called it in that step."""
-    places: dict[int, tuple[Key, set[int]]] = {}
-    for rank, of_rank in turns.items():
-        for key, step in of_rank[number].steps.items():
-            known, ranks = places.setdefault(id(step), (key, set()))
+    places: dict[int, tuple[Key, Step, set[int]]] = {}
+    for rank, turn in turns.items():
+        for key, step in turn.steps.items():
+            known, _, ranks = places.setdefault(id(step), (key, step, set()))
             if known != key or step.state != "completed":
                 return False
             ranks.add(rank)
-    steps = {id(step): step for of_rank in turns.values() for step in of_rank[number].steps.values()}
-    return all(ranks >= set(steps[name].expected) for name, (_, ranks) in places.items())
+    return all(ranks >= set(step.expected) for _, step, ranks in places.values())
 
 
 def _signature(turn: _Turn) -> tuple[object, ...]:
+    """What is the same in training steps that are alike: the order of its calls and waits, and what each sends."""
+    called = [(type(action) is Begin, action.key) for action in turn.actions if not isinstance(action, Work)]
     return tuple(
-        (type(action) is Begin, action.key, *_kind(turn.steps[action.key]))
-        for action in turn.actions
-        if not isinstance(action, Work)
+        (begins, key, (step := turn.steps[key]).op, size_of(step), step.source if step.operation.rooted else None)
+        for begins, key in called
     )
 
 
-def _kind(step: Step) -> tuple[object, ...]:
-    return step.op, size_of(step), step.source if step.operation.rooted else None
-
-
-def _own(actions: Sequence[Action]) -> float:
-    return sum(action.whole_s for action in actions if isinstance(action, Work))
-
-
-def _transfers(turns: Mapping[int, Sequence[_Turn]]) -> dict[Key, Transfer]:
-    found: dict[Key, Transfer] = {}
-    for of_rank in turns.values():
-        for key, step in of_rank[0].steps.items():
-            ends = (step.source, step.destination)
-            ranks = tuple(rank for rank in ends if rank is not None) if step.message else step.group.ranks
-            phase = min(call.phase for call in step.calls.values())
-            root = (step.source if step.source is not None else step.destination) if step.operation.rooted else None
-            found[key] = Transfer(step.op, ranks, size_of(step), step.group.name, phase, root)
-    return found
+def _transfer(step: Step) -> Transfer:
+    ends = (step.source, step.destination)
+    ranks = tuple(rank for rank in ends if rank is not None) if step.message else step.group.ranks
+    phase = min(call.phase for call in step.calls.values())
+    root = (step.source if step.source is not None else step.destination) if step.operation.rooted else None
+    return Transfer(step.op, ranks, size_of(step), step.group.name, phase, root)

@@ -29,7 +29,7 @@ def projection_json(projection: Projection) -> dict[str, Any]:
             "algorithm": fit.algorithm,
             "alpha_s": fit.line.alpha_s,
             "bandwidth": 1 / fit.line.inverse if fit.line.inverse else None,
-            "error": fit.error,
+            "error": fit.line.error,
             "shared": fit.shared,
             "samples": [asdict(sample) for sample in fit.samples],
         }
@@ -138,7 +138,7 @@ def _fits(projection: Projection, style: Style) -> str:
     rows = []
     for fit in projection.fits.values():
         bandwidth = format_rate(1 / fit.line.inverse) if fit.line.inverse else NONE
-        error = _percent(fit.error) + (" of all together" if fit.shared else "")
+        error = _percent(fit.line.error) + (" of all together" if fit.shared else "")
         calls = sum(sample.count for sample in fit.samples)
         told = [format_duration(fit.line.alpha_s), bandwidth, error, str(len(fit.samples)), f"{calls:,}"]
         rows.append([fit.op, fit.algorithm, *told])
