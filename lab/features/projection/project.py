@@ -11,8 +11,19 @@ from statistics import median
 from lab.errors import LabError
 from lab.features.network_model.alpha_beta import Line, line_through
 from lab.features.projection.costs import LIBRARIES, MEASURED, Cost, Layout, Pattern, Target, choices, pattern_of
-from lab.features.projection.growth import Growth, growth_of, pipeline_of, with_stages
-from lab.features.projection.program import AT_ONCE, OPTIMIZER, Flight, Program, flights_of, own_work, program_of
+from lab.features.projection.program import (
+    AT_ONCE,
+    OPTIMIZER,
+    Flight,
+    Growth,
+    Program,
+    flights_of,
+    growth_of,
+    own_work,
+    pipeline_of,
+    program_of,
+    with_stages,
+)
 from lab.features.projection.replay import Clock, Machine, Work, Working, World, machine_of, replay
 from lab.operations import operation
 from lab.trace.model import Trace

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from lab.features.compare.baseline import Baseline
-from lab.features.compare.view import change_lines
+from lab.features.compare.compare import change_lines
 from lab.features.suite.outcome import Attempt, Outcome, SuiteResult
 from lab.record.record_files import open_file
 from lab.record.result import Result, split_log_path

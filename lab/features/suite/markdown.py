@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lab.features.compare.baseline import Baseline
-from lab.features.compare.view import baseline_title, change_lines
+from lab.features.compare.compare import baseline_title, change_lines
 from lab.features.suite.outcome import Outcome, SuiteResult, rates
 from lab.features.suite.view import rate_text, suite_rows
 from lab.report.harmless import in_markdown, plain

@@ -19,8 +19,7 @@ from lab.cli.answer import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.screen import Lines, Screen
-from lab.features.watch.session import Keys, Session, Show, Stepper
+from lab.features.watch.session import Keys, Lines, Screen, Session, Show, Stepper
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import LiveOutput
