@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lab.errors import ScenarioError
+from lab.features.calls.notation import render_tensors
 from lab.features.calls.pattern import CallPattern, parse_calls
-from lab.trace.notation import render_tensors
 from lab.words import format_bytes, listing, name_ranks, plural
 
 _MOST_EDITS = 600

@@ -1,11 +1,15 @@
-"""Calls: what ranks are expected to call, as a scenario states it, or as a snapshot has it."""
+"""Calls: what ranks called, and what they are expected to call, as a scenario states it, or as a snapshot has it."""
 
 from lab.feature import Feature
 
 FEATURE = Feature(
     name="calls",
     keys={"expect.calls": "lab.features.calls.pattern:CallsKeys"},
-    options={"run": "lab.features.calls.update_option", "test": "lab.features.calls.update_option"},
+    options={
+        "run": "lab.features.calls.update_option",
+        "show": "lab.features.calls.show_option",
+        "test": "lab.features.calls.update_option",
+    },
     hooks={
         "calls_of_result": "lab.features.calls.snapshot:RecordedCalls",
         "keep_beside_test": "lab.features.calls.snapshot:keep_beside_test",

@@ -15,6 +15,16 @@ from pathlib import Path
 from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.errors import LabError, RecordError, ScenarioError, UsageError
 from lab.features.calls.changes import Calls, tell_changes
+from lab.features.calls.notation import (
+    Repeated,
+    bucket_of,
+    destination_of,
+    fold,
+    labels_of,
+    render_call,
+    source_of,
+    split_of,
+)
 from lab.features.calls.pattern import ANYTHING, SNAPSHOT, CallPattern, Stated, calls_of, parse_calls
 from lab.plan.plan import Plan
 from lab.record.layout import MOST_RANKS
@@ -24,9 +34,7 @@ from lab.spec.expressions import RankVariables
 from lab.spec.lessons import is_installed
 from lab.spec.reading import shown
 from lab.spec.scenario import Scenario
-from lab.trace.fold import Repeated, fold
 from lab.trace.model import Buffer, Call, Group, RankTrace, Trace
-from lab.trace.notation import bucket_of, destination_of, labels_of, render_call, source_of, split_of
 from lab.trace.read import read_trace
 from lab.words import plural, rank_spans
 

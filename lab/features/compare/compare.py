@@ -11,18 +11,18 @@ from statistics import median
 from typing import Any, TypeVar
 
 from lab.features.calls.changes import stretches
+from lab.features.calls.notation import render_call
 from lab.features.compare.baseline import ENOUGH, Baseline, CaseChange
+from lab.features.records.records import scenario_keys, scripts_of
+from lab.features.traffic.traffic import operations
 from lab.plan.plan import WorkerPlan
 from lab.record.read import Record
 from lab.record.record_files import read_beginning
-from lab.record.sources import scenario_keys, scripts_of
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.spec.environment import LAB_VARIABLES
 from lab.trace.model import Call, Trace
-from lab.trace.notation import render_call
 from lab.trace.steps import Step, match
-from lab.trace.traffic import operations
 from lab.words import format_bytes, format_duration, listing, name_ranks, plural
 
 

@@ -43,8 +43,8 @@ def comparison(arguments: argparse.Namespace) -> Callable[[Sequence[Record]], Ba
     """
     from lab.features.calls.snapshot import SUFFIX, SnapshotFile
     from lab.features.compare.baseline import TOLERANCE, hold_against_calls, hold_against_runs
+    from lab.features.records.records import earlier_records
     from lab.record.read import list_records
-    from lab.record.suite import earlier_records
 
     name, folder = arguments.baseline, Path(arguments.baseline)
     files = sorted(folder.glob(f"*{SUFFIX}")) if folder.is_dir() else []
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _many(arguments: argparse.Namespace) -> int:
     """Compare many runs with earlier ones; the exit code is 1 where anything is worse."""
     from lab.features.compare.compare import baseline_text
-    from lab.record.suite import earlier_records, find_suite
+    from lab.features.records.records import earlier_records, find_suite
 
     if arguments.after is not None:
         raise UsageError(

@@ -14,12 +14,12 @@ from pygments.lexers.python import PythonLexer
 from pygments.token import STANDARD_TYPES
 
 from lab.errors import RecordError
-from lab.record.index import IndexEntry, IndexReader
+from lab.features.records.records import scripts_of
 from lab.record.layout import INDEX, LOGS, OUTPUTS, SCENARIO, rank_log
+from lab.record.output import IndexEntry, IndexReader
 from lab.record.read import Record
 from lab.record.record_files import MOST_LINES_BYTES, open_file, read_beginning
 from lab.record.result import Output, Result
-from lab.record.sources import scripts_of
 from lab.report.harmless import harmless, plain
 from lab.words import clip_middle, format_bytes, name_ranks, plural
 

@@ -12,20 +12,18 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lab.feature import view
+from lab.features.calls.notation import render_call
+from lab.features.timeline.colours import operation_tones
+from lab.features.timeline.lanes import rows_of
+from lab.features.timeline.svg import element, escaped, title
+from lab.features.traffic.traffic import size_of
 from lab.node.messages.agent import Exited, Note, Started
 from lab.operations import operation
 from lab.record.events import Fault
 from lab.record.read import Record
-from lab.record.started import ranks_of
-from lab.report.lanes import rows_of
-from lab.report.palette import operation_tones
-from lab.report.svg import element, escaped, title
-from lab.trace.critical import Piece
 from lab.trace.model import Call, RankTrace, Trace
-from lab.trace.notation import render_call
 from lab.trace.steps import Step
-from lab.trace.timing import blocked_spans, ready_at, unseen_calls
-from lab.trace.traffic import size_of
+from lab.trace.timing import Piece, blocked_spans, ready_at, unseen_calls
 from lab.words import clip, format_bytes, format_duration, format_moment, format_value, name_ranks
 
 Line = dict[str, Any]
@@ -134,7 +132,7 @@ def moments(record: Record, origin: float) -> tuple[dict[int, Line], list[Line],
     lives: dict[int, Line] = defaultdict(dict)
     notes: list[Line] = []
     faults: list[Line] = []
-    nodes, facts = ranks_of(record), [*record.events()]
+    nodes, facts = record.ranks(), [*record.events()]
     find_detections = view("detections")
     detections = iter(find_detections(facts) if find_detections else ())
     for event in facts:

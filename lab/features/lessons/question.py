@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lab.errors import RecordError, ScenarioError, UsageError
+from lab.features.records.records import scenario_keys
 from lab.frozen import dataclass
 from lab.node.messages.typed import read
 from lab.record.layout import PREDICTION
 from lab.record.read import Record
 from lab.record.record_files import write_file
-from lab.record.sources import scenario_keys
 from lab.spec.declare import dump_keys, key, read_keys, said_of
 from lab.spec.expressions import NOTHING_EXPECTED, RankVariables, evaluate, is_expression
 from lab.spec.kinds import Kind, list_of, read_text, text, text_or_number, whole_number

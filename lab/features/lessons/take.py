@@ -20,6 +20,7 @@ from lab.diagnosis.evidence import Evidence, read_evidence
 from lab.diagnosis.explain import explain
 from lab.diagnosis.finding import FindingKind
 from lab.errors import LabError, UsageError
+from lab.features.calls.show_view import calls_text
 from lab.features.lessons.progress import Attempt, LearningPath, keep, kept_of, learning_path, name_of, person_of
 from lab.features.lessons.question import LETTERS, Prediction, Question, Size, question_of
 from lab.features.notebook.show import result_html
@@ -27,7 +28,6 @@ from lab.features.pictures.model import picture_of, unrecorded_ranks
 from lab.features.pictures.text import picture_text
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.report.steps_view import calls_text
 from lab.report.style import Style
 from lab.report.table import table_text
 from lab.report.verdict import verdict_text

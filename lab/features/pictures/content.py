@@ -28,8 +28,8 @@ from lab.features.pictures.model import (
     texts_that_differ,
 )
 from lab.operations import reduction
+from lab.trace.expected import Part
 from lab.trace.model import Call, Group
-from lab.trace.parts import Part
 from lab.words import capital, format_bytes, format_duration, name_ranks, plural
 
 _MOST_WRONG = 6

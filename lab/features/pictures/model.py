@@ -11,9 +11,8 @@ from typing import Any
 from lab.operations import Who, reduction
 from lab.record.result import Expectation
 from lab.trace.clashes import Clash, clash_in
-from lab.trace.expected import compared, is_copy
+from lab.trace.expected import Part, compared, input_parts, is_copy, output_parts
 from lab.trace.model import Buffer, Call, Trace
-from lab.trace.parts import Part, input_parts, output_parts
 from lab.trace.steps import Step
 from lab.words import name_ranks, rank_spans
 

@@ -12,7 +12,7 @@ from lab.features.pictures.content import Box, Contents, Limits, Tensor
 from lab.features.pictures.model import ELLIPSIS, Picture, RankPicture
 from lab.operations import operation
 from lab.report.style import Style
-from lab.trace.parts import Part
+from lab.trace.expected import Part
 
 
 @dataclass(frozen=True, slots=True)

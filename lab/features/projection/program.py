@@ -15,11 +15,11 @@ from typing import NamedTuple
 from lab.errors import LabError
 from lab.features.projection.costs import Pattern, pattern_of
 from lab.features.projection.replay import Action, Begin, Clock, Key, Transfer, Wait, Work
+from lab.features.traffic.traffic import size_of
 from lab.operations import operation
 from lab.trace.model import Call, Mark, RankTrace, Trace, calls_within
 from lab.trace.steps import Step
 from lab.trace.timing import Span, blocked_spans, wait_for
-from lab.trace.traffic import size_of
 from lab.words import plural
 
 

@@ -13,9 +13,9 @@ from lab.cli.on_record import add_attempt
 from lab.errors import UsageError
 from lab.features.projection.costs import MEASURED
 from lab.features.projection.project import Projection, Row
+from lab.features.timeline.svg import LogScale, Shapes, element, text, title
 from lab.record.read import find_record
 from lab.report.style import Style
-from lab.report.svg import LogScale, Shapes, element, text, title
 from lab.report.table import table_text
 from lab.words import NONE, format_bytes, format_duration, format_rate, listing, plural
 

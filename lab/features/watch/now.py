@@ -11,15 +11,14 @@ from lab.diagnosis.waits import call_facts
 from lab.diagnosis.wording import describe_call
 from lab.features.html.contents import clean_line
 from lab.features.html.timelines import end_text
+from lab.features.watch.tail import News, TraceTail
 from lab.node.messages.agent import STARTER, Exited, Halted, Note, Stack, Started
 from lab.record.events import Cancelled, Event, NodeLost, NodeTroubled, Restarted, TimedOut
-from lab.record.index import IndexReader, Piece
-from lab.record.output import read_output
+from lab.record.output import IndexReader, Piece, read_output
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.trace.model import Call, RankTrace
 from lab.trace.steps import Step
-from lab.trace.tail import News, TraceTail
 from lab.words import clip, format_value, name_ranks
 
 _RECENT = 8

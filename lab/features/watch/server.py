@@ -21,15 +21,16 @@ from lab.features.html import write as bundle
 from lab.features.html.page import write_report
 from lab.features.pictures.model import picture_of
 from lab.features.pictures.svg import svg_of
+from lab.features.timeline.colours import operation_tones, rank_colour
 from lab.features.watch.now import Follower, Now, alike_ranks
 from lab.features.watch.session import Stepper
 from lab.operations import operation
 from lab.record.layout import REPORT
 from lab.record.read import Record
 from lab.record.record_files import read_file
-from lab.report.alike import MANY
 from lab.report.harmless import harmless_json
-from lab.report.palette import VERDICTS, operation_tones, rank_colour
+from lab.report.style import VERDICTS
+from lab.report.table import MANY
 from lab.trace.steps import Step
 from lab.words import clip, format_duration, name_nodes, name_ranks
 

@@ -19,11 +19,11 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 from lab.features.watch.now import Follower, Happening, Now, RankNow, alike_ranks
+from lab.features.watch.watched import Watched
 from lab.record.read import Record
-from lab.report.alike import MANY, alike
 from lab.report.harmless import harmless
 from lab.report.style import Style, style_for
-from lab.run.watched import Watched
+from lab.report.table import MANY, alike
 from lab.trace.model import Call
 from lab.trace.steps import Step
 from lab.words import clip, format_duration, listing, name_nodes, name_ranks
