@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.engine.capability import MemoryMeter
 from lab.engine.protocol import Engine
 from lab.engine.select import available_engines

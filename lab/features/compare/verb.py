@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import RecordError, UsageError
 from lab.features.compare.compare import compare
 from lab.features.compare.option import add_baseline, comparison

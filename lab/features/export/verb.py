@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.cli.answer import say
-from lab.cli.on_record import add_record, open_record
+from lab.cli.arguments import add_record, open_record, say
 from lab.errors import RecordError, UsageError
 from lab.record.layout import CHAKRA, CHROME, FLIGHT_RECORDER, HTA, LOGS, PERFETTO
 from lab.record.record_files import has_log_folder, write_file

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, overload
 from lab.errors import LabError, RanksFailed, UsageError
 from lab.features.functions.calling import How
 from lab.features.functions.failures import at_function
-from lab.features.functions.on_cluster import Calls
 from lab.features.functions.pack import ORIGINAL
 
 FILLED = ("rank", "world_size", "group")
@@ -87,7 +86,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Provided:
     """What a test runner provides for the test that runs now."""
 
-    cluster: Callable[[Mapping[str, Any]], Calls]
+    cluster: Callable[[Mapping[str, Any]], Any]
     """The cluster of a shape, as keywords that were given."""
     test: object
     """The test's own function, whose values nobody wants, or what other decorators made of it."""
@@ -213,7 +212,8 @@ def call_on_ranks(
 
     own = Cluster(**{"nodes": DEFAULT_NODES, **said})
     try:
-        return own.call_as(function, arguments, named, how)
+        values: list[Any] | None = own.call_as(function, arguments, named, how)
+        return values
     finally:
         own.end_calls()
 

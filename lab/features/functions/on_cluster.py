@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """Methods that `Cluster` has besides its own; see `Feature.cluster`. A type checker takes them for its base."""
+    """Methods that `Cluster` has besides its own; see `Feature.cluster`."""
 
     if TYPE_CHECKING:
         before_use: list[Callable[[], object]]
@@ -75,7 +75,7 @@ class Calls:
         return calling.end() if calling is not None else None
 
 
-def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
+def calling_of(cluster: Any, run: Callable[[Scenario, RunOptions, Observer], Result]) -> Calling:
     """What calls functions on a cluster; made when it is first asked for.
 
     Args:
@@ -90,6 +90,6 @@ def calling_of(cluster: Calls, run: Callable[[Scenario, RunOptions, Observer], R
     return found
 
 
-def run_ranks(cluster: Calls, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
+def run_ranks(cluster: Any, scenario: Scenario, options: RunOptions, observer: Observer) -> Result:
     """Make the run that ranks are while they take calls."""
     return cluster.run_for("calls of functions", scenario, options, observer)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer, say
+from lab.cli.arguments import answer, say
 from lab.cluster import Cluster
 from lab.errors import UsageError
 from lab.features.lessons.path import LearningPath, learning_path

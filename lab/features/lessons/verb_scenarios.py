@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from lab.cli import arguments as shared
-from lab.cli.answer import answer
+from lab.cli.arguments import answer
 from lab.errors import ScenarioError, UsageError
 from lab.features.lessons.catalogue import read_path
 from lab.features.lessons.question import question_of

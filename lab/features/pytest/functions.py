@@ -12,7 +12,6 @@ import pytest
 
 from lab.features.functions.calling import How
 from lab.features.functions.distributed import Provided, provide
-from lab.features.functions.on_cluster import Calls
 from lab.features.pytest.item import cluster_for
 from lab.features.pytest.marker import checked_shape, wanted_by
 
@@ -25,7 +24,7 @@ _turn = threading.Lock()
 def provided_for(item: pytest.Item) -> AbstractContextManager[None]:
     """What functions that are called while a test runs get from its session."""
 
-    def cluster(said: Mapping[str, Any]) -> Calls:
+    def cluster(said: Mapping[str, Any]) -> Any:
         with _turn:
             return cluster_for(item, {**wanted_by(item), **checked_shape(said, "@lab.distributed")})
 

@@ -12,7 +12,7 @@ import pytest
 from lab.cluster import DEFAULT_NODES
 from lab.engine.doctor import refuse_missing
 from lab.errors import LabError, MachineLacks
-from lab.features.faults.keys import broken_in
+from lab.features.faults.fault import broken_in
 from lab.features.faults.planning import beyond, network_first
 from lab.features.pytest.item import cluster_for, engine_for
 from lab.features.pytest.marker import wanted_by

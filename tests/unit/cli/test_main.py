@@ -278,8 +278,8 @@ SELDOM = {
         "lab.features.faults",
         "lab.features.faults.fault",
         "lab.features.faults.companion",
-        "lab.features.faults.ground",
-        "lab.features.faults.healing",
+        "lab.features.faults.injection",
+        "lab.features.faults.injection",
         "lab.operations",
     ),
     *(
@@ -321,7 +321,7 @@ def test_reading_records_needs_no_engine(verb: str):
 def test_a_run_loads_neither_rich_nor_what_it_does_not_need(tmp_path: Path):
     (tmp_path / "s.py").write_text("print()\n")
     code = (
-        "from tests.unit.fake_engine import FakeEngine\n"
+        "from tests.fake_engine import FakeEngine\n"
         "from lab.cluster import Cluster\n"
         f"Cluster(1, name='c', engine=FakeEngine()).run({str(tmp_path / 's.py')!r})\n"
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from lab.features.faults.view import found_words
+from lab.features.faults.detection import found_words
 
 
 @pytest.mark.parametrize(

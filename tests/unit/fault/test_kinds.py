@@ -8,12 +8,11 @@ import pytest
 
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError
-from lab.features.faults.ground import ClusterGround
+from lab.features.faults.injection import ClusterGround
 from lab.features.faults.kind import FaultKind, fault_kinds, key_of
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.kinds.start import Start
+from lab.features.faults.kinds.nodes import Kill, Start
 from lab.plan.cluster import Node, Shape
-from tests.unit.fake_engine import FakeEngine
+from tests.fake_engine import FakeEngine
 
 
 class Powered(FakeEngine):

@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 import yaml
+from lab.features.faults.on_node import merged, together
 
 from lab.errors import ScenarioError, UsageError
 from lab.features.faults.fault import fault_data, one_fault
-from lab.features.faults.links import Link, parse_link
-from lab.features.faults.network import PROFILES, network_of
-from lab.features.faults.on_node.conditions import merged, together
-from lab.features.faults.partitions import apart, bridge, checked, drops, halves, isolate, one_way, ring
+from lab.features.faults.network import (
+    PROFILES,
+    Link,
+    apart,
+    bridge,
+    checked,
+    drops,
+    halves,
+    isolate,
+    network_of,
+    one_way,
+    parse_link,
+    ring,
+)
 from lab.features.faults.planning import refuse_faults
 from lab.spec.reading import Reading, Value
 

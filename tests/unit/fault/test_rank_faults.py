@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from lab.errors import ClusterError, ScenarioError, UsageError
-from lab.features.faults.fault import Fault, fault_data
-from lab.features.faults.kinds.flip import Flip
-from lab.features.faults.kinds.hang import Hang
-from lab.features.faults.kinds.loader import Loader
-from lab.features.faults.kinds.nan import Nan
-from lab.features.faults.kinds.pauses import Pauses
-from lab.features.faults.kinds.signal import Signal
+from lab.features.faults.fault import Fault, When, fault_data
+from lab.features.faults.kinds.ranks import Flip, Hang, Loader, Nan, Pauses, RankFault, Signal
 from lab.features.faults.planning import refuse_faults
-from lab.features.faults.rank_fault import RankFault
-from lab.features.faults.when import When
 from lab.spec.load import dump_scenario, load_scenario
 
 AT_A_CALL = When(rank=1, op="all_reduce", count=3)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lab.features.faults import on_node
-from lab.features.faults.on_node import library
+from lab.features.faults.on_node import agent_deeds as library
 from lab.node import deeds
 from lab.node.config import Config
 from lab.node.deeds import apart as processes_apart

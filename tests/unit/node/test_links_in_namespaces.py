@@ -18,9 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
+from lab.features.faults.on_node import ALL
 
-from lab.features.faults.on_node import filtering, link_probe, links, shaping
-from lab.features.faults.on_node.conditions import ALL
+from lab.features.faults.on_node import links
+from lab.features.faults.on_node import links as link_probe
+from lab.features.faults.on_node import netlink as filtering
+from lab.features.faults.on_node import netlink as shaping
 from tests.rates import reaches
 
 A, B = "10.77.0.2", "10.77.0.3"

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lab.features.faults.on_node import disk_faults, write_filter
+from lab.features.faults.on_node import write_filter
+from lab.features.faults.on_node import write_filter as disk_faults
 from lab.features.faults.on_node.write_filter import Server, is_on_disk
 
 WRITE, COPY, FSYNC = 1, 326, 74

@@ -12,17 +12,16 @@ import pytest
 from lab.cluster import Cluster
 from lab.engine.protocol import NodeState
 from lab.errors import ClusterError, UsageError
-from lab.features.faults.fault import Fault
+from lab.features.faults.fault import START, Fault, When
 from lab.features.faults.fault_journal import FaultJournal
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.when import START, When
+from lab.features.faults.kinds.nodes import Kill
 from lab.node.messages.agent import Release
 from lab.record.events import Fault as FaultEvent
 from lab.record.events import FaultFailed, FaultHealed
 from lab.record.read import Record
 from lab.report.verdict import fault_told
 from lab.run.observe import Silence
-from tests.unit.fake_engine import FakeEngine, exits, notes, prints
+from tests.fake_engine import FakeEngine, exits, notes, prints
 
 
 @pytest.fixture(autouse=True)

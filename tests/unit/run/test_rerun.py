@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.nodes import Kill
 from lab.spec.scenario import Expect, Resources, Scenario
-from tests.unit.fake_engine import FakeEngine, exits, notes
+from tests.fake_engine import FakeEngine, exits, notes
 
 NEVER = Fault(what=Kill(node="node1"), when=When(note="never"))
 """Its run fails, because it never comes."""

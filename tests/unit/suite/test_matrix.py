@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from lab.errors import UsageError
-from lab.features.faults.fault import Fault
-from lab.features.faults.kinds.kill import Kill
-from lab.features.faults.when import When
+from lab.features.faults.fault import Fault, When
+from lab.features.faults.kinds.nodes import Kill
 from lab.features.suite.matrix import Matrix, make_cases, matching
 from lab.plan.cluster import Shape
 from lab.spec.launching import Launching
 from lab.spec.scenario import Expect, Resources
-from tests.unit.suite.cases import case, scenario
+from tests.features.suite.cases import case, scenario
 
 
 def test_without_a_matrix_each_scenario_is_one_case_of_its_own_size():
