@@ -32,7 +32,7 @@ from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
     from lab.record.result import Result
-    from lab.run.several import Several
+    from lab.run.pool import Several
     from lab.spec.volumes import Volume
 
 DEFAULT_NODES = 3
@@ -237,7 +237,7 @@ class Cluster:
             ClusterUnfit: the cluster is too small, busy, lost, or not as it was asked for.
             EngineUnavailable: the engine stopped answering before the run began.
         """
-        from lab.run.several import run_one
+        from lab.run.pool import run_one
         from lab.spec.load import open_scenario
 
         scenario = scenario if isinstance(scenario, Scenario) else open_scenario(Path(scenario))
@@ -273,7 +273,7 @@ class Cluster:
             ClusterError: the cluster is busy or not as it was asked for, or one cannot be made.
             EngineUnavailable: the engine stopped answering.
         """
-        from lab.run.several import Several
+        from lab.run.pool import Several
 
         options, watcher = options or RunOptions(), observer or Silence()
         outcomes: list[Result | LabError] = []
@@ -300,7 +300,7 @@ class Cluster:
         options: RunOptions,
         observer: Observer,
     ) -> Result | LabError:
-        from lab.run.several import outcome_of, run_apart
+        from lab.run.pool import outcome_of, run_apart
 
         place, shared = self.place, several.cluster.shape if several.cluster else None
         if has_wishes(scenario):

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 IN_TREE = (
     "suite",
+    "timeline",
+    "traffic",
+    "records",
     "watch",
     "html",
     "export",

@@ -145,7 +145,7 @@ def _run_many(
     cluster: Cluster, scenarios: list[Scenario], options: RunOptions, live: LiveOutput, arguments: argparse.Namespace
 ) -> int:
     from lab.record.result import Result
-    from lab.report.summary import progress_line, summary_text
+    from lab.report.verdict import progress_line, summary_text
 
     style, began, done = style_for(sys.stdout), time.monotonic(), 0
 

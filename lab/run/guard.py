@@ -105,7 +105,7 @@ def _heard(keeper: int) -> dict[str, list[str]]:
 
 def _remove(engine_name: str, clusters: list[str], keeper: int) -> None:
     from lab.engine.select import open_engine
-    from lab.run.keeper import remove_orphan
+    from lab.run.lock import remove_orphan
 
     engine = open_engine(engine_name)
     for cluster in clusters:

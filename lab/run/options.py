@@ -19,7 +19,7 @@ from lab.record.layout import RUNS
 from lab.spec.scenario import Scenario
 
 if TYPE_CHECKING:
-    from lab.record.plan import Turn
+    from lab.record.read import Turn
     from lab.run.watched import Watched
 
 
@@ -63,7 +63,7 @@ class RunOptions(PlanOptions):
 
     def in_turn(self, scenarios: Sequence[Scenario]) -> Iterator[tuple[Scenario, RunOptions]]:
         """Each of several scenarios that are run one after the other, with the options of its run."""
-        from lab.record.plan import Turn  # a run that is made alone has none
+        from lab.record.read import Turn  # a run that is made alone has none
 
         suite = suite_name()
         for number, scenario in enumerate(scenarios, start=1):

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lab.features.faults.detection import cannot
 
 from lab import Cluster
 from lab.cli.main import main
 from lab.engine.select import engine_names
+from lab.features.faults.detection import cannot
 from lab.features.faults.kind import fault_kinds
 
 Typed = Callable[..., Any]

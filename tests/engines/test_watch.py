@@ -18,10 +18,8 @@ import pytest
 
 from lab import Cluster
 from lab.diagnosis.explain import explain
-from lab.features.watch.follow import Follower
-from lab.features.watch.now import Now
-from lab.features.watch.session import Session
-from lab.features.watch.steps import Stepper
+from lab.features.watch.now import Follower, Now
+from lab.features.watch.session import Session, Stepper
 from lab.record.read import Record
 from lab.record.result import Result
 from lab.run.watched import Watched

@@ -14,7 +14,7 @@ import tty as terminal
 from contextlib import suppress
 from typing import Any
 
-from lab.engine.docker.channel import close_answer, take_frames
+from lab.engine.docker.connection import close_answer, take_frames
 from lab.engine.docker.remote import started
 from lab.errors import ClusterError
 from lab.plan.cluster import Node

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from lab.engine.docker.direct import DirectApi
+from lab.engine.docker.connection import DirectApi
 
 _CHUNK_BYTES = 1 << 16
 _GOODBYE_S = 10.0

@@ -17,12 +17,11 @@ from lab.features.faults.kind import Harm
 from lab.plan.fit import shape_for
 from lab.record.read import Record
 from lab.record.result import Result
-from lab.run.foreign_wishes import refuse_foreign_wishes
 from lab.run.lock import ClusterLock
 from lab.run.observe import Silence
 from lab.run.options import RunOptions
-from lab.run.place import Place
-from lab.run.several import Several
+from lab.run.place import Place, refuse_foreign_wishes
+from lab.run.pool import Several
 from lab.spec.launching import LAB
 from lab.spec.scenario import Scenario
 

@@ -10,9 +10,8 @@ from lab.cli import arguments as shared
 from lab.cli.arguments import say
 from lab.cli.cmd_exec import find_node
 from lab.cluster import Cluster
-from lab.engine.archive import pack, unpack
-from lab.engine.arrival import LIMIT_BYTES
-from lab.engine.capability import FileAccess, capable
+from lab.engine.archive import LIMIT_BYTES, pack, unpack
+from lab.engine.protocol import FileAccess, capable
 from lab.errors import UsageError
 from lab.node.config import FIRST_UID
 from lab.node.users import GROUP

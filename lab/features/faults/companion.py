@@ -223,7 +223,7 @@ Recorder = Callable[[events.Event], object]
 
 
 class Faults:
-    """The faults of a run; see `lab.run.companion`.
+    """The faults of a run; see `lab.run.observe`.
 
     Args:
         part: of the plan.

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from lab.engine.capability import LimitControl, PauseControl, PowerControl, capable
-from lab.engine.protocol import Engine
+from lab.engine.protocol import Engine, LimitControl, PauseControl, PowerControl, capable
 from lab.errors import ClusterBusy, ClusterError, LabError, UsageError
 from lab.features.faults.fault import parse_kind
 from lab.features.faults.fault_journal import BY_HAND, HEALING, IN_FORCE, UNDONE, FaultJournal, Standing

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.cli import arguments as shared
+from lab.cli import arguments as types
 from lab.cli.arguments import say
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html", type=Path, metavar="FOLDER", help="write a page with all grades, and a page for each submission"
     )
     parser.add_argument(
-        "-j", dest="jobs", type=shared.positive, default=1, metavar="N", help="grade on N clusters side by side"
+        "-j", dest="jobs", type=types.positive, default=1, metavar="N", help="grade on N clusters side by side"
     )
     parser.add_argument(
         "--trust",
@@ -50,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-output",
         dest="output_bytes",
-        type=shared.size,
+        type=types.size,
         metavar="SIZE",
         help="what a rank may print before its submission earns nothing (default: 16MiB)",
     )
     for option, name, kind, what in (
-        ("--cpus", "cpus", shared.positive_float, "CPU cores a node may use (default: its part of the machine)"),
-        ("--memory", "memory_bytes", shared.size, "memory a node may use (default: its part, at most 2GiB)"),
-        ("--max-processes", "processes", shared.positive, "processes and threads a node may have (default: 256)"),
-        ("--disk", "disk_bytes", shared.size, "what can be written to each place of a node (default: 256MiB)"),
+        ("--cpus", "cpus", types.positive_float, "CPU cores a node may use (default: its part of the machine)"),
+        ("--memory", "memory_bytes", types.size, "memory a node may use (default: its part, at most 2GiB)"),
+        ("--max-processes", "processes", types.positive, "processes and threads a node may have (default: 256)"),
+        ("--disk", "disk_bytes", types.size, "what can be written to each place of a node (default: 256MiB)"),
     ):
         parser.add_argument(option, dest=name, type=kind, metavar=name.partition("_")[0].upper(), help=what)
     parser.add_argument("--image", help="image of the nodes")
@@ -71,9 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Grade all; the exit code is 0 if every submission has its grade, whatever that is."""
     from lab.cli.arguments import ProgressDisplay
-    from lab.features.grade.assignment import find_assignment, open_desk, opened, submissions_to
     from lab.features.grade.grades import Grades
-    from lab.features.grade.run import grade
+    from lab.features.grade.run import find_assignment, grade, open_desk, opened, submissions_to
     from lab.report.style import style_for
     from lab.run.options import RunOptions
 
@@ -136,7 +136,7 @@ def _write(arguments: argparse.Namespace, grades: Grades) -> None:
         save(grades_csv(grades).encode("utf-8", "backslashreplace"), arguments.csv)
         written.append(arguments.csv)
     if arguments.html:
-        from lab.features.grade.page import write_grades
+        from lab.features.grade.view import write_grades
 
         written.append(write_grades(grades, arguments.html).path)
     if arguments.json:

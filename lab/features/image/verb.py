@@ -11,9 +11,9 @@ from pathlib import Path
 
 from lab.cli import arguments as shared
 from lab.cli.arguments import ProgressDisplay, answer
-from lab.engine.capability import ImageStore
 from lab.engine.image.image import DEFAULT_IMAGE
 from lab.engine.packages import PackageStore, Prepared, package_store
+from lab.engine.protocol import ImageStore
 from lab.engine.select import AUTO, available_engines, engine_class, select_engine
 from lab.errors import ClusterUnfit, UsageError
 from lab.report.style import Style

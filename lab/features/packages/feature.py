@@ -10,6 +10,6 @@ FEATURE = Feature(
         "merged_requirements": "lab.features.packages.requirements:merged",
         "checked_requirements": "lab.features.packages.requirements:checked_requirements",
         "requirements_in": "lab.features.packages.requirements:read_file",
-        "requirements_of_script": "lab.features.packages.script_block:read_block",
+        "requirements_of_script": "lab.features.packages.requirements:read_block",
     },
 )

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lab.cli import arguments as shared
+from lab.cli import arguments as types
 from lab.cli.arguments import add_scenarios, answer, named_scenarios, say
-from lab.features.compare.option import add_baseline, comparison
-from lab.features.suite.files import write_files
-from lab.features.suite.matrix import Matrix
+from lab.features.compare.verb import add_baseline, comparison
+from lab.features.suite.cases import Matrix
 from lab.features.suite.outcome import Case, Outcome
-from lab.features.suite.start import Asked, cases_of, start
+from lab.features.suite.reports import write_files
+from lab.features.suite.run import Asked, cases_of, start
 from lab.features.suite.view import SuiteDisplay, suite_text
 from lab.report.style import Style, style_for
 from lab.report.table import table_text
@@ -43,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "-k", dest="only", metavar="WORDS", help="only cases that are meant by 'scatter and not nodes=5'"
     )
-    which.add_argument("--nodes", type=_several(shared.positive), default=(), metavar="N,...", help="each with so many")
+    which.add_argument("--nodes", type=_several(types.positive), default=(), metavar="N,...", help="each with so many")
     which.add_argument(
-        "--nproc-per-node", type=_several(shared.positive), default=(), metavar="N,...", help="workers on each node"
+        "--nproc-per-node", type=_several(types.positive), default=(), metavar="N,...", help="workers on each node"
     )
     which.add_argument(
         "--backend",
@@ -56,20 +57,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--list", action="store_true", help="print the cases, and why some cannot run, and stop")
     how = parser.add_argument_group("how")
-    how.add_argument("-j", "--jobs", type=shared.positive, metavar="N", help="at most so many clusters side by side")
+    how.add_argument("-j", "--jobs", type=types.positive, metavar="N", help="at most so many clusters side by side")
     how.add_argument(
-        "--retries", type=shared.whole, default=0, metavar="N", help="try again what failed; if it passes, it is flaky"
+        "--retries", type=types.whole, default=0, metavar="N", help="try again what failed; if it passes, it is flaky"
     )
-    how.add_argument("--repeat", type=shared.positive, default=1, metavar="N", help="run each so often, for rates")
+    how.add_argument("--repeat", type=types.positive, default=1, metavar="N", help="run each so often, for rates")
     how.add_argument("--shuffle", action="store_true", help="in an order by chance")
     how.add_argument(
-        "--seed", type=shared.whole, metavar="N", help="of that order, and of the first repetition, as $LAB_SEED"
+        "--seed", type=types.whole, metavar="N", help="of that order, and of the first repetition, as $LAB_SEED"
     )
     stop = how.add_mutually_exclusive_group()
     stop.add_argument(
         "-x", dest="maxfail", action="store_const", const=1, help="begin nothing more when one has failed"
     )
-    stop.add_argument("--maxfail", type=shared.positive, metavar="N", help="begin nothing more when N have failed")
+    stop.add_argument("--maxfail", type=types.positive, metavar="N", help="begin nothing more when N have failed")
     shared.add_conduct(parser)
     parser.add_argument("--no-trace", dest="trace", action="store_false", help="do not record the collectives")
     parser.add_argument(

@@ -4,7 +4,8 @@ from lab.feature import Feature
 
 FEATURE = Feature(
     name="watch",
-    needs=("html", "pictures"),
+    needs=("html", "pictures", "timeline"),
+    views={"whereabouts": "lab.features.watch.whereabouts:Whereabouts"},
     verbs={
         "watch": (
             "lab.features.watch.verb",

@@ -18,11 +18,8 @@ from lab.cli.arguments import say
 from lab.cluster import Cluster
 from lab.errors import Interrupted, RecordError, UsageError
 from lab.features.html.write import open_page
-from lab.features.watch.keys import Keys
-from lab.features.watch.lines import Lines
-from lab.features.watch.screen import Screen
-from lab.features.watch.session import Session, Show
-from lab.features.watch.steps import Stepper
+from lab.features.watch.screen import Lines, Screen
+from lab.features.watch.session import Keys, Session, Show, Stepper
 from lab.record.read import Record, find_record, list_records
 from lab.record.result import Result
 from lab.report.live import LiveOutput
@@ -176,8 +173,7 @@ def _page(
     if not (arguments.web or arguments.open):
         yield []
         return
-    from lab.features.watch.page import page_of, report_of
-    from lab.features.watch.server import Server
+    from lab.features.watch.server import Server, page_of, report_of
 
     try:
         server = Server(

@@ -37,7 +37,6 @@ from ....node.system_calls import (
 
 if TYPE_CHECKING:
     from ....node.deeds import Context
-    from ....node.noderun import NodeRun
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
@@ -237,14 +236,10 @@ def undo_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     if context.run is not None:
         for key in said:
             context.run.disk.pop(key, None)
-        _tell(context.run)
+        tell([worker.write_fd for worker in context.run.workers if worker.write_fd >= 0], context.run.disk)
     return {}
 
 
 def look_disk(context: Context, said: Mapping[str, Any]) -> dict[str, Any]:
     """What writes meet now."""
     return {} if context.run is None else dict(context.run.disk)
-
-
-def _tell(run: NodeRun) -> None:
-    tell([worker.write_fd for worker in run.workers if worker.write_fd >= 0], run.disk)
